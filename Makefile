@@ -1,0 +1,45 @@
+# `make demo` and `make test` need Python 3.11+, make and a package index; nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PYTEST_ARGS ?=
+
+.PHONY: setup fmt lint types imports spell test check demo up clean
+setup: $(STAMP) ## make .venv/ with the pinned dependencies
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "pointsman: installing into $(VENV)/ (once; about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e . 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
+	@touch $(STAMP)
+
+fmt: setup ## format the code
+	$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+
+lint: setup
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+spell: setup
+	$(BIN)/codespell
+
+test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests need (root on Debian or Ubuntu)
+	@SYSTEM=$(SYSTEM) $(BIN)/python -m tests.run $(PYTEST_ARGS)
+
+check: lint types imports spell test ## what CI runs
+
+demo: setup ## the product's main job, end to end, on embedded defaults
+	@$(BIN)/pointsman demo
+
+up: setup ## everything embedded, left running
+	@$(BIN)/pointsman up
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

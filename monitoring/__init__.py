@@ -1,0 +1,1 @@
+"""Keep the record, and everything that is read from it."""

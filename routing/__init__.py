@@ -1,0 +1,1 @@
+"""Decide: what a job is, where it goes, and what it may cost."""

@@ -1,0 +1,220 @@
+"""A job: what a caller may ask, what travels on the wire, which states exist and which moves are legal.
+
+The table of moves below is the only one. The ledger refuses any other move, so an end is final (DESIGN.md section 4).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from routing.errors import FieldError, IllegalMoveError, InvalidJobError
+
+MAX_PROMPT_BYTES = 32 * 1024
+SITE_NAME_RULE = "1 to 63 of a-z, 0-9 and hyphen, with a letter or digit at both ends"
+_SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class State(StrEnum):
+    """Where a job is. The ten after `publishing` are ends."""
+
+    RECEIVED = "received"
+    CLARIFYING = "clarifying"
+    DEBATING = "debating"
+    QUEUED = "queued"
+    RUNNING = "running"
+    SCANNING = "scanning"
+    AWAITING_APPROVAL = "awaiting_approval"
+    PUBLISHING = "publishing"
+    ANSWERED = "answered"
+    PUBLISHED = "published"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    OUTPUT_EXCEEDED = "output_exceeded"
+    ESCALATED = "escalated"
+
+
+_LIMIT_ENDS = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
+
+MOVES: dict[State, frozenset[State]] = {
+    State.RECEIVED: frozenset({State.CLARIFYING, State.DEBATING, State.QUEUED, State.REJECTED, State.CANCELLED})
+    | _LIMIT_ENDS,
+    State.CLARIFYING: frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.CANCELLED, State.EXPIRED}),
+    State.DEBATING: frozenset({State.QUEUED, State.CLARIFYING, State.REJECTED, State.CANCELLED, State.EXPIRED})
+    | _LIMIT_ENDS,
+    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.EXPIRED, State.FAILED}),
+    State.RUNNING: frozenset({State.QUEUED, State.SCANNING, State.ANSWERED, State.CANCELLED}) | _LIMIT_ENDS,
+    State.SCANNING: frozenset({State.QUEUED, State.AWAITING_APPROVAL, State.PUBLISHING, State.CANCELLED}) | _LIMIT_ENDS,
+    State.AWAITING_APPROVAL: frozenset({State.PUBLISHING, State.REJECTED, State.EXPIRED, State.CANCELLED}),
+    State.PUBLISHING: frozenset({State.PUBLISHED, State.FAILED}),
+}
+"""Legal moves. A state that is no key here is an end."""
+
+ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVES)
+
+
+class Reason(StrEnum):
+    """Why a job ended or moved on: one code for a failure, decided in one place (workers/retries.py)."""
+
+    DONE = "done"
+    INVALID_REQUEST = "invalid_request"
+    NOT_AVAILABLE = "not_available"
+    SPEC_INVALID = "spec_invalid"
+    SPEC_POOR = "spec_poor"
+    NOT_SPEC_MANAGED = "not_spec_managed"
+    COMMAND_REFUSED = "command_refused"
+    TIME_LIMIT = "time_limit"
+    COST_CAP = "cost_cap"
+    OUTPUT_CAP = "output_cap"
+    SCAN_REFUSED = "scan_refused"
+    PUBLISH_CONFLICT = "publish_conflict"
+    REVIEWER_REJECTED = "reviewer_rejected"
+    APPROVAL_EXPIRED = "approval_expired"
+    CANCELLED = "cancelled"
+    WORKER_LOST = "worker_lost"
+    NO_PROVIDER_KEY = "no_provider_key"
+    PROVIDER_BUSY = "provider_busy"
+    PROVIDER_ERROR = "provider_error"
+    GATEWAY_UNREACHABLE = "gateway_unreachable"
+    INTERNAL_ERROR = "internal_error"
+
+
+class Door(StrEnum):
+    """How a job came in."""
+
+    HTTP = "http"
+    CELERY = "celery"
+    PYTHON = "python"
+    CLI = "cli"
+
+
+def is_end(state: State) -> bool:
+    """Tell whether a job in `state` can never move again."""
+    return state in ENDS
+
+
+def check_move(origin: State, target: State) -> None:
+    """Raise unless the table of moves holds this one.
+
+    Raises:
+        IllegalMoveError: our fault; a caller asked the ledger for a move that does not exist.
+    """
+    if target not in MOVES.get(origin, frozenset()):
+        raise IllegalMoveError(origin.value, target.value)
+
+
+def _check_prompt(prompt: str) -> str:
+    if not prompt.strip():
+        raise ValueError("must not be empty")
+    if len(prompt.encode("utf-8", "surrogatepass")) > MAX_PROMPT_BYTES:
+        raise ValueError(f"must not be longer than {MAX_PROMPT_BYTES} bytes of UTF-8")
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in prompt) or "\x00" in prompt:
+        raise ValueError("must be valid Unicode text without NUL")
+    return prompt
+
+
+def check_site_name(name: str) -> str:
+    """Return `name` when it can name a site.
+
+    Raises:
+        ValueError: the caller's fault; the message is the rule.
+    """
+    if not _SITE_NAME.fullmatch(name):
+        raise ValueError(f"must be {SITE_NAME_RULE}")
+    return name
+
+
+SiteName = Annotated[str, AfterValidator(check_site_name)]
+
+
+class Option(BaseModel):
+    """One choice that a clarification offers (seed 004)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=200)
+
+    id: str = Field(min_length=1)
+    label: str = Field(min_length=1)
+    source: Literal["chat", "widget"] = "chat"
+
+
+class JobRequest(BaseModel):
+    """What a caller asks: the body of `POST /v1/jobs`, and the kwargs of the Celery task `pointsman.submit`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt: Annotated[str, AfterValidator(_check_prompt)]
+    """The edit or question in plain words, at most 32 KiB of UTF-8."""
+    site: SiteName | None = None
+    """An existing site of the caller's tenant."""
+    new_site: SiteName | None = None
+    """The name of a site to be made."""
+    project: SiteName | None = None
+    """A code project of the caller's tenant (ticket lane)."""
+    session: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    tier: Literal["spec", "patch", "agent"] | None = None
+    """Starting tier chosen by the caller (H-072). It never bypasses scan or approval."""
+    pin: bool = False
+    """Stay on the chosen tier: no escalation (A14)."""
+    advanced_edit: bool = False
+    preference: Literal["spec", "agent"] | None = None
+    options: Annotated[tuple[Option, ...], Field(max_length=50)] = ()
+    budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
+    """A cap of the caller's own, in USD. It can only lower what the policy allows."""
+    priority: Literal["P0", "P1", "P2", "P3"] = "P2"
+    callback_url: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> JobRequest:
+        targets = [name for name in ("site", "new_site", "project") if getattr(self, name) is not None]
+        if len(targets) > 1:
+            raise ValueError(f"give only one of site, new_site and project, not {' and '.join(targets)}")
+        if self.pin and self.tier is None:
+            raise ValueError("pin needs tier: there is nothing to stay on")
+        return self
+
+
+def parse_request(body: object) -> JobRequest:
+    """Read a request from outside.
+
+    Raises:
+        InvalidJobError: the caller's fault; it names each field and the rule it breaks, and repeats no value.
+    """
+    try:
+        return JobRequest.model_validate(body)
+    except ValidationError as error:
+        raise InvalidJobError(tuple(_field_error(item) for item in error.errors(include_url=False))) from None
+
+
+_RULES = {
+    "extra_forbidden": "is not a field of a job request",
+    "missing": "is required",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+}
+
+
+def _field_error(item: Any) -> FieldError:
+    field = ".".join(str(part) for part in item["loc"])[:200] or "body"
+    message = _RULES.get(item["type"]) or item["msg"].removeprefix("Value error, ")
+    return FieldError(field, message[:1].lower() + message[1:])
+
+
+class JobMessage(BaseModel):
+    """What a broker message carries: ids, never content (A21). Unknown fields are ignored: producers deploy first."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: Literal[1] = 1
+    job_id: UUID
+    fence: int = Field(ge=0)
+    """The job's fence when it was pushed. A claim succeeds only while it still is the job's fence, so of two copies of
+    a message one is refused."""

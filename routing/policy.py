@@ -1,0 +1,243 @@
+"""The policy: limits, models, prices and budgets in three layers (seed 001 ADR-006, ruling A22).
+
+Layer 1 is the platform's YAML file, layer 2 a project's overrides, which may lower a limit and never raise it. Layer 3,
+the plan of one run, can hold neither budgets nor models and is therefore no concern of this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from routing.errors import PolicyError
+from routing.prices import NANOUSD_PER_USD, Price
+from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
+
+Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+CallPurpose = Literal["answer", "spec_edit", "spec_create"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Speed(_Section):
+    """How fast a model is stated to write."""
+
+    first_token_seconds: float = Field(gt=0)
+    tokens_per_second: float = Field(gt=0)
+
+
+class ModelCall(_Section):
+    """One purpose that a model is called for."""
+
+    queue: QueueName
+    model: str
+    max_tokens: int = Field(gt=0)
+    """Tokens the reply may have."""
+    input_tokens: int = Field(gt=0)
+    """Tokens the request is expected to have at most in ordinary use; the feasibility test counts with them."""
+
+
+class GatewayRules(_Section):
+    """What the gateway lets through."""
+
+    max_body_bytes: int = Field(gt=0)
+    min_output_tokens: int = Field(gt=0)
+    max_output_tokens: int = Field(gt=0)
+
+
+class Budgets(_Section):
+    """Caps in USD above a queue's own cap."""
+
+    call_usd: Usd
+    job_usd: Usd
+    run_usd: Usd
+    tenant_day_usd: Usd
+    fleet_day_usd: Usd
+
+
+class Runway(_Section):
+    """How many jobs may stand in the broker at a time."""
+
+    per_queue: int = Field(gt=0)
+    per_tenant: int = Field(gt=0)
+
+
+class Attempts(_Section):
+    """How long an attempt is believed alive, and how often a job is tried."""
+
+    lease_renew_seconds: float = Field(gt=0)
+    lease_seconds: float = Field(gt=0)
+    max_lost: int = Field(gt=0)
+    spec: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _check_lease(self) -> Self:
+        if self.lease_seconds < 2 * self.lease_renew_seconds:
+            raise ValueError("lease_seconds must be at least twice lease_renew_seconds")
+        return self
+
+
+class Approval(_Section):
+    """How long a preview waits for a person."""
+
+    hours: float = Field(gt=0)
+    preview_hours: float = Field(gt=0)
+
+
+class Tools(_Section):
+    """What the trivial commands may reach."""
+
+    ping_hosts: tuple[str, ...] = ()
+
+
+class Profile(_Section):
+    """A publish profile: what a site's release may hold."""
+
+    js_bytes: int = Field(ge=0)
+    js_gzip_bytes: int = Field(ge=0)
+    script_hosts: tuple[str, ...] = ()
+    image_hosts: tuple[str, ...] = ()
+    form_hosts: tuple[str, ...] = ()
+    max_files: int = Field(gt=0)
+
+
+class QueueOverride(_Section):
+    """What a project lowers on one queue."""
+
+    llm_usd: Usd | None = None
+    soft_seconds: float | None = Field(default=None, gt=0)
+    hard_seconds: float | None = Field(default=None, gt=0)
+    output_bytes: int | None = Field(default=None, gt=0)
+
+
+class ProjectOverrides(_Section):
+    """Layer 2: a project's own, lower limits."""
+
+    queues: dict[QueueName, QueueOverride] = Field(default_factory=dict)
+    budgets: dict[Literal["call_usd", "job_usd", "run_usd", "tenant_day_usd"], Usd] = Field(default_factory=dict)
+
+
+class Policy(_Section):
+    """Everything that decisions read and an operator may change."""
+
+    queues: dict[QueueName, Limits]
+    prices_as_of: str
+    prices: dict[str, Price]
+    speeds: dict[str, Speed]
+    calls: dict[CallPurpose, ModelCall]
+    gateway: GatewayRules
+    budgets: Budgets
+    runway: Runway
+    attempts: Attempts
+    approval: Approval
+    tools: Tools
+    profiles: dict[str, Profile]
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        missing = [queue.value for queue in QueueName if queue not in self.queues and queue != QueueName.UNROUTED]
+        if missing:
+            raise ValueError(f"queues must hold limits for {', '.join(missing)}")
+        for queue, limits in self.queues.items():
+            if limits.hard_seconds <= limits.soft_seconds:
+                raise ValueError(f"queues.{queue}: hard_seconds must be above soft_seconds")
+        for purpose, call in self.calls.items():
+            if call.model not in self.prices or call.model not in self.speeds:
+                raise ValueError(f"calls.{purpose}: model {call.model} needs a price and a speed")
+        if "default" not in self.profiles:
+            raise ValueError("profiles must hold `default`")
+        return self
+
+    @property
+    def version(self) -> str:
+        """A short digest of the whole policy, stored with every decision."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
+    def limits_of(self, tier: Tier) -> Limits:
+        """Return the limits of a tier's queue."""
+        return self.queues[QUEUE_OF_TIER[tier]]
+
+    def models_of(self, queue: QueueName) -> frozenset[str]:
+        """Return the models that work on `queue` may call."""
+        return frozenset(call.model for call in self.calls.values() if call.queue == queue)
+
+    def job_cap_nanousd(self, budget_usd: float | None) -> int:
+        """Return what one job may spend over all its tiers: the policy's cap or the caller's, whichever is lower."""
+        cap = self.budgets.job_usd if budget_usd is None else min(self.budgets.job_usd, budget_usd)
+        return round(cap * NANOUSD_PER_USD)
+
+
+def parse_policy(text: str, *, source: str) -> Policy:
+    """Read a platform policy from YAML text.
+
+    Args:
+        text: the YAML document.
+        source: what to call it in an error.
+
+    Raises:
+        PolicyError: the operator's fault; names source, place and rule.
+    """
+    try:
+        return Policy.model_validate(yaml.safe_load(text))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise PolicyError(f"{source}, line {line}: {error.problem}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise PolicyError(f"{source}: {place}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+@cache
+def platform_policy() -> Policy:
+    """Return the policy that ships with the product."""
+    return parse_policy((resources.files("routing") / "platform.yaml").read_text(), source="routing/platform.yaml")
+
+
+def load_policy(path: Path | None) -> Policy:
+    """Return an installation's own policy, or the shipped one when it has none.
+
+    Raises:
+        PolicyError: the operator's fault.
+    """
+    if path is None:
+        return platform_policy()
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_policy(text, source=str(path))
+
+
+def lower(policy: Policy, overrides: ProjectOverrides) -> Policy:
+    """Return the policy as a project's overrides leave it.
+
+    Raises:
+        PolicyError: the project owner's fault: an override would raise a limit.
+    """
+    queues = dict(policy.queues)
+    for queue, override in overrides.queues.items():
+        changes = override.model_dump(exclude_none=True)
+        for field, value in changes.items():
+            _refuse_raise(f"queues.{queue}.{field}", value, getattr(policy.queues[queue], field))
+        queues[queue] = Limits.model_validate(policy.queues[queue].model_dump() | changes)
+    for field, value in overrides.budgets.items():
+        _refuse_raise(f"budgets.{field}", value, getattr(policy.budgets, field))
+    budgets = policy.budgets.model_copy(update=dict(overrides.budgets))
+    try:
+        return Policy.model_validate(policy.model_dump() | {"queues": queues, "budgets": budgets})
+    except ValidationError as error:
+        raise PolicyError(error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")) from None
+
+
+def _refuse_raise(place: str, value: float, ceiling: float) -> None:
+    if value > ceiling:
+        raise PolicyError(f"{place}: a project may lower the platform's {ceiling:g}, not raise it to {value:g}")

@@ -1,0 +1,1 @@
+"""Hold site files, and the walls around whatever touches them."""

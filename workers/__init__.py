@@ -1,0 +1,1 @@
+"""Do the work that the queues carry, under each tier's limits."""
