@@ -231,7 +231,7 @@ def lower(policy: Policy, overrides: ProjectOverrides) -> Policy:
         queues[queue] = Limits.model_validate(policy.queues[queue].model_dump() | changes)
     for field, value in overrides.budgets.items():
         _refuse_raise(f"budgets.{field}", value, getattr(policy.budgets, field))
-    budgets = policy.budgets.model_copy(update={**overrides.budgets})
+    budgets = policy.budgets.model_dump() | {str(field): value for field, value in overrides.budgets.items()}
     try:
         return Policy.model_validate(policy.model_dump() | {"queues": queues, "budgets": budgets})
     except ValidationError as error:
