@@ -1,0 +1,70 @@
+"""What the record can refuse."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+
+class MonitoringError(Exception):
+    """Base of all errors of this package."""
+
+
+class JobNotFoundError(MonitoringError, LookupError):
+    """No job with this id belongs to the caller's tenant (the caller's fault)."""
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(job_id)
+
+    def __str__(self) -> str:
+        return f"no job {self.args[0]}"
+
+
+class IdempotencyConflictError(MonitoringError, ValueError):
+    """An idempotency key was used again with another body (the caller's fault)."""
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return f"the idempotency key belongs to job {self.job_id}, which was submitted with another body"
+
+
+class FencedError(MonitoringError):
+    """An attempt tried to take effect although the job has moved on: its effect is refused (nobody's fault)."""
+
+    def __init__(self, job_id: UUID, fence: int) -> None:
+        super().__init__(job_id, fence)
+
+    def __str__(self) -> str:
+        return f"attempt with fence {self.args[1]} of job {self.args[0]} no longer holds the job"
+
+
+class WrongStateError(MonitoringError, ValueError):
+    """The job is not in a state in which this can be done (the caller's fault)."""
+
+    def __init__(self, job_id: UUID, state: str, wanted: str) -> None:
+        super().__init__(job_id, state, wanted)
+
+    def __str__(self) -> str:
+        return f"job {self.args[0]} is {self.args[1]}; this needs {self.args[2]}"
+
+
+class SiteNotFoundError(MonitoringError, LookupError):
+    """No site of this name belongs to the tenant (the caller's fault)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    def __str__(self) -> str:
+        return f"no site {self.args[0]!r}"
+
+
+class PublishConflictError(MonitoringError):
+    """The active release is no longer the one the candidate was made from (nobody's fault): nothing changed."""
+
+    def __init__(self, site: str) -> None:
+        super().__init__(site)
+
+    def __str__(self) -> str:
+        return f"site {self.args[0]} has another active release than the one this was made from"

@@ -1,0 +1,238 @@
+"""Attempts: who works on a job right now, proven by a lease, a fence and a token.
+
+A claim succeeds for one of any number of copies of a message. What an attempt does later counts only while it still
+holds the job; when its lease lapses the dispatcher takes the job away, and whatever the attempt does later is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy import update as sql_update
+from sqlmodel import Session, col
+
+from monitoring.errors import FencedError, JobNotFoundError
+from monitoring.ledger.clock import after, now
+from monitoring.ledger.events import EventKind, record, wake_dispatcher
+from monitoring.ledger.jobs import end, lock_job, move, wait_on
+from monitoring.ledger.tables import Attempt, Job, Site, Tenant
+from routing.jobs import JobMessage, Reason, State
+from routing.policy import Policy, ProjectOverrides, lower
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+
+_WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A job that a worker now holds."""
+
+    job: Job
+    attempt: Attempt
+    token: str
+    """What the gateway lets this attempt call models with. Only its hash is stored."""
+    policy: Policy
+    """The policy as the tenant's overrides leave it."""
+
+
+class Renewal(NamedTuple):
+    """What an attempt learns when it renews its lease."""
+
+    holds: bool
+    """False when the job was taken away: stop, nothing will count."""
+    cancel_requested: bool
+
+
+def hash_token(token: str) -> str:
+    """Return what is stored of an attempt's token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def effective_policy(session: Session, tenant: str, policy: Policy) -> Policy:
+    """Return the policy as a tenant's overrides leave it.
+
+    Raises:
+        PolicyError: the operator's fault: the stored overrides do not fit the platform's policy any more.
+    """
+    row = session.get(Tenant, tenant)
+    if row is None or not row.overrides:
+        return policy
+    return lower(policy, ProjectOverrides.model_validate(row.overrides))
+
+
+def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
+    """Take a job for one attempt.
+
+    Args:
+        session: the caller's transaction.
+        message: what the broker delivered.
+        queue: where it was delivered.
+        worker: the claiming worker's name.
+        policy: the platform's policy.
+
+    Returns:
+        None when there is nothing to do: a stale copy of the message, a cancelled job or a busy site.
+    """
+    try:
+        job = lock_job(session, message.job_id)
+    except JobNotFoundError:
+        return None
+    if job.fence != message.fence or job.waiting_since is None or job.queue != queue.value:
+        record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
+        return None
+    if queue in _WRITING_QUEUES and not _lock_site(session, job):
+        job.pushed_at = None
+        session.flush()
+        return None
+    return _open_attempt(session, job, queue=queue, worker=worker, policy=policy)
+
+
+def _lock_site(session: Session, job: Job) -> bool:
+    free = col(Site.lock_job_id).is_(None) | (col(Site.lock_job_id) == job.id)
+    locked = session.execute(sql_update(Site).where(col(Site.id) == job.site_id, free).values(lock_job_id=job.id))
+    return bool(locked.rowcount)  # type: ignore[attr-defined]
+
+
+def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, policy: Policy) -> Claim:
+    effective = effective_policy(session, job.tenant, policy)
+    limits = effective.queues[queue]
+    token = f"pma_{secrets.token_urlsafe(32)}"
+    waited = session.scalar(select(func.extract("epoch", now() - job.waiting_since)))
+    job.fence += 1
+    job.waiting_since = None
+    job.pushed_at = None
+    job.started_at = job.started_at or now()  # type: ignore[assignment]
+    session.flush()
+    if job.state == State.QUEUED:
+        move(session, job, State.RUNNING, queue=queue.value)
+    numbers = select(func.coalesce(func.max(col(Attempt.number)), 0) + 1).where(col(Attempt.job_id) == job.id)
+    attempt = Attempt(
+        job_id=job.id,
+        number=session.scalar(numbers) or 1,
+        queue=queue.value,
+        tier=job.tier,
+        fence=job.fence,
+        worker=worker,
+        token_hash=hash_token(token),
+        lease_until=after(effective.attempts.lease_seconds),  # type: ignore[arg-type]
+        deadline=after(limits.hard_seconds),  # type: ignore[arg-type]
+    )
+    session.add(attempt)
+    session.flush()
+    record(
+        session, EventKind.STARTED, job=job, queue=queue.value, tier=job.tier, attempt=attempt.number,
+        wait_seconds=round(float(waited or 0), 3),
+    )  # fmt: skip
+    return Claim(job, attempt, token, effective)
+
+
+def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:
+    """Prolong an attempt's lease, and learn whether it still holds the job."""
+    renewed = session.execute(
+        sql_update(Attempt)
+        .where(col(Attempt.id) == attempt.id, col(Attempt.ended_at).is_(None), col(Attempt.lost_cause).is_(None))
+        .values(lease_until=after(lease_seconds))
+    )
+    cancelled_at = session.scalar(select(col(Job.cancel_requested_at)).where(col(Job.id) == attempt.job_id))
+    return Renewal(bool(renewed.rowcount), cancelled_at is not None)  # type: ignore[attr-defined]
+
+
+def hold(session: Session, attempt: Attempt) -> Job:
+    """Lock the job that an attempt holds: the start of every effect of an attempt.
+
+    Raises:
+        FencedError: nobody's fault: the job was taken away or has ended; the effect must not happen.
+    """
+    job = lock_job(session, attempt.job_id)
+    current = session.scalar(select(col(Attempt.ended_at)).where(col(Attempt.id) == attempt.id))
+    if job.fence != attempt.fence or current is not None:
+        raise FencedError(attempt.job_id, attempt.fence)
+    return job
+
+
+def close_attempt(session: Session, attempt: Attempt, *, outcome: str, reason: Reason) -> None:
+    """End an attempt whose job goes on or has just been ended by it."""
+    session.execute(
+        sql_update(Attempt)
+        .where(col(Attempt.id) == attempt.id)
+        .values(ended_at=now(), outcome=outcome, reason=reason.value)
+    )
+    seconds = session.scalar(
+        select(func.extract("epoch", now() - col(Attempt.started_at))).where(col(Attempt.id) == attempt.id)
+    )
+    job = session.get_one(Job, attempt.job_id)
+    record(
+        session, EventKind.ATTEMPT_ENDED, job=job, queue=attempt.queue, tier=attempt.tier, attempt=attempt.number,
+        outcome=outcome, reason=reason.value, seconds=round(float(seconds or 0), 3),
+    )  # fmt: skip
+
+
+def escalate(session: Session, attempt: Attempt, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:
+    """Hand a held job to the next tier, on the same bill (H-067 to H-069)."""
+    origin = job.tier
+    close_attempt(session, attempt, outcome="escalated", reason=reason)
+    job.fence += 1
+    job.tier = to.value
+    move(session, job, State.QUEUED, reason=reason)
+    record(session, EventKind.ESCALATED, job=job, origin=origin, target=to.value, reason=reason.value, detail=detail)
+    wait_on(session, job, QUEUE_OF_TIER[to])
+
+
+def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None:
+    """Let a worker's parent process say that the child which held this job is dead: the lease lapses at once."""
+    lapsed = session.execute(
+        sql_update(Attempt)
+        .where(
+            col(Attempt.job_id) == message.job_id,
+            col(Attempt.fence) == message.fence + 1,
+            col(Attempt.ended_at).is_(None),
+        )
+        .values(lease_until=now(), lost_cause=cause.value)
+    )
+    if lapsed.rowcount:  # type: ignore[attr-defined]
+        wake_dispatcher(session)
+
+
+def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
+    """Return the attempts whose lease has run out, oldest first."""
+    return session.scalars(
+        select(Attempt)
+        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < now())
+        .order_by(col(Attempt.lease_until))
+        .limit(limit)
+    ).all()
+
+
+def recover(session: Session, attempt: Attempt, *, max_lost: int) -> None:
+    """Take a job away from an attempt whose lease has run out, and decide how it goes on.
+
+    A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
+    """
+    job = lock_job(session, attempt.job_id)
+    session.refresh(attempt)
+    lapsed = session.scalar(select(col(Attempt.lease_until) < now()).where(col(Attempt.id) == attempt.id))
+    if attempt.ended_at is not None or not lapsed:
+        return
+    past_deadline = session.scalar(select(col(Attempt.deadline) < now()).where(col(Attempt.id) == attempt.id))
+    timed_out = attempt.lost_cause == Reason.TIME_LIMIT or bool(past_deadline)
+    reason = Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
+    close_attempt(session, attempt, outcome="lost", reason=reason)
+    job.lost_attempts += 1
+    job.fence += 1
+    session.flush()
+    is_publishing = job.state == State.PUBLISHING
+    if job.cancel_requested_at is not None and not is_publishing:
+        end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
+    elif timed_out and not is_publishing:
+        end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
+    elif job.lost_attempts >= max_lost:
+        end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
+    else:
+        if job.state in (State.RUNNING, State.SCANNING):
+            move(session, job, State.QUEUED, reason=reason)
+        wait_on(session, job, QueueName(job.queue))

@@ -1,0 +1,57 @@
+"""The audit trail: who did what, with the six facts of H-117 about every edit."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert
+from sqlmodel import Session
+
+from monitoring.ledger.tables import Approval, AuditRow, Job, Release
+from monitoring.redact import redact
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Four of the six facts that seed 000 wants on record about an edit; tier and prompt stand on the job."""
+
+    input_hash: str | None = None
+    output_hash: str | None = None
+    scan: str | None = None
+    approval: str | None = None
+
+
+def facts_of(session: Session, job: Job) -> Facts:
+    """Collect the facts about a job as they stand in this transaction."""
+    base = session.get(Release, job.base_release_id) if job.base_release_id else None
+    release = session.get(Release, job.release_id) if job.release_id else None
+    approval = session.get(Approval, job.id)
+    return Facts(
+        input_hash=base.digest if base else None,
+        output_hash=release.digest if release else None,
+        scan=None if release is None else "passed" if release.scan_passed else "refused",
+        approval=approval.decision if approval else "none",
+    )
+
+
+def append(session: Session, action: str, *, actor: str, job: Job | None = None, **detail: Any) -> None:
+    """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit.py)."""
+    facts = facts_of(session, job) if job is not None and job.release_id is not None else Facts(approval="none")
+    session.execute(
+        insert(AuditRow).values(
+            action=action,
+            actor=actor,
+            tenant=job.tenant if job else detail.pop("tenant", None),
+            job_id=job.id if job else None,
+            tier=job.tier if job else None,
+            prompt=redact(job.prompt) if job else None,
+            prompt_sha256=hashlib.sha256(job.prompt.encode()).hexdigest() if job else None,
+            input_hash=facts.input_hash,
+            output_hash=facts.output_hash,
+            scan=facts.scan,
+            approval=facts.approval,
+            detail=detail,
+        )
+    )

@@ -1,0 +1,54 @@
+"""Append what happened. Every state, start, end and dollar passes here, so streams and metrics cannot disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import insert, select, text
+from sqlmodel import Session, col
+
+from monitoring.ledger.tables import Event, Job
+
+WORK_CHANNEL = "pointsman_work"
+"""NOTIFY channel on which the dispatcher hears that there is something to push, end or deliver."""
+
+
+class EventKind(StrEnum):
+    """Kinds of events. The first group makes metrics; the rest is for people."""
+
+    ACCEPTED = "accepted"
+    WAITING = "waiting"
+    STARTED = "started"
+    ATTEMPT_ENDED = "attempt_ended"
+    ENDED = "ended"
+    CALL = "call"
+    LIMIT_HIT = "limit_hit"
+    ESCALATED = "escalated"
+    FENCED = "fenced"
+    REFUSED = "refused"
+    STATE = "state"
+    STEP = "step"
+    PROGRESS = "progress"
+
+
+def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:
+    """Append one event in the caller's transaction."""
+    session.execute(
+        insert(Event).values(
+            kind=kind.value, job_id=job.id if job else None, tenant=job.tenant if job else None, data=data
+        )
+    )
+
+
+def wake_dispatcher(session: Session) -> None:
+    """Tell the dispatcher, once this transaction commits, that it has work."""
+    session.execute(text(f"NOTIFY {WORK_CHANNEL}"))
+
+
+def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> Sequence[Event]:
+    """Return a job's events with an id above `after_id`, oldest first."""
+    query = select(Event).where(col(Event.job_id) == job_id, col(Event.id) > after_id)
+    return session.scalars(query.order_by(col(Event.id)).limit(limit)).all()

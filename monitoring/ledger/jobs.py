@@ -1,0 +1,257 @@
+"""The state of every job: accepted once, moved by the one table of legal moves, ended once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import or_, select
+from sqlalchemy import update as sql_update
+from sqlalchemy.dialects.postgresql import insert
+from sqlmodel import Session, col
+
+from monitoring.errors import IdempotencyConflictError, JobNotFoundError, WrongStateError
+from monitoring.ledger import audit
+from monitoring.ledger.clock import now
+from monitoring.ledger.events import EventKind, record, wake_dispatcher
+from monitoring.ledger.tables import Attempt, Job, Notification, Site
+from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
+from routing.tiers import QueueName
+
+WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
+"""States in which a job can wait for a worker."""
+
+_LIMIT_OF_END = {
+    State.TIMED_OUT: "time",
+    State.BUDGET_EXCEEDED: "cost",
+    State.OUTPUT_EXCEEDED: "output",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """A job as it is about to be accepted: validated and routed."""
+
+    id: UUID
+    tenant: str
+    door: Door
+    request: JobRequest
+    state: State
+    queue: QueueName
+    mode: str | None = None
+    tier: int | None = None
+    route: Mapping[str, Any] = field(default_factory=dict)
+    site_id: UUID | None = None
+    cap_nanousd: int = 0
+    parent_id: UUID | None = None
+    root_id: UUID | None = None
+    is_pushed: bool = False
+    """Whether the caller pushes its message right after the commit."""
+
+
+class Accepted(NamedTuple):
+    """The outcome of accepting a job."""
+
+    job: Job
+    is_new: bool
+    """False when the same request was accepted before: the caller gets that job."""
+
+
+def request_digest(request: JobRequest) -> str:
+    """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
+    body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def accept(session: Session, new: NewJob) -> Accepted:
+    """Write the row that makes a job accepted.
+
+    Raises:
+        IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
+    """
+    digest = request_digest(new.request)
+    row = {
+        "id": new.id,
+        "tenant": new.tenant,
+        "door": new.door.value,
+        "state": new.state.value,
+        "prompt": new.request.prompt,
+        "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
+        "request_digest": digest,
+        "idempotency_key": new.request.idempotency_key,
+        "priority": new.request.priority,
+        "site_id": new.site_id,
+        "parent_id": new.parent_id,
+        "root_id": new.root_id or new.id,
+        "route": dict(new.route),
+        "mode": new.mode,
+        "tier": new.tier,
+        "queue": new.queue.value,
+        "waiting_since": now() if new.state in WAITING_STATES else None,
+        "pushed_at": now() if new.is_pushed else None,
+        "cap_nanousd": new.cap_nanousd,
+        "fence": 0,
+        "lost_attempts": 0,
+        "result": {},
+    }
+    job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
+    if job is None:
+        return Accepted(_same_job(session, new, digest), is_new=False)
+    record(session, EventKind.ACCEPTED, job=job, door=job.door, mode=job.mode, queue=job.queue, tier=job.tier)
+    if job.waiting_since is not None:
+        record(session, EventKind.WAITING, job=job, queue=job.queue, tier=job.tier)
+        if not new.is_pushed:
+            wake_dispatcher(session)
+    audit.append(session, "job_accepted", actor=f"tenant:{new.tenant}", job=job, door=job.door, route=dict(new.route))
+    return Accepted(job, is_new=True)
+
+
+def _same_job(session: Session, new: NewJob, digest: str) -> Job:
+    key = new.request.idempotency_key
+    same = or_(col(Job.id) == new.id, (col(Job.tenant) == new.tenant) & (col(Job.idempotency_key) == key))
+    job = session.scalars(select(Job).where(same)).first()
+    if job is None or job.tenant != new.tenant or job.request_digest != digest:
+        raise IdempotencyConflictError(job.id if job is not None and job.tenant == new.tenant else new.id)
+    return job
+
+
+def find_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:
+    """Return a job; with `tenant`, only if it belongs to that tenant.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    job = session.get(Job, job_id)
+    if job is None or (tenant is not None and job.tenant != tenant):
+        raise JobNotFoundError(job_id)
+    return job
+
+
+def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:
+    """Return a job with its row locked until the transaction ends: the start of every move.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    query = select(Job).where(col(Job.id) == job_id).with_for_update()
+    job = session.scalars(query, execution_options={"populate_existing": True}).one_or_none()
+    if job is None or (tenant is not None and job.tenant != tenant):
+        raise JobNotFoundError(job_id)
+    return job
+
+
+def list_jobs(
+    session: Session, *, tenant: str | None = None, states: Sequence[State] = (), site_id: UUID | None = None,
+    limit: int = 50,
+) -> Sequence[Job]:  # fmt: skip
+    """Return the newest jobs first."""
+    query = select(Job).order_by(col(Job.created_at).desc()).limit(limit)
+    if tenant is not None:
+        query = query.where(col(Job.tenant) == tenant)
+    if states:
+        query = query.where(col(Job.state).in_([state.value for state in states]))
+    if site_id is not None:
+        query = query.where(col(Job.site_id) == site_id)
+    return session.scalars(query).all()
+
+
+def move(session: Session, job: Job, target: State, *, reason: Reason | None = None, **data: Any) -> None:
+    """Move a locked job to a state that is no end.
+
+    Raises:
+        IllegalMoveError: our fault.
+    """
+    origin = State(job.state)
+    check_move(origin, target)
+    job.state = target.value
+    record(
+        session, EventKind.STATE, job=job, origin=origin.value, target=target.value,
+        reason=reason.value if reason else None, **data,
+    )  # fmt: skip
+    session.flush()
+
+
+def wait_on(session: Session, job: Job, queue: QueueName) -> None:
+    """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message."""
+    job.queue = queue.value
+    job.waiting_since = now()  # type: ignore[assignment]
+    job.pushed_at = None
+    session.flush()
+    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier)
+    wake_dispatcher(session)
+
+
+def end(
+    session: Session, job: Job, target: State, *, reason: Reason, detail: str = "",
+    result: Mapping[str, Any] | None = None, actor: str = "pointsman",
+) -> None:  # fmt: skip
+    """End a locked job: final state, free site, one audit row with the six facts, one notification.
+
+    Raises:
+        IllegalMoveError: our fault.
+    """
+    origin = State(job.state)
+    check_move(origin, target)
+    assert target in ENDS
+    job.state = target.value
+    job.reason = reason.value
+    job.detail = detail or None
+    job.result = {**job.result, **(result or {})}
+    job.waiting_since = None
+    job.pushed_at = None
+    job.expires_at = None
+    job.fence += 1
+    job.ended_at = now()  # type: ignore[assignment]
+    session.flush()
+    session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=None))
+    session.execute(
+        sql_update(Attempt)
+        .where(col(Attempt.job_id) == job.id, col(Attempt.ended_at).is_(None))
+        .values(ended_at=now(), outcome=target.value, reason=reason.value)
+    )
+    _record_end(session, job, origin=origin, reason=reason)
+    audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
+    _notify_owner(session, job)
+    wake_dispatcher(session)
+
+
+def _record_end(session: Session, job: Job, *, origin: State, reason: Reason) -> None:
+    seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
+    record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value)
+    if limit := _LIMIT_OF_END.get(State(job.state)):
+        record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")
+    record(
+        session, EventKind.ENDED, job=job, state=job.state, reason=reason.value, queue=job.queue, tier=job.tier,
+        seconds=round(seconds, 3), detail=job.detail,
+    )  # fmt: skip
+
+
+def _notify_owner(session: Session, job: Job) -> None:
+    url = job.request.get("callback_url")
+    payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
+    session.execute(
+        insert(Notification).values(
+            job_id=job.id, callback_url=url, payload=payload, attempts=0,
+            next_at=now() if url else None, delivered_at=None if url else now(),
+        )
+    )  # fmt: skip
+
+
+def request_cancel(session: Session, job: Job, *, actor: str) -> None:
+    """Cancel a locked job: at once when nobody works on it, otherwise at its next model call, chunk or step.
+
+    Raises:
+        WrongStateError: the caller's fault: the job has ended or is being published.
+    """
+    state = State(job.state)
+    if state in ENDS or state == State.PUBLISHING:
+        raise WrongStateError(job.id, job.state, "a job that has not ended and is not being published")
+    job.cancel_requested_at = now()  # type: ignore[assignment]
+    session.flush()
+    audit.append(session, "cancel_requested", actor=actor, job=job)
+    if state not in (State.RUNNING, State.SCANNING):
+        end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)

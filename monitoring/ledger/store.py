@@ -1,0 +1,50 @@
+"""One way into the ledger: a connection pool, and a transaction around everything that belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.pool import NullPool
+from sqlmodel import Session
+
+STATEMENT_TIMEOUT_MS = 10_000
+
+
+def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "pointsman") -> Engine:
+    """Return an engine for a `postgresql://` URL.
+
+    Args:
+        url: where the ledger is.
+        pool_size: connections kept open; 0 opens one for each transaction (for a process that forks).
+        application: the name that the database shows for these connections.
+    """
+    driver_url = url.replace("postgresql://", "postgresql+psycopg://", 1)
+    connect_args = {
+        "application_name": application,
+        "connect_timeout": 5,
+        "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC",
+    }
+    if pool_size == 0:
+        return create_engine(driver_url, poolclass=NullPool, connect_args=connect_args)
+    return create_engine(
+        driver_url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True, connect_args=connect_args
+    )
+
+
+class Ledger:
+    """The ledger as a resource: made after a fork, closed by its owner."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @contextmanager
+    def begin(self) -> Iterator[Session]:
+        """Open a transaction: committed when the block ends, rolled back when it raises."""
+        with Session(self.engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()

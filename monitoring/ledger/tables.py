@@ -1,0 +1,364 @@
+"""The tables of the ledger, as SQLModel classes. Their history is in `migrations/`; a test holds the two together.
+
+Times are `timestamptz` by the database's clock. Money is in nanodollars. Text from outside is stored as it came and is
+escaped where it is shown.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Index, Text, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Field, SQLModel
+
+_NOW = text("now()")
+
+
+def _when(*, nullable: bool = True, default_now: bool = False) -> Any:
+    return Field(
+        default=None,
+        sa_type=DateTime(timezone=True),
+        nullable=nullable,
+        sa_column_kwargs={"server_default": _NOW} if default_now else {},
+    )
+
+
+def _json(default: type) -> Any:
+    return Field(default_factory=default, sa_type=JSONB, nullable=False)
+
+
+def _money() -> Any:
+    return Field(default=0, sa_type=BigInteger, nullable=False)
+
+
+class Tenant(SQLModel, table=True):
+    """Who pays and who may see: every site, job and key belongs to one."""
+
+    __tablename__ = "tenant"
+
+    name: str = Field(primary_key=True)
+    provider: str | None = None
+    """Name of the gateway's provider this tenant's calls go to; without one no model is called for it (S-065)."""
+    overrides: dict[str, Any] = _json(dict)
+    """Layer 2 of the policy (routing.policy.ProjectOverrides)."""
+    auto_approve: bool = False
+    """Opt-in of ruling A24: clean tier 1 work without high stakes is approved by policy."""
+    paused_at: datetime | None = _when()
+    created_at: datetime = _when(nullable=False, default_now=True)
+
+
+class ApiKey(SQLModel, table=True):
+    """A caller's key: only its hash is stored."""
+
+    __tablename__ = "api_key"
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name", index=True)
+    name: str
+    key_hash: str = Field(unique=True)
+    scopes: list[str] = _json(list)
+    created_at: datetime = _when(nullable=False, default_now=True)
+    revoked_at: datetime | None = _when()
+
+
+class Site(SQLModel, table=True):
+    """A static site. Its active release is this row's column; the symlink in the Den is a projection of it."""
+
+    __tablename__ = "site"
+    __table_args__ = (UniqueConstraint("tenant", "name"),)
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name")
+    name: str
+    profile: str = "default"
+    active_release_id: UUID | None = None
+    lock_job_id: UUID | None = None
+    """The job that alone may write: held from its claim to its end (H-073, H-085)."""
+    created_at: datetime = _when(nullable=False, default_now=True)
+
+
+class Job(SQLModel, table=True):
+    """One submitted piece of work. With `waiting_since` set it waits for a worker on `queue`: this is the queue."""
+
+    __tablename__ = "job"
+    __table_args__ = (
+        UniqueConstraint("tenant", "idempotency_key"),
+        Index("ix_job_waiting", "queue", "waiting_since", postgresql_where=text("waiting_since IS NOT NULL")),
+        Index("ix_job_unpushed", "queue", "priority", "created_at",
+              postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL")),
+        Index("ix_job_runway", "queue", "tenant",
+              postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
+        Index("ix_job_tenant_created", "tenant", "created_at"),
+        Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+    )  # fmt: skip
+
+    id: UUID = Field(primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name")
+    door: str
+    state: str
+    prompt: str = Field(sa_type=Text)
+    request: dict[str, Any] = _json(dict)
+    """The request without its prompt."""
+    request_digest: str
+    idempotency_key: str | None = None
+    priority: str = "P2"
+    site_id: UUID | None = Field(default=None, foreign_key="site.id", index=True)
+    parent_id: UUID | None = None
+    root_id: UUID
+    """The job whose bill this one adds to: itself, or the first of a chain of resumed or revised jobs."""
+    route: dict[str, Any] = _json(dict)
+    """The decision as it was made before any model or container call (H-006, H-007, H-009)."""
+    mode: str | None = None
+    tier: int | None = None
+    """The tier it runs on now; escalation raises it."""
+    queue: str
+    fence: int = 0
+    """Raised by every claim and every loss of one: only the attempt that holds this number may take effect."""
+    waiting_since: datetime | None = _when()
+    pushed_at: datetime | None = _when()
+    """When its message went to the broker; empty while it waits for room on the runway."""
+    lost_attempts: int = 0
+    cap_nanousd: int = _money()
+    cancel_requested_at: datetime | None = _when()
+    base_release_id: UUID | None = None
+    release_id: UUID | None = None
+    expires_at: datetime | None = _when()
+    result: dict[str, Any] = _json(dict)
+    reason: str | None = None
+    detail: str | None = Field(default=None, sa_type=Text)
+    created_at: datetime = _when(nullable=False, default_now=True)
+    started_at: datetime | None = _when()
+    ended_at: datetime | None = _when()
+
+
+class Attempt(SQLModel, table=True):
+    """One execution of a job on one queue: the lease, the fence and the token that goes with them."""
+
+    __tablename__ = "attempt"
+    __table_args__ = (
+        UniqueConstraint("job_id", "number"),
+        Index("ix_attempt_live", "lease_until", postgresql_where=text("ended_at IS NULL")),
+    )
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    job_id: UUID = Field(foreign_key="job.id")
+    number: int
+    queue: str
+    tier: int | None = None
+    fence: int
+    worker: str
+    token_hash: str = Field(unique=True)
+    lease_until: datetime = _when(nullable=False)
+    deadline: datetime = _when(nullable=False)
+    """The hard time limit: after it the gateway refuses the token."""
+    lost_cause: str | None = None
+    """What the worker's parent process saw when the pool child died: `time_limit` or `worker_lost`."""
+    started_at: datetime = _when(nullable=False, default_now=True)
+    ended_at: datetime | None = _when()
+    outcome: str | None = None
+    reason: str | None = None
+
+
+class Call(SQLModel, table=True):
+    """One model call: reserved at its worst case before it is made, settled at what it used."""
+
+    __tablename__ = "call"
+    __table_args__ = (
+        Index("ix_call_open", "lease_until", postgresql_where=text("state = 'reserved'")),
+        CheckConstraint("reserved_nanousd >= 0 AND cost_nanousd >= 0", name="ck_call_money"),
+    )
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    job_id: UUID = Field(foreign_key="job.id", index=True)
+    attempt_id: UUID = Field(foreign_key="attempt.id")
+    caps: list[list[str]] = _json(list)
+    """The (scope, key) pairs the reserve was taken from, in their fixed order."""
+    state: str = "reserved"
+    """`reserved`, `settled` (by the gateway) or `presumed` (the gateway died: charged in full)."""
+    provider: str
+    model: str
+    key_hash: str
+    gateway: str
+    lease_until: datetime = _when(nullable=False)
+    max_tokens: int
+    reserved_nanousd: int = _money()
+    cost_nanousd: int = _money()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    finish: str | None = None
+    """`completed`, `refused` (by the provider), `cut` (by us), `client_gone` or `provider_gone`."""
+    status: int | None = None
+    prices_as_of: str
+    started_at: datetime = _when(nullable=False, default_now=True)
+    ended_at: datetime | None = _when()
+
+
+class Cap(SQLModel, table=True):
+    """A limit on money: `spent + reserved` never passes `limit` by an admitted call."""
+
+    __tablename__ = "cap"
+    __table_args__ = (CheckConstraint("spent_nanousd >= 0 AND reserved_nanousd >= 0", name="ck_cap_money"),)
+
+    scope: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    limit_nanousd: int = Field(sa_type=BigInteger)
+    spent_nanousd: int = _money()
+    reserved_nanousd: int = _money()
+
+
+class Release(SQLModel, table=True):
+    """A candidate or published version of a site: immutable content by hash, and the scan that judged it."""
+
+    __tablename__ = "release"
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    site_id: UUID = Field(foreign_key="site.id", index=True)
+    base_release_id: UUID | None = None
+    job_id: UUID | None = None
+    digest: str
+    manifest: dict[str, Any] = _json(dict)
+    spec_sha256: str | None = None
+    """Blob of the site's spec, when pages of this release are rendered from one."""
+    total_bytes: int = Field(default=0, sa_type=BigInteger)
+    signals: dict[str, Any] = _json(dict)
+    """files, has_js, has_build: what the router is told about the site."""
+    scan: dict[str, Any] = _json(dict)
+    scan_passed: bool = False
+    scan_digest: str = ""
+    created_at: datetime = _when(nullable=False, default_now=True)
+    published_at: datetime | None = _when()
+
+
+class Approval(SQLModel, table=True):
+    """A decision on a preview, bound to the release, its scan and the release it was made from (threat H3)."""
+
+    __tablename__ = "approval"
+
+    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    release_id: UUID
+    base_release_id: UUID | None = None
+    scan_digest: str
+    decision: str
+    actor: str
+    reason: str = ""
+    at: datetime = _when(nullable=False, default_now=True)
+
+
+class Event(SQLModel, table=True):
+    """What happened, in order: the job's stream for its owner, and what the metrics are folded from."""
+
+    __tablename__ = "event"
+    __table_args__ = (Index("ix_event_job", "job_id", "id"), Index("ix_event_xid", "xid"))
+
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    xid: int = Field(
+        default=None,
+        sa_type=BigInteger,
+        nullable=False,
+        sa_column_kwargs={"server_default": text("pg_current_xact_id()::text::bigint")},
+    )
+    """The writing transaction: the fold reads only what no running transaction can still add to."""
+    at: datetime = _when(nullable=False, default_now=True)
+    job_id: UUID | None = None
+    tenant: str | None = None
+    kind: str
+    data: dict[str, Any] = _json(dict)
+
+
+class Rollup(SQLModel, table=True):
+    """A metric series folded from the events; it outlives them."""
+
+    __tablename__ = "rollup"
+
+    name: str = Field(primary_key=True)
+    labels: str = Field(primary_key=True)
+    """Canonical JSON of the labels."""
+    value: float = 0
+
+
+class RollupMark(SQLModel, table=True):
+    """How far the fold has come."""
+
+    __tablename__ = "rollup_mark"
+
+    id: int = Field(default=1, primary_key=True)
+    xid: int = Field(default=0, sa_type=BigInteger)
+
+
+class AuditRow(SQLModel, table=True):
+    """One entry of the audit trail; `sealed_in` names the seal that chains it."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_unsealed", "seq", postgresql_where=text("sealed_in IS NULL")),)
+
+    seq: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    at: datetime = _when(nullable=False, default_now=True)
+    action: str
+    actor: str
+    tenant: str | None = None
+    job_id: UUID | None = Field(default=None, index=True)
+    tier: int | None = None
+    prompt: str | None = Field(default=None, sa_type=Text)
+    """The prompt with secrets redacted (A31); its hash is of the original."""
+    prompt_sha256: str | None = None
+    input_hash: str | None = None
+    output_hash: str | None = None
+    scan: str | None = None
+    approval: str | None = None
+    detail: dict[str, Any] = _json(dict)
+    sealed_in: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class AuditSeal(SQLModel, table=True):
+    """A signed link of the audit chain over a batch of rows."""
+
+    __tablename__ = "audit_seal"
+
+    number: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    first_seq: int = Field(sa_type=BigInteger)
+    last_seq: int = Field(sa_type=BigInteger)
+    rows: int
+    rows_hash: str
+    previous_hash: str
+    hash: str
+    signature: str
+    at: datetime = _when(nullable=False, default_now=True)
+
+
+class Notification(SQLModel, table=True):
+    """The one message a job's end owes its owner."""
+
+    __tablename__ = "notification"
+    __table_args__ = (Index("ix_notification_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
+
+    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    callback_url: str | None = None
+    payload: dict[str, Any] = _json(dict)
+    attempts: int = 0
+    next_at: datetime | None = _when()
+    delivered_at: datetime | None = _when()
+    created_at: datetime = _when(nullable=False, default_now=True)
+
+
+class QueueControl(SQLModel, table=True):
+    """A queue that operators paused."""
+
+    __tablename__ = "queue_control"
+
+    queue: str = Field(primary_key=True)
+    paused_at: datetime | None = _when()
+
+
+class Leader(SQLModel, table=True):
+    """Who leads a role of which there may be one at a time."""
+
+    __tablename__ = "leader"
+
+    role: str = Field(primary_key=True)
+    holder: str
+    until: datetime = _when(nullable=False)
