@@ -1,0 +1,38 @@
+"""Wiring of the record."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from routing.config import Section
+
+
+class LedgerConfig(Section):
+    """Where the ledger is."""
+
+    url: SecretStr = SecretStr("postgresql://pointsman@127.0.0.1:5432/pointsman")
+    """A PostgreSQL URL."""
+    pool_size: int = Field(default=4, ge=1, le=100)
+    """Connections that a process keeps open."""
+
+
+class AuditConfig(Section):
+    """How the audit chain is signed."""
+
+    signing_key: SecretStr = Field(default=SecretStr(""), validate_default=False)
+    """Secret that signs each seal of the chain. Without one the dispatcher refuses to start."""
+
+
+class LogsConfig(Section):
+    """How much is logged."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
+class ExporterConfig(Section):
+    """Where metrics are served."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=9108, ge=0, le=65535)

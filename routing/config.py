@@ -1,0 +1,76 @@
+"""Wiring and secrets come from the environment as `POINTSMAN_<SECTION>__<FIELD>`; this reads them, strictly.
+
+A misspelt name would silently leave a default in force, so every `POINTSMAN_` name has to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from routing.errors import PolicyError
+
+PREFIX = "POINTSMAN_"
+SECTIONS = frozenset(
+    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "policy", "preview"}
+    | {"rehearsal", "webhook", "worker"}
+)
+"""Every section of the product. A program reads those that it needs."""
+
+
+class Section(BaseModel):
+    """Base of all configuration sections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BrokerConfig(Section):
+    """Where the broker is."""
+
+    url: str = "redis://127.0.0.1:6379/0"
+    """A Redis or Valkey URL. Its `maxmemory-policy` has to be `noeviction`."""
+
+
+class PolicyConfig(Section):
+    """Which policy holds."""
+
+    path: Path | None = None
+    """An installation's own copy of routing/platform.yaml; empty for the shipped one."""
+
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> SettingsT:
+    """Build a program's settings from environment variables.
+
+    Args:
+        model: a frozen model whose fields are sections.
+        environ: the environment.
+
+    Raises:
+        PolicyError: the operator's fault; it names the variable and the rule, and repeats no value.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in environ.items():
+        if not name.startswith(PREFIX):
+            continue
+        section, _, field = name.removeprefix(PREFIX).lower().partition("__")
+        if section not in SECTIONS or not field:
+            raise PolicyError(f"{name} is no setting of Pointsman; the form is {PREFIX}<SECTION>__<FIELD>")
+        if section in model.model_fields:
+            _put(found.setdefault(section, {}), field.split("__"), value)
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise PolicyError(f"{PREFIX}{'__'.join(str(p) for p in first['loc']).upper()}: {first['msg']}") from None
+
+
+def _put(target: dict[str, Any], path: list[str], value: str) -> None:
+    for part in path[:-1]:
+        target = target.setdefault(part, {})
+    target[path[-1]] = value
