@@ -1,0 +1,255 @@
+"""The Den: every file of every release, stored once under the digest of its bytes.
+
+Names from outside never touch a host path on the way in: a blob's path is made of its digest alone. Only the projection
+of a release writes names, after they passed `check_path`, into a directory that holds nothing else. Versions are
+append-only (H-084); which of them is active is the ledger's business, the `active` link merely shows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
+
+from sandbox.disk import Disk
+from sandbox.errors import BlobCorruptError, BlobMissingError, ManifestError
+from sandbox.media import media_type_of
+from sandbox.paths import check_path
+from sandbox.tree import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES, check_tree
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_BUILD_FILES = re.compile(
+    r"(package\.json|(vite|webpack|rollup|astro|next|nuxt|svelte|gatsby|eleventy|\.eleventy)(\.config)?\.[cm]?[jt]s"
+    r"|gulpfile\.[cm]?js|gruntfile\.[cm]?js|angular\.json|hugo\.toml|_config\.ya?ml|makefile)"
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a release."""
+
+    sha256: str
+    size: int
+    """Bytes."""
+    media_type: str
+
+
+class Signals(NamedTuple):
+    """What routing looks at in a site."""
+
+    files: int
+    has_js: bool
+    has_build: bool
+
+
+class Manifest(Mapping[str, Entry]):
+    """The files of one release by path; immutable, and named by its digest."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = MappingProxyType(dict(sorted(entries.items())))
+
+    def __getitem__(self, path: str) -> Entry:
+        return self._entries[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Callable[[dict[str, Entry]], Manifest], tuple[dict[str, Entry]]]:
+        return Manifest, (dict(self._entries),)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, in hex."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self._entries)
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """Bytes of all files together."""
+        return sum(entry.size for entry in self._entries.values())
+
+    @property
+    def has_js(self) -> bool:
+        """Whether there is a script file."""
+        return any(entry.media_type == "text/javascript" for entry in self._entries.values())
+
+    @property
+    def has_build(self) -> bool:
+        """Whether the site has a build configuration at its root."""
+        return any(_BUILD_FILES.fullmatch(path.lower()) for path in self._entries)
+
+    @property
+    def signals(self) -> Signals:
+        """What routing looks at."""
+        return Signals(self.files, self.has_js, self.has_build)
+
+    def to_json(self) -> str:
+        """Return the canonical JSON: equal manifests give equal bytes."""
+        files = {path: [entry.sha256, entry.size, entry.media_type] for path, entry in self._entries.items()}
+        return json.dumps({"v": 1, "files": files}, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ManifestError: the text is not a manifest (our fault, it was stored by us).
+        """
+        try:
+            return cls({check_path(path): _entry_of(row) for path, row in json.loads(text)["files"].items()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ManifestError(f"not a manifest: {type(error).__name__}") from None
+
+
+def _entry_of(row: Any) -> Entry:
+    sha256, size, media_type = row
+    if not (isinstance(sha256, str) and _DIGEST.fullmatch(sha256) and isinstance(media_type, str)):
+        raise ValueError("digest and media type must be strings")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ValueError("size must be a count of bytes")
+    return Entry(sha256, size, media_type)
+
+
+class Den:
+    """The store below one directory; several processes may use it at once."""
+
+    def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
+        self._root = root
+        self._disk = disk or Disk()
+
+    def put(self, data: bytes) -> str:
+        """Store bytes durably and return their SHA-256 in hex; bytes that are there already cost nothing."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self._blob_path(sha256)
+        if self._disk.size_of(path) != len(data):
+            self._disk.make_directory(path.parent)
+            self._disk.write_atomically(path, data)
+        return sha256
+
+    def get(self, sha256: str) -> bytes:
+        """Return a blob's bytes, checked against its digest.
+
+        Raises:
+            BlobMissingError: there is none.
+            BlobCorruptError: the disk gave back other bytes.
+        """
+        with self.open_blob(sha256) as stream:
+            data = stream.read()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BlobCorruptError(f"blob {sha256} has other bytes than its name says")
+        return data
+
+    def open_blob(self, sha256: str) -> BinaryIO:
+        """Open a blob for reading in pieces, unchecked.
+
+        Raises:
+            BlobMissingError: there is none.
+        """
+        try:
+            return self._blob_path(sha256).open("rb")
+        except FileNotFoundError:
+            raise BlobMissingError(f"no blob {sha256}") from None
+
+    def exists(self, sha256: str) -> bool:
+        """Return whether a blob is stored."""
+        return self._blob_path(sha256).is_file()
+
+    def put_tree(
+        self,
+        files: Mapping[str, bytes],
+        *,
+        max_bytes: int = DEFAULT_MAX_TREE_BYTES,
+        max_files: int = DEFAULT_MAX_TREE_FILES,
+    ) -> Manifest:
+        """Store a set of files and return its manifest; nothing is written when a name or a cap is refused.
+
+        Raises:
+            PathRefusedError: see `check_tree`.
+            TreeRefusedError: see `check_tree`.
+        """
+        checked = check_tree(files, max_bytes=max_bytes, max_files=max_files)
+        return Manifest({path: Entry(self.put(data), len(data), media_type_of(path)) for path, data in checked.items()})
+
+    def read_tree(self, manifest: Manifest) -> dict[str, bytes]:
+        """Return all files of a release, each checked against its digest.
+
+        Raises:
+            BlobMissingError: a blob is not there.
+            BlobCorruptError: a blob has other bytes.
+        """
+        return {path: self.get(entry.sha256) for path, entry in manifest.items()}
+
+    def project(self, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
+        """Show a release as a directory, for web servers and for people, and point the site's `active` link at it.
+
+        The tree is built fully and made durable under a name of its own before one rename moves the link, so a reader,
+        or a crash at any step, sees the old release or the new one. `active` leads to `releases/<release_id>`, and that
+        to `trees/<manifest digest>`; a reader that wants one release for a while resolves `active` once.
+
+        Returns:
+            The path of the `active` link.
+
+        Raises:
+            ValueError: `site_key` or `release_id` is no plain word (our fault; names from outside are not used here).
+            BlobMissingError: a blob is not there.
+            BlobCorruptError: a blob has other bytes.
+        """
+        for word in (site_key, release_id):
+            if not _KEY.fullmatch(word):
+                raise ValueError("site_key and release_id must be letters, digits, _ and - only")
+        site = self._root / "sites" / site_key
+        for part in ("trees", "releases"):
+            self._disk.make_directory(site / part)
+        self._build_tree(site / "trees", manifest)
+        self._disk.point(site / "releases" / release_id, Path("..") / "trees" / manifest.digest)
+        self._disk.point(site / "active", Path("releases") / release_id)
+        return site / "active"
+
+    def active_release(self, site_key: str) -> str | None:
+        """Return the release that the projection shows, None when there is none."""
+        if not _KEY.fullmatch(site_key):
+            return None
+        with suppress(FileNotFoundError):
+            return (self._root / "sites" / site_key / "active").readlink().name
+        return None
+
+    def _build_tree(self, trees: Path, manifest: Manifest) -> None:
+        tree = trees / manifest.digest
+        if tree.is_dir():
+            return
+        draft = trees / f".draft-{secrets.token_hex(8)}"
+        directories = {draft}
+        self._disk.make_directory(draft)
+        for path, entry in manifest.items():
+            self.get(entry.sha256)  # a corrupt blob must not become a page
+            target = draft / check_path(path)
+            directories.update(parent for parent in target.parents if parent.is_relative_to(draft))
+            self._disk.make_directory(target.parent)
+            self._disk.link(self._blob_path(entry.sha256), target)
+        for directory in sorted(directories, reverse=True):
+            self._disk.sync_directory(directory)
+        self._disk.settle(draft, tree)
+
+    def _blob_path(self, sha256: str) -> Path:
+        if not _DIGEST.fullmatch(sha256):
+            raise BlobMissingError("a digest is 64 hex digits")
+        return self._root / "blobs" / sha256[:2] / sha256

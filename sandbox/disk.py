@@ -1,0 +1,99 @@
+"""The few operations by which the Den changes a disk, each durable when it returns.
+
+They stand apart so that a test can cut the power before any one of them. What a reader may find afterwards is decided
+here: files appear by rename, links move by rename, and a directory is synced after its names changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+_READ_ONLY = 0o444
+
+
+class Disk:
+    """Changes to a local file system."""
+
+    def size_of(self, path: Path) -> int | None:
+        """Return a file's size in bytes, None when it is not there."""
+        with suppress(FileNotFoundError):
+            return path.stat().st_size
+        return None
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents; those that are there already stay as they are."""
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        with suppress(FileExistsError):
+            path.mkdir()
+            self.sync_directory(path.parent)
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """Put a read-only file in place: others see nothing or all of it."""
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            self.write(temporary, data)
+            self.replace(temporary, path)
+        finally:
+            self.discard(temporary)
+        self.sync_directory(path.parent)
+
+    def point(self, link: Path, target: Path) -> None:
+        """Make `link` lead to `target`, replacing where it led before in one step."""
+        if link.is_symlink() and link.readlink() == target:
+            return
+        temporary = link.with_name(f".{link.name}.{secrets.token_hex(8)}")
+        try:
+            self.symlink(target, temporary)
+            self.replace(temporary, link)
+        finally:
+            self.discard(temporary)
+        self.sync_directory(link.parent)
+
+    def settle(self, draft: Path, final: Path) -> None:
+        """Give a finished directory its name; when another process was first, its equal one stays."""
+        try:
+            self.replace(draft, final)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            shutil.rmtree(draft)  # nobody else knows its name
+        self.sync_directory(final.parent)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a new file and wait until the disk has it."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _READ_ONLY)
+        with open(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename in one step."""
+        os.replace(source, target)
+
+    def symlink(self, target: Path, link: Path) -> None:
+        """Make a new symbolic link."""
+        os.symlink(target, link)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a stored file a second name; its bytes are on the disk already."""
+        os.link(source, target, follow_symlinks=False)
+
+    def discard(self, path: Path) -> None:
+        """Remove a temporary file if it is still there."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the disk has the names in a directory."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

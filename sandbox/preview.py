@@ -1,0 +1,123 @@
+"""Signed preview links, and the headers under which a release is shown.
+
+A link is a capability: who holds it may look at one release of one site and at nothing else, until it expires. The
+token says which release, so that nobody can be shown other bytes than those that were scanned (H-082, threat H1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from itsdangerous import BadData, SignatureExpired, TimestampSigner, URLSafeTimedSerializer
+
+from sandbox.errors import PreviewRefusedError
+
+_SALT = "pointsman.preview.v1"
+_MAX_TOKEN_CHARS = 2048
+_MIN_KEY_CHARS = 32
+
+SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    }
+)
+"""What every page of a release carries, live or not; the Content-Security-Policy comes from its scan report."""
+
+
+def live_headers(csp: str) -> dict[str, str]:
+    """Return the headers of a published page; `csp` is the scan report's header value."""
+    return {**SECURITY_HEADERS, "Content-Security-Policy": csp, "Cache-Control": "no-cache"}
+
+
+def preview_headers(csp: str) -> dict[str, str]:
+    """Return the headers of a page that is only shown to the holder of a link: never stored, never indexed."""
+    return {
+        **SECURITY_HEADERS,
+        "Content-Security-Policy": csp,
+        "Cache-Control": "no-store",
+        "X-Robots-Tag": "noindex, nofollow, noarchive",
+    }
+
+
+@dataclass(frozen=True)
+class PreviewClaim:
+    """What a valid token entitles its holder to."""
+
+    site: str
+    release_id: str
+    audience: str
+    """Whom the link was made for, such as `reviewer`; a token for one audience is not accepted for another."""
+    token_id: str
+    """Names this one link, for a list of revoked ones."""
+
+
+class PreviewSigner:
+    """Makes and checks preview tokens."""
+
+    def __init__(self, keys: Sequence[str], *, clock: Callable[[], float] = time.time) -> None:
+        """Take the installation's keys.
+
+        Args:
+            keys: the first signs; the others are still accepted, so that a key can be replaced while links are out.
+            clock: seconds since the epoch.
+
+        Raises:
+            ValueError: there is no key, or one is shorter than 32 characters (the operator's fault).
+        """
+        if not keys or any(len(key) < _MIN_KEY_CHARS for key in keys):
+            raise ValueError(f"preview keys: at least one, each of at least {_MIN_KEY_CHARS} characters")
+
+        class ClockedSigner(TimestampSigner):
+            def get_timestamp(self) -> int:
+                return int(clock())
+
+        self._serializer = URLSafeTimedSerializer(
+            list(reversed(keys)),  # itsdangerous signs with the last one
+            salt=_SALT,
+            signer=ClockedSigner,
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+        )
+
+    def sign(self, *, site: str, release_id: str, audience: str) -> str:
+        """Return a token for one release of one site, safe in a URL."""
+        return str(self._serializer.dumps([site, release_id, audience, secrets.token_urlsafe(9)]))
+
+    def verify(self, token: str, *, max_age_seconds: float, audience: str | None = None) -> PreviewClaim:
+        """Return what a token entitles to.
+
+        Args:
+            token: as it came from the URL or the cookie.
+            max_age_seconds: how old it may be.
+            audience: if given, the only audience that is accepted.
+
+        Raises:
+            PreviewRefusedError: the bearer's fault: `expired`, or `tampered` for everything else.
+        """
+        if len(token) > _MAX_TOKEN_CHARS:
+            raise PreviewRefusedError("tampered")
+        try:
+            claim = _claim_of(self._serializer.loads(token, max_age=int(max_age_seconds)))
+        except SignatureExpired:
+            raise PreviewRefusedError("expired") from None
+        except BadData:
+            raise PreviewRefusedError("tampered") from None
+        if claim is None or audience not in (None, claim.audience):
+            raise PreviewRefusedError("tampered")
+        return claim
+
+
+def _claim_of(payload: Any) -> PreviewClaim | None:
+    fields = 4
+    if isinstance(payload, list) and len(payload) == fields and all(isinstance(item, str) for item in payload):
+        return PreviewClaim(*payload)
+    return None
