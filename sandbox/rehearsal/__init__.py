@@ -1,0 +1,1 @@
+"""The rehearsal model: a Messages-API server that plays scenario files, so that everything runs without a key."""

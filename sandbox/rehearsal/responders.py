@@ -1,0 +1,25 @@
+"""Replies that need code: small pure functions from a request to blocks, named so that scenario files can use them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from sandbox.rehearsal.answers import answer
+from sandbox.rehearsal.blocks import Block, Text
+from sandbox.rehearsal.example import example_of
+from sandbox.rehearsal.request import Request
+
+Responder = Callable[[Request], Sequence[Block]]
+
+
+def structured(request: Request) -> Sequence[Block]:
+    """Reply with JSON that satisfies the schema given for the reply."""
+    return (Text(json.dumps(example_of(request.output_schema or {}, about=request.prompt))),)
+
+
+RESPONDERS: dict[str, Responder] = {
+    "answer": answer,
+    "structured": structured,
+}
+"""Every responder that a scenario file may name."""
