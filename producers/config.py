@@ -1,0 +1,36 @@
+"""Wiring of the producing side."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+
+from routing.config import Section
+
+
+class ApiConfig(Section):
+    """Where the HTTP door is."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    public_url: str = "http://127.0.0.1:8080"
+    """How callers reach it: preview links begin with this."""
+
+
+class DispatcherConfig(Section):
+    """How the dispatcher keeps the runway full."""
+
+    tick_seconds: float = Field(default=1.0, gt=0, le=10)
+    """It looks at least this often; news from the ledger wake it at once."""
+    lease_seconds: float = Field(default=5.0, gt=1)
+    """A dispatcher that died is replaced after this."""
+    missing_after_seconds: float = Field(default=3.0, gt=0)
+    """A message that is not on the broker's list this long after its push is pushed again."""
+
+
+class WebhookConfig(Section):
+    """How callbacks are signed and where they may go."""
+
+    secret: SecretStr = SecretStr("")
+    """`whsec_` secret of Standard Webhooks. Without one no callback is sent."""
+    allow_private: bool = False
+    """Allow callbacks to loopback and private addresses (for one machine and for tests)."""

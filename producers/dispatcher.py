@@ -1,0 +1,172 @@
+"""The dispatcher owns waiting and recovery: it keeps the broker's runway full from the ledger, and nothing else does.
+
+One leader by ledger lease. Woken by NOTIFY, it looks at least once a tick. Every step is idempotent and reads the
+ledger, so a second dispatcher, a restart or an emptied broker needs no special handling.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+
+import psycopg
+from monitoring.audit import seal
+from redis.exceptions import RedisError
+from sqlalchemy.exc import DBAPIError
+
+from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
+from monitoring.ledger.events import WORK_CHANNEL
+from monitoring.ledger.money import presume_lost_calls
+from monitoring.ledger.releases import expire, overdue_jobs
+from monitoring.ledger.runway import Push, lead, resign, standing, top_up, unpush
+from monitoring.ledger.store import Ledger
+from producers.config import DispatcherConfig
+from producers.errors import PublishError
+from producers.publisher import Publisher, message_id
+from producers.runway import BrokerLists
+from producers.webhooks import WebhookSender
+from routing.policy import Policy
+from routing.tiers import TASK_OF_QUEUE
+
+logger = logging.getLogger(__name__)
+
+ROLE = "dispatcher"
+
+
+class Dispatcher:
+    """One dispatcher process."""
+
+    def __init__(
+        self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
+        holder: str, signing_key: bytes,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._publisher = publisher
+        self._lists = lists
+        self._policy = policy
+        self._config = config
+        self._holder = holder
+        self._signing_key = signing_key
+
+    def run_once(self) -> bool:
+        """Do everything that is due now, as the leader; False while another leads."""
+        with self._ledger.begin() as session:
+            is_leader = lead(session, ROLE, self._holder, seconds=self._config.lease_seconds)
+        if not is_leader:
+            return False
+        self._recover()
+        self._expire()
+        self._look_for_missing()
+        self._top_up()
+        self._seal()
+        return True
+
+    def resign(self) -> None:
+        """Let another dispatcher take over at once."""
+        with self._ledger.begin() as session:
+            resign(session, ROLE, self._holder)
+
+    def _recover(self) -> None:
+        with self._ledger.begin() as session:
+            lapsed = lapsed_attempts(session)
+            presume_lost_calls(session)
+        for attempt in lapsed:
+            with self._ledger.begin() as session:
+                recover(session, session.merge(attempt, load=True), max_lost=self._policy.attempts.max_lost)
+            logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
+
+    def _expire(self) -> None:
+        with self._ledger.begin() as session:
+            overdue = overdue_jobs(session)
+        for job_id in overdue:
+            with self._ledger.begin() as session:
+                expire(session, job_id)
+
+    def _look_for_missing(self) -> None:
+        for queue in TASK_OF_QUEUE:
+            with self._ledger.begin() as session:
+                expected = standing(session, queue, older_than_seconds=self._config.missing_after_seconds)
+            if not expected:
+                continue
+            try:
+                present = self._lists.message_ids(queue)
+            except RedisError:
+                logger.warning("broker_unreachable")
+                return
+            missing = [push for push in expected if message_id(push) not in present]
+            if missing:
+                logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
+                with self._ledger.begin() as session:
+                    unpush(session, missing)
+
+    def _top_up(self) -> None:
+        for queue in TASK_OF_QUEUE:
+            with self._ledger.begin() as session:
+                pushes = top_up(session, queue, runway=self._policy.runway)
+            for position, push in enumerate(pushes):
+                if not self._push(push):
+                    with self._ledger.begin() as session:
+                        unpush(session, pushes[position:])
+                    return
+
+    def _push(self, push: Push) -> bool:
+        with self._ledger.begin() as session:
+            limits = effective_policy(session, push.tenant, self._policy).queues[push.queue]
+        try:
+            self._publisher.push(push, limits=limits)
+        except PublishError:
+            logger.warning("broker_unreachable")
+            return False
+        return True
+
+    def _seal(self) -> None:
+        with self._ledger.begin() as session:
+            seal(session, signing_key=self._signing_key)
+
+
+class DispatcherLoop:
+    """Runs a dispatcher until it is told to stop; a failing ledger or broker is waited for."""
+
+    def __init__(self, dispatcher: Dispatcher, *, ledger_url: str, config: DispatcherConfig) -> None:
+        self._dispatcher = dispatcher
+        self._ledger_url = ledger_url
+        self._config = config
+        self._stopping = threading.Event()
+
+    def stop(self, signum: int = 0, frame: FrameType | None = None) -> None:
+        """Stop after the current round."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Run until stopped by SIGTERM or SIGINT."""
+        signal.signal(signal.SIGTERM, self.stop)
+        signal.signal(signal.SIGINT, self.stop)
+        while not self._stopping.is_set():
+            try:
+                self._listen()
+            except (psycopg.Error, DBAPIError):
+                logger.warning("ledger_unreachable", exc_info=True)
+                self._stopping.wait(self._config.tick_seconds)
+        try:
+            self._dispatcher.resign()
+        except DBAPIError:
+            logger.warning("ledger_unreachable")
+
+    def _listen(self) -> None:
+        with psycopg.connect(self._ledger_url, autocommit=True, connect_timeout=5) as connection:
+            connection.execute(f"LISTEN {WORK_CHANNEL}".encode())
+            while not self._stopping.is_set():
+                self._dispatcher.run_once()
+                for _ in connection.notifies(timeout=self._config.tick_seconds, stop_after=1):
+                    pass
+
+
+def deliver_webhooks(sender: WebhookSender, stopping: threading.Event, *, tick_seconds: float) -> None:
+    """Deliver notifications until told to stop: in a thread, since a slow callback must hold up nothing."""
+    while not stopping.wait(tick_seconds):
+        try:
+            sender.deliver_due()
+        except DBAPIError:
+            logger.warning("ledger_unreachable")

@@ -1,0 +1,60 @@
+"""The Celery door: any Celery client sends `pointsman.submit` to queue `intake` with plain JSON kwargs.
+
+The message's task id is the job's id and its idempotency key, so a client finds its job by the id it already has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from celery import Celery
+from celery.app.task import Task
+
+from monitoring.errors import IdempotencyConflictError
+from producers.errors import UnknownTenantError
+from producers.submit import Submitter
+from routing.errors import InvalidJobError
+from routing.jobs import Door
+from routing.policy import Policy
+from routing.tiers import QueueName, TaskName
+
+logger = logging.getLogger(__name__)
+
+
+def register_tasks(app: Celery, *, submitter: Callable[[], Submitter], policy: Policy, **_: Any) -> None:
+    """Register the intake task on an application.
+
+    Args:
+        app: the worker's application.
+        submitter: makes the submitter, after the fork.
+        policy: the platform's policy; the task's time limits are those of queue `intake`.
+        _: resources that only other providers need.
+    """
+    limits = policy.queues[QueueName.INTAKE]
+
+    @app.task(
+        name=TaskName.SUBMIT.value, bind=True, soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds
+    )
+    def submit(task: Task, **kwargs: Any) -> None:
+        take_in(kwargs, task_id=str(task.request.id), submitter=submitter())
+
+
+def take_in(kwargs: dict[str, Any], *, task_id: str, submitter: Submitter) -> None:
+    """Submit what a Celery message carries; a refusal becomes a `rejected` row under the task's id."""
+    tenant = str(kwargs.pop("tenant", ""))
+    try:
+        job_id = UUID(task_id)
+    except ValueError:
+        logger.warning("intake_refused", extra={"rule": "the task id must be a UUID"})
+        return
+    try:
+        submitter.submit(kwargs, tenant=tenant, door=Door.CELERY, job_id=job_id)
+    except InvalidJobError as error:
+        logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
+    except UnknownTenantError:
+        logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
+    except IdempotencyConflictError:
+        logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "task id used with another body"})

@@ -1,0 +1,183 @@
+"""One submit under all three doors: validate, decide, write the row, push. It never calls a model.
+
+A job is accepted when its row commits; what the broker does after that cannot lose it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from routing.router import Mode, Route, Signals, SiteSignals, decide
+from sqlmodel import Session
+
+from monitoring.errors import SiteNotFoundError
+from monitoring.ledger import audit
+from monitoring.ledger.attempts import effective_policy
+from monitoring.ledger.events import EventKind, record
+from monitoring.ledger.jobs import Accepted, NewJob, accept
+from monitoring.ledger.releases import active_release, ensure_site, find_site
+from monitoring.ledger.runway import Push, has_room
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job, Site, Tenant
+from producers.errors import PublishError, UnknownTenantError
+from producers.publisher import Publisher
+from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Door, JobRequest, Reason, State, parse_request
+from routing.policy import Policy
+from routing.tiers import QueueName, Tier
+
+logger = logging.getLogger(__name__)
+
+_TIER_OF_NAME = {"spec": Tier.SPEC, "patch": Tier.PATCH, "agent": Tier.AGENT}
+
+
+class _Target(NamedTuple):
+    site: Site | None
+    signals: SiteSignals | None
+
+
+class Submitter:
+    """Takes jobs in for one installation."""
+
+    def __init__(self, ledger: Ledger, publisher: Publisher, policy: Policy) -> None:
+        self._ledger = ledger
+        self._publisher = publisher
+        self._policy = policy
+
+    def submit(self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None) -> Accepted:
+        """Accept a job, or refuse it with a reason for every field at fault.
+
+        Args:
+            body: the request as it came from outside.
+            tenant: whose job it is.
+            door: how it came in.
+            job_id: the caller's own id for it (the Celery door's task id).
+
+        Raises:
+            InvalidJobError: the caller's fault; nothing was enqueued, the refusal is on record.
+            UnknownTenantError: the caller's fault.
+            IdempotencyConflictError: the caller's fault.
+        """
+        try:
+            request = parse_request(body)
+            accepted, policy = self._accept(request, tenant=tenant, door=door, job_id=job_id or uuid4())
+        except InvalidJobError as error:
+            self._record_refusal(error, tenant=tenant, door=door, job_id=job_id)
+            raise
+        job = accepted.job
+        if accepted.is_new and job.pushed_at is not None:
+            self._push(Push(job.id, job.fence, QueueName(job.queue), tenant), policy=policy)
+        return accepted
+
+    def _accept(
+        self, request: JobRequest, *, tenant: str, door: Door, job_id: UUID
+    ) -> tuple[Accepted, Policy]:  # fmt: skip
+        with self._ledger.begin() as session:
+            if session.get(Tenant, tenant) is None:
+                raise UnknownTenantError(tenant)
+            policy = effective_policy(session, tenant, self._policy)
+            target = _find_target(session, request, tenant=tenant)
+            route = decide(_signals(request, target), policy)
+            _check_target(request, route)
+            if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
+                target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
+            site_id = target.site.id if target.site else None
+            new = NewJob(
+                id=job_id,
+                tenant=tenant,
+                door=door,
+                request=request,
+                state=State.QUEUED,
+                queue=route.queue,
+                mode=route.mode.value,
+                tier=route.tier.value if route.tier else None,
+                route=route.model_dump(mode="json"),
+                site_id=site_id,
+                cap_nanousd=policy.job_cap_nanousd(request.budget_usd),
+                is_pushed=has_room(session, route.queue, tenant, runway=policy.runway, site_id=site_id),
+            )
+            return accept(session, new), policy
+
+    def _push(self, push: Push, *, policy: Policy) -> None:
+        try:
+            self._publisher.push(push, limits=policy.queues[push.queue])
+        except PublishError:
+            logger.warning("push_failed_dispatcher_will_retry", extra={"job_id": str(push.job_id)})
+
+    def _record_refusal(self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None) -> None:
+        fields = [{"field": item.field, "rule": item.rule} for item in error.errors]
+        with self._ledger.begin() as session:
+            if session.get(Tenant, tenant) is None:
+                return
+            first = error.errors[0].field.split(".")[0]
+            known = first if first in JobRequest.model_fields else "other"
+            record(session, EventKind.REFUSED, door=door.value, field=known)
+            audit.append(
+                session, "job_refused", actor=f"tenant:{tenant}", tenant=tenant, door=door.value, errors=fields
+            )
+            if door == Door.CELERY and job_id is not None:
+                session.merge(_rejected_row(job_id, tenant=tenant, fields=fields))
+
+
+def _rejected_row(job_id: UUID, *, tenant: str, fields: list[dict[str, str]]) -> Job:
+    """A caller at the Celery door has nothing but its task id: the refusal stands under that id."""
+    return Job(
+        id=job_id,
+        tenant=tenant,
+        door=Door.CELERY.value,
+        state=State.REJECTED.value,
+        prompt="",
+        request_digest="",
+        root_id=job_id,
+        queue="intake",
+        reason=Reason.INVALID_REQUEST.value,
+        detail="; ".join(f"{item['field']}: {item['rule']}" for item in fields),
+        result={"errors": fields},
+    )
+
+
+def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Target:
+    """Look up what the job is about; existence is checked before anything is decided."""
+    if request.project is not None:
+        raise InvalidJobError((FieldError("project", "no project of this name belongs to the tenant"),))
+    if request.new_site is not None:
+        _check_new_site(session, tenant, request.new_site)
+        return _Target(None, None)
+    if request.site is None:
+        return _Target(None, None)
+    try:
+        site = find_site(session, tenant, request.site)
+    except SiteNotFoundError:
+        raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),)) from None
+    release = active_release(session, site)
+    return _Target(site, SiteSignals.model_validate(release.signals if release else {}))
+
+
+def _check_new_site(session: Session, tenant: str, name: str) -> None:
+    try:
+        site = find_site(session, tenant, name)
+    except SiteNotFoundError:
+        return
+    if site.active_release_id is not None or site.lock_job_id is not None:
+        raise InvalidJobError((FieldError("new_site", "a site of this name exists already; use site"),))
+
+
+def _signals(request: JobRequest, target: _Target) -> Signals:
+    return Signals(
+        prompt=request.prompt,
+        site=target.signals,
+        new_site=request.new_site is not None,
+        project=request.project is not None,
+        preference=request.preference,
+        advanced_edit=request.advanced_edit,
+        tier=_TIER_OF_NAME[request.tier] if request.tier else None,
+    )
+
+
+def _check_target(request: JobRequest, route: Route) -> None:
+    has_target = request.site or request.new_site or request.project
+    if route.mode == Mode.ACTION and not route.trivial and not has_target:
+        rule = "this asks for an action, which needs one of site, new_site and project"
+        raise InvalidJobError((FieldError("site", rule),))

@@ -1,0 +1,126 @@
+"""Deliver the one notification of a job's end to its owner's callback: signed, retried, never into our own network."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import httpx
+from sqlalchemy import select
+from sqlalchemy import update as sql_update
+from sqlmodel import col
+from standardwebhooks.webhooks import Webhook
+
+from monitoring.ledger.clock import after, now
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Notification
+from producers.config import WebhookConfig
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = (5, 30, 120, 600, 3600)
+"""Waits before the second and later tries; after the last the notification stays undelivered, on record."""
+TIMEOUT_SECONDS = 5.0
+_CLAIM_SECONDS = 60
+
+
+def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> str | None:
+    """Tell why a callback must not go to `url`, or None when it may (SSRF: the address decides, not the name)."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        return "the URL must be http or https, with a host and without credentials"
+    if not addresses:
+        return "the host has no address"
+    if not allow_private and not all(ipaddress.ip_address(address).is_global for address in addresses):
+        return "the host has an address that is not public"
+    return None
+
+
+def _addresses(url: str) -> list[str]:
+    host = urlsplit(url).hostname
+    if not host:
+        return []
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return sorted({str(item[4][0]) for item in found})
+
+
+class WebhookSender:
+    """Delivers what is due."""
+
+    def __init__(self, ledger: Ledger, config: WebhookConfig) -> None:
+        self._ledger = ledger
+        self._config = config
+        secret = config.secret.get_secret_value()
+        self._signer = Webhook(secret) if secret else None
+        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False)
+
+    def deliver_due(self, *, limit: int = 20) -> int:
+        """Send the notifications that are due; returns how many were tried."""
+        if self._signer is None:
+            return 0
+        due = self._claim_due(limit)
+        for notification in due:
+            self._deliver(notification)
+        return len(due)
+
+    def _claim_due(self, limit: int) -> Sequence[Notification]:
+        with self._ledger.begin() as session:
+            query = select(Notification).where(
+                col(Notification.delivered_at).is_(None),
+                col(Notification.next_at) <= now(),
+            )
+            due = session.scalars(query.limit(limit).with_for_update(skip_locked=True)).all()
+            for notification in due:
+                notification.attempts += 1
+                notification.next_at = after(_CLAIM_SECONDS)  # type: ignore[assignment]
+            session.flush()
+            return due
+
+    def _deliver(self, notification: Notification) -> None:
+        url = notification.callback_url or ""
+        refusal = refusal_of(url, _addresses(url), allow_private=self._config.allow_private)
+        is_delivered = refusal is None and self._post(url, notification)
+        if refusal is not None:
+            logger.warning("webhook_refused", extra={"job_id": str(notification.job_id), "rule": refusal})
+        self._book(notification.job_id, notification.attempts, is_delivered=is_delivered)
+
+    def _post(self, url: str, notification: Notification) -> bool:
+        assert self._signer is not None
+        body = json.dumps(notification.payload, sort_keys=True)
+        sent_at = datetime.now(UTC)
+        message_id = f"msg_{notification.job_id}"
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(sent_at.timestamp())),
+            "webhook-signature": self._signer.sign(message_id, sent_at, body),
+        }
+        try:
+            answer = self._client.post(url, content=body, headers=headers)
+        except httpx.HTTPError as error:
+            logger.info("webhook_failed", extra={"job_id": str(notification.job_id), "error": type(error).__name__})
+            return False
+        return answer.is_success
+
+    def _book(self, job_id: UUID, attempts: int, *, is_delivered: bool) -> None:
+        if is_delivered:
+            values = {"delivered_at": now(), "next_at": None}
+        elif attempts > len(RETRY_SECONDS):
+            values = {"next_at": None}
+        else:
+            values = {"next_at": after(RETRY_SECONDS[attempts - 1])}
+        with self._ledger.begin() as session:
+            session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**values))
+
+    def close(self) -> None:
+        """Close the HTTP client."""
+        self._client.close()
