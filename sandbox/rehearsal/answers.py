@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sandbox.rehearsal.blocks import Block, Text, ToolUse
 from sandbox.rehearsal.request import Request, ToolResult
-from sandbox.rehearsal.words import key_words, plain
+from sandbox.rehearsal.words import key_words, plain, words
 
 LIST_TOOL = "list_files"
 READ_TOOL = "read_file"
 _QUOTE = 600
 """How many characters of a file an answer quotes at most."""
 _FILES_READ = 2
+_FILE_NAME = re.compile(r"\w[\w./-]*\.[A-Za-z][A-Za-z0-9]{0,4}\b")
 _READABLE = (".html", ".css", ".js", ".json", ".md", ".txt")
 
 
@@ -34,15 +36,13 @@ def _result_of(request: Request, tool: str) -> ToolResult | None:
 
 
 def _paths(listing: str) -> list[str]:
-    """Return what looks like file names: the first word of each line, quotes and list marks removed."""
-    lines = listing.replace("[", "\n").replace(",", "\n").splitlines()
-    words = [line.strip(" \t-*]").split() for line in lines]
-    return [parts[0].strip("\"'`") for parts in words if parts and "." in parts[0]]
+    """Return what looks like file names, in whatever form a tool lists them."""
+    return list(dict.fromkeys(_FILE_NAME.findall(listing)))
 
 
 def _next_file(paths: list[str], question: str, seen: set[str]) -> str | None:
     """Choose the file that shares most words with the question; the first page when none does."""
-    wanted = {word.casefold() for word in key_words(question, 40)}
+    wanted = {word.casefold() for word in words(question) if len(word) > 2}
     readable = [
         path for path in paths if path not in seen and path.endswith((".html", ".css", ".js", ".json", ".md", ".txt"))
     ]

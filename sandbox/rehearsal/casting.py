@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from sandbox.rehearsal.request import Request
-from sandbox.rehearsal.scenario import Rule, When
+from sandbox.rehearsal.scenario import Fault, PaceOverride, Rule, When
 
 _CONVERSATIONS = 65_536
 """How many counters of `times` are kept; the oldest go first."""
@@ -20,11 +20,23 @@ _CONVERSATIONS = 65_536
 
 @dataclass(frozen=True)
 class Part:
-    """A rule, and what its match knows."""
+    """What is to be played: the rule that replies, and what it and the rules before it add."""
 
+    name: str
+    """Names of the rules, in the order in which they matched, joined by `/`."""
     rule: Rule
+    """The rule that replies; with a fault that comes before any reply, the rule with the fault."""
     variables: dict[str, Any]
     """What templates may use."""
+    fault: Fault | None
+    pace: PaceOverride | None
+    usage: dict[str, int]
+    """Tokens to be billed instead of those counted, by the field names of `Usage`."""
+
+    @property
+    def refusal(self) -> Fault | None:
+        """The fault, when it is an HTTP error instead of a reply."""
+        return self.fault if self.fault and self.fault.kind == "status" and not self.fault.after_characters else None
 
 
 @dataclass
@@ -35,11 +47,20 @@ class Casting:
     _played: OrderedDict[tuple[int, str], int] = field(default_factory=OrderedDict)
 
     def choose(self, request: Request) -> Part | None:
-        """Return the rule to play for a request, and count it; None when no rule matches."""
+        """Return what to play for a request, and count its rules; None when no rule replies."""
+        names: list[str] = []
+        fault, pace = None, None
+        usage: dict[str, int] = {}
         for index, rule in enumerate(self.rules):
             groups = match(rule.when, request)
-            if groups is not None and self._may_play(index, rule, request):
-                return Part(rule, _variables(request, groups))
+            if groups is None or not self._may_play(index, rule, request):
+                continue
+            names.append(rule.name)
+            fault, pace = fault or rule.fault, pace or rule.pace
+            usage = rule.usage.model_dump(exclude_none=True) | usage
+            part = Part("/".join(names), rule, _variables(request, groups), fault, pace, usage)
+            if rule.has_reply or part.refusal:
+                return part
         return None
 
     def _may_play(self, index: int, rule: Rule, request: Request) -> bool:
@@ -114,6 +135,7 @@ def _variables(request: Request, groups: dict[str, Any]) -> dict[str, Any]:
         "model": request.model,
         "turn": request.turn,
         "tools": list(request.tool_names),
+        "tool": request.forced_tool.name if request.forced_tool else next(iter(request.tool_names), ""),
         "tool_results": [result.text for result in request.tool_results],
         **groups,
     }

@@ -20,7 +20,7 @@ from sandbox.rehearsal.errors import ScenarioError
 from sandbox.rehearsal.example import example_of
 from sandbox.rehearsal.request import Request
 from sandbox.rehearsal.responders import RESPONDERS
-from sandbox.rehearsal.scenario import Say, UsageOverride
+from sandbox.rehearsal.scenario import Say
 from sandbox.rehearsal.templates import render_text, render_value
 from sandbox.rehearsal.tokens import CHARACTERS_PER_TOKEN, output_tokens
 from sandbox.rehearsal.words import wordy
@@ -90,7 +90,7 @@ def plan_reply(request: Request, part: Part, *, counted: Usage) -> Reply:
         stop_reason, stop_sequence = "max_tokens", None
     else:
         stop_reason = part.rule.stop_reason or _stop_reason(content, stop_sequence)
-    usage = _override(counted._replace(output_tokens=output_tokens(sent)), part.rule.usage)
+    usage = counted._replace(output_tokens=output_tokens(sent))._replace(**part.usage)
     return Reply(f"msg_{uuid.uuid4().hex[:24]}", request.model, tuple(content), stop_reason, stop_sequence, usage)
 
 
@@ -99,7 +99,7 @@ def _blocks(request: Request, part: Part) -> list[Block]:
     if rule.responder is not None:
         blocks = list(RESPONDERS[rule.responder](request))
     else:
-        blocks = [_say(say, part.variables) for say in rule.say]
+        blocks = [_say(say, part.variables) for say in rule.say or ()]
     for block in blocks:
         if isinstance(block, ToolUse) and request.tool(block.name) is None:
             raise ScenarioError(f"rule {rule.name} uses the tool {block.name}, which the request does not offer")
@@ -162,7 +162,3 @@ def _stop_reason(content: list[Written], stop_sequence: str | None) -> str:
     if stop_sequence is not None:
         return "stop_sequence"
     return "tool_use" if any(block.kind == "tool_use" for block in content) else "end_turn"
-
-
-def _override(usage: Usage, override: UsageOverride) -> Usage:
-    return usage._replace(**override.model_dump(exclude_none=True))

@@ -124,7 +124,10 @@ class PaceOverride(_Section):
 
 
 class Rule(_Section):
-    """Play this when that."""
+    """Play this when that.
+
+    A rule with neither `say` nor `responder` adds its fault, usage and pace to the reply of the next rule that matches.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
     """What the request log calls the rule."""
@@ -133,7 +136,7 @@ class Rule(_Section):
     """How often the rule is played before the next one that matches is."""
     times_per: Literal["server", "conversation"] = "server"
     """Whether `times` counts all requests, or those of one conversation (for a rule with a tag: of one tagged line)."""
-    say: tuple[Say, ...] = ()
+    say: tuple[Say, ...] | None = None
     responder: Annotated[str, AfterValidator(_check_responder)] | None = None
     """A named function of sandbox/rehearsal/responders.py that builds the reply."""
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal", "pause_turn"] | None = None
@@ -143,9 +146,16 @@ class Rule(_Section):
 
     @model_validator(mode="after")
     def _check_reply(self) -> Self:
-        if self.say and self.responder:
+        if self.say is not None and self.responder is not None:
             raise ValueError("give only one of say and responder")
+        if self.stop_reason is not None and not self.has_reply:
+            raise ValueError("stop_reason belongs to say or responder")
         return self
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether the rule says something itself."""
+        return self.say is not None or self.responder is not None
 
 
 class Scenario(_Section):

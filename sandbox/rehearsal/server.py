@@ -62,7 +62,7 @@ class _Call:
     started: float = field(default_factory=time.monotonic)
     progress: Progress = field(default_factory=Progress)
     request: Request | None = None
-    rule: Rule | None = None
+    rule: str | None = None
     reply: Reply | None = None
 
     def usage(self) -> Usage:
@@ -91,7 +91,7 @@ class _Call:
             **self.usage()._asdict(),
             finish=self.progress.finish,
             prompt_sha256=_digest(request.prompt if request else ""),
-            rule=self.rule.name if self.rule else None,
+            rule=self.rule,
             tools=request.tool_names if request else (),
             characters=self.progress.characters,
         )
@@ -132,16 +132,15 @@ class _Server:
         part = self.casting.choose(request)
         if part is None:
             raise ScenarioError("no rule matches this request")
-        call.rule = rule = part.rule
-        fault = rule.fault
-        if fault and fault.kind == "status" and not fault.after_characters:
-            call.progress.finish, call.progress.status = "fault", fault.status
-            return status_response(fault, call.id)
+        call.rule = part.name
+        if part.refusal:
+            call.progress.finish, call.progress.status = "fault", part.refusal.status
+            return status_response(part.refusal, call.id)
         reply = call.reply = self._plan(request, part, owner=call.key_sha256)
         sink = (
             StreamSink(http, call.id, call.progress) if request.body.stream else BodySink(reply, call.id, call.progress)
         )
-        return await Stage(http, sink, call.progress, self._pace(rule, request.model), fault).play(reply)
+        return await Stage(http, sink, call.progress, self._pace(part, request.model), part.fault).play(reply)
 
     def _plan(self, request: Request, part: Part, *, owner: str) -> Reply:
         try:
@@ -150,9 +149,9 @@ class _Server:
         except RecursionError:
             raise RequestError("invalid_request_error", "The request body is nested too deeply") from None
 
-    def _pace(self, rule: Rule, model: str) -> Pace | None:
-        if rule.pace is not None:
-            return Pace(rule.pace.first_token_seconds, rule.pace.tokens_per_second)
+    def _pace(self, part: Part, model: str) -> Pace | None:
+        if part.pace is not None:
+            return Pace(part.pace.first_token_seconds, part.pace.tokens_per_second)
         if not self.speeds:
             return None
         stated = self.speeds.get(model) or min(self.speeds.values(), key=lambda speed: speed.tokens_per_second)
