@@ -19,7 +19,7 @@ from sqlmodel import Session, col
 from monitoring.errors import FencedError, JobNotFoundError
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
-from monitoring.ledger.jobs import end, lock_job, move, wait_on
+from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
 from monitoring.ledger.tables import Attempt, Job, Site, Tenant
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, ProjectOverrides, lower
@@ -155,27 +155,10 @@ def hold(session: Session, attempt: Attempt) -> Job:
     return job
 
 
-def close_attempt(session: Session, attempt: Attempt, *, outcome: str, reason: Reason) -> None:
-    """End an attempt whose job goes on or has just been ended by it."""
-    session.execute(
-        sql_update(Attempt)
-        .where(col(Attempt.id) == attempt.id)
-        .values(ended_at=now(), outcome=outcome, reason=reason.value)
-    )
-    seconds = session.scalar(
-        select(func.extract("epoch", now() - col(Attempt.started_at))).where(col(Attempt.id) == attempt.id)
-    )
-    job = session.get_one(Job, attempt.job_id)
-    record(
-        session, EventKind.ATTEMPT_ENDED, job=job, queue=attempt.queue, tier=attempt.tier, attempt=attempt.number,
-        outcome=outcome, reason=reason.value, seconds=round(float(seconds or 0), 3),
-    )  # fmt: skip
-
-
-def escalate(session: Session, attempt: Attempt, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:
+def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:
     """Hand a held job to the next tier, on the same bill (H-067 to H-069)."""
     origin = job.tier
-    close_attempt(session, attempt, outcome="escalated", reason=reason)
+    close_attempt(session, job, outcome="escalated", reason=reason)
     job.fence += 1
     job.tier = to.value
     move(session, job, State.QUEUED, reason=reason)
@@ -221,7 +204,7 @@ def recover(session: Session, attempt: Attempt, *, max_lost: int) -> None:
     past_deadline = session.scalar(select(col(Attempt.deadline) < now()).where(col(Attempt.id) == attempt.id))
     timed_out = attempt.lost_cause == Reason.TIME_LIMIT or bool(past_deadline)
     reason = Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
-    close_attempt(session, attempt, outcome="lost", reason=reason)
+    close_attempt(session, job, outcome="lost", reason=reason)
     job.lost_attempts += 1
     job.fence += 1
     session.flush()

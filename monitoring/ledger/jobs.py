@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -208,15 +208,29 @@ def end(
     job.ended_at = now()  # type: ignore[assignment]
     session.flush()
     session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=None))
-    session.execute(
-        sql_update(Attempt)
-        .where(col(Attempt.job_id) == job.id, col(Attempt.ended_at).is_(None))
-        .values(ended_at=now(), outcome=target.value, reason=reason.value)
-    )
+    close_attempt(session, job, outcome=target.value, reason=reason)
     _record_end(session, job, origin=origin, reason=reason)
     audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
     _notify_owner(session, job)
     wake_dispatcher(session)
+
+
+def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
+    """End the live attempt of a locked job; does nothing when it has none."""
+    closed = session.execute(
+        sql_update(Attempt)
+        .where(col(Attempt.job_id) == job.id, col(Attempt.ended_at).is_(None))
+        .values(ended_at=now(), outcome=outcome, reason=reason.value)
+        .returning(
+            col(Attempt.queue), col(Attempt.tier), col(Attempt.number),
+            func.extract("epoch", now() - col(Attempt.started_at)),
+        )
+    )  # fmt: skip
+    for queue, tier, number, seconds in closed:
+        record(
+            session, EventKind.ATTEMPT_ENDED, job=job, queue=queue, tier=tier, attempt=number, outcome=outcome,
+            reason=reason.value, seconds=round(float(seconds), 3),
+        )  # fmt: skip
 
 
 def _record_end(session: Session, job: Job, *, origin: State, reason: Reason) -> None:
