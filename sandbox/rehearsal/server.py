@@ -44,6 +44,7 @@ def create_app(
     """
     server = _Server(Casting(rules), speeds if speed == "real" else {}, log)
     app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.on_shutdown.append(server.end)
     app.router.add_post("/v1/messages", server.messages)
     app.router.add_post("/v1/messages/count_tokens", server.count_tokens)
     app.router.add_get("/api/hello", server.hello)
@@ -103,6 +104,7 @@ class _Server:
     speeds: Mapping[str, StatedSpeed]
     log: RequestLog
     cache: PromptCache = field(default_factory=PromptCache)
+    is_ending: bool = False
 
     async def messages(self, http: web.Request) -> web.StreamResponse:
         """Play a reply, and log the call however it ends."""
@@ -117,12 +119,12 @@ class _Server:
             call.progress.finish = "fault"
             return _refuse(call, RequestError("api_error", f"rehearsal: {error}"))
         except ClientGoneError:
-            _note_cut(call, "client")
+            self._note_cut(call)
             return web.Response()
         except ConnectionAbortedError:
             return web.Response()
         except asyncio.CancelledError:
-            _note_cut(call, "client" if http.transport is None or http.transport.is_closing() else "server")
+            self._note_cut(call)
             raise
         finally:
             self.log.write(call.logged())
@@ -156,6 +158,16 @@ class _Server:
             return None
         stated = self.speeds.get(model) or min(self.speeds.values(), key=lambda speed: speed.tokens_per_second)
         return Pace(stated.first_token_seconds, stated.tokens_per_second)
+
+    def _note_cut(self, call: _Call) -> None:
+        if self.is_ending:
+            call.progress.finish = "server_cut"
+        else:
+            call.progress.finish = "stalled" if call.progress.is_stalled else "client_cut"
+
+    async def end(self, _app: web.Application) -> None:
+        """Note that calls cut from now on are cut by the server."""
+        self.is_ending = True
 
     async def count_tokens(self, http: web.Request) -> web.Response:
         """Count the input tokens that the same request to `/v1/messages` would bill."""
@@ -202,13 +214,6 @@ def _call_header(http: web.Request) -> str | None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _note_cut(call: _Call, side: str) -> None:
-    if side == "server":
-        call.progress.finish = "server_cut"
-    else:
-        call.progress.finish = "stalled" if call.progress.is_stalled else "client_cut"
 
 
 def _refuse(call: _Call, error: RequestError) -> web.Response:

@@ -55,9 +55,8 @@ def test_times_per_conversation_counts_tagged_lines_apart():
 
 
 def test_a_rule_without_reply_changes_the_reply_of_the_next():
-    casting = cast(
-        "[{name: dear, usage: {input_tokens: 9}}, {name: slow, pace: {first_token_seconds: 1, tokens_per_second: 2}}, {name: b, say: []}]"
-    )
+    slow = "{name: slow, pace: {first_token_seconds: 1, tokens_per_second: 2}}"
+    casting = cast(f"[{{name: dear, usage: {{input_tokens: 9}}}}, {slow}, {{name: b, say: []}}]")
     part = casting.choose(make_request())
     assert part is not None
     assert (part.name, part.rule.name, part.usage) == ("dear/slow/b", "b", {"input_tokens": 9})
