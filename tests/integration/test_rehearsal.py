@@ -62,9 +62,9 @@ def wait_for(done: Callable[[], bool], *, seconds: float = 5) -> None:
 
 
 class Server:
-    def __init__(self, address: Address, log: Path) -> None:
+    def __init__(self, address: Address, log: Path, sdk: anthropic.Anthropic) -> None:
         self.address, self._log = address, log
-        self.client = anthropic.Anthropic(api_key="any", base_url=address.url, max_retries=0)
+        self.client = sdk.with_options(base_url=address.url)
 
     def ask(self, prompt: str, **overrides: Any) -> Any:
         given = {"model": HAIKU, "max_tokens": 4000, "messages": [{"role": "user", "content": prompt}]} | overrides
@@ -82,15 +82,19 @@ class Server:
         return calls[-1]
 
 
+@pytest.fixture(scope="module")
+def sdk() -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(api_key="any", max_retries=0) as client:
+        yield client
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, sdk: anthropic.Anthropic) -> Iterator[Server]:
     (tmp_path / "rules.yaml").write_text(RULES)
     log = tmp_path / "calls.jsonl"
     config = RehearsalConfig(log=log, speed="max", faults=True, scenarios=(tmp_path / "rules.yaml",))
     with running_rehearsal(config) as address:
-        served = Server(address, log)
-        yield served
-        served.client.close()
+        yield Server(address, log, sdk)
 
 
 def billed(usage: Any) -> Usage:
@@ -313,14 +317,16 @@ def test_a_scenario_mistake_stops_the_start(tmp_path: Path) -> None:
         pass
 
 
-def test_the_program_says_where_it_listens_keeps_the_policys_pace_and_logs_what_its_end_cut(tmp_path: Path) -> None:
+def test_the_program_says_where_it_listens_keeps_the_policys_pace_and_logs_what_its_end_cut(
+    tmp_path: Path, sdk: anthropic.Anthropic
+) -> None:
     log = tmp_path / "calls.jsonl"
     command = [sys.executable, "-m", "sandbox.rehearsal", "--port", "0", "--log", str(log), "--faults"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None
             ready = json.loads(program.stdout.readline())
-            server = Server(Address(**ready), log)
+            server = Server(Address(**ready), log, sdk)
             started = time.monotonic()
             reply = server.ask("Say it [rehearse:wordy]", max_tokens=60)
             speed = platform_policy().speeds[HAIKU]
@@ -331,7 +337,6 @@ def test_the_program_says_where_it_listens_keeps_the_policys_pace_and_logs_what_
                 program.send_signal(signal.SIGTERM)
                 with pytest.raises(httpx2.RemoteProtocolError):
                     stream.until_done()
-            server.client.close()
             assert program.wait(5) == 0
         finally:
             program.kill()
