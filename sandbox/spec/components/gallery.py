@@ -1,0 +1,55 @@
+"""Gallery: pictures in a grid."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sandbox.spec.component import Component, Picture, RenderContext, SectionProps, Title
+from sandbox.spec.html import Html, tag
+from sandbox.spec.parts import image, section
+
+
+class GalleryImage(Picture):
+    """A picture that may have a caption."""
+
+    caption: Title | None = None
+
+
+class GalleryProps(SectionProps):
+    """Props of Gallery."""
+
+    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1, max_length=24)]
+
+
+def render(props: GalleryProps, ctx: RenderContext) -> Html:
+    """Render the pictures, each in a figure."""
+    figures = [_figure(picture, ctx) for picture in props.images]
+    columns = 2 if len(figures) in (2, 4) else 3
+    return section(ctx, props, tag("div", *figures, class_=f"gallery-grid gallery-{columns}"), kind="gallery")
+
+
+def _figure(picture: GalleryImage, ctx: RenderContext) -> Html:
+    caption = tag("figcaption", picture.caption) if picture.caption else None
+    return tag("figure", image(ctx, picture), caption)
+
+
+COMPONENT = Component(
+    name="Gallery",
+    summary="pictures: heading, images [{src, alt, caption}]",
+    props=GalleryProps,
+    example={
+        "heading": "From the oven",
+        "images": [{"src": "assets/rye.svg", "alt": "A dark rye loaf", "caption": "Rye"}],
+    },
+    render=render,
+    words=("gallery", "photo gallery", "photos", "image gallery", "pictures"),
+    css="""
+.gallery-grid { display: grid; grid-template-columns: 1fr 1fr; gap: clamp(.8rem, 2vw, 1.5rem); }
+.gallery-grid figure { margin: 0; }
+.gallery-grid img { width: 100%; aspect-ratio: 1; object-fit: cover; border-radius: var(--radius); }
+.gallery-grid figcaption { margin-top: .55rem; font-size: .93rem; color: var(--muted); }
+@media (min-width: 50rem) { .gallery-3 { grid-template-columns: repeat(3, 1fr); } }
+""",
+)

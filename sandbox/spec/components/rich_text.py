@@ -1,0 +1,60 @@
+"""RichText: running text with paragraphs, lists and emphasis."""
+
+from __future__ import annotations
+
+from sandbox.spec.component import (
+    Business,
+    Component,
+    LongText,
+    OutlineSection,
+    Picture,
+    RenderContext,
+    SectionProps,
+    section_props,
+)
+from sandbox.spec.html import Html, tag
+from sandbox.spec.model import JsonObject
+from sandbox.spec.parts import image, paragraphs, section
+
+
+class RichTextProps(SectionProps):
+    """Props of RichText."""
+
+    body: LongText
+    image: Picture | None = None
+
+
+def render(props: RichTextProps, ctx: RenderContext) -> Html:
+    """Render the text, beside its picture if it has one."""
+    body = tag("div", paragraphs(props.body), class_="prose")
+    picture = tag("div", image(ctx, props.image), class_="prose-picture") if props.image else None
+    kind = "rich-text rich-text-split" if picture else "rich-text"
+    return section(ctx, props, tag("div", body, picture, class_="prose-row") if picture else body, kind=kind)
+
+
+def _outline(section: OutlineSection, business: Business) -> JsonObject:
+    head = {key: value for key, value in section_props(section).items() if key != "text"}
+    extra = [": ".join(part for part in (item.get("title"), item.get("text")) if part) for item in section.items]
+    blocks = [section.text or "", "\n".join(f"- {line}" for line in extra if line)]
+    return {**head, "body": "\n\n".join(block for block in blocks if block)}
+
+
+COMPONENT = Component(
+    name="RichText",
+    summary="running text: heading, body (blank line = paragraph, '- ' = list, **bold**, *emphasis*), image",
+    props=RichTextProps,
+    example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
+    render=render,
+    words=("rich text", "text section", "about", "story", "about section", "text block"),
+    outline=_outline,
+    outline_hint="text = the paragraphs; items: list lines",
+    css="""
+.prose { max-width: 44rem; font-size: 1.08rem; }
+.prose > * + * { margin-top: 1.05rem; }
+.prose p, .prose li { color: var(--ink); }
+.prose ul { padding-left: 1.2rem; }
+.prose-row { display: grid; gap: 2.5rem; align-items: center; }
+.prose-picture img { width: 100%; aspect-ratio: 4 / 3; object-fit: cover; border-radius: calc(var(--radius) * 1.25); }
+@media (min-width: 56rem) { .prose-row { grid-template-columns: 1.15fr 1fr; gap: 4.5rem; } }
+""",
+)

@@ -1,0 +1,149 @@
+"""The deterministic builder: a valid site becomes HTML and CSS files, byte for byte the same every time (H-012, H-024).
+
+It calls nothing and reads nothing. No page carries a script, an inline style or an event handler, so the strictest
+Content-Security-Policy holds for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sandbox.spec.catalog import components
+from sandbox.spec.component import Component, Props
+from sandbox.spec.components.page import PageProps
+from sandbox.spec.html import Html, join, tag
+from sandbox.spec.model import INDEX, Site
+from sandbox.spec.resolve import Node, resolve_page
+from sandbox.spec.stylesheet import stylesheet, theme_class
+from sandbox.spec.theme import Theme
+from sandbox.spec.urls import is_external, relative_to
+from sandbox.spec.validate import props_of, require_valid, walk
+
+STYLESHEET = "styles.css"
+
+
+def render(site: Site) -> dict[str, bytes]:
+    """Return the site's files by path: its pages and `styles.css`. Assets that pages refer to travel beside.
+
+    Raises:
+        SpecError: the site is invalid; whoever wrote the spec is at fault.
+    """
+    require_valid(site)
+    trees = {path: resolve_page(site, path) for path in sorted(site.pages)}
+    pages = {path: _page_props(tree) for path, tree in trees.items()}
+    main = pages[INDEX].theme or Theme()
+    others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
+    files = {path: _document(path, trees[path], pages[path], theme=others.get(path), base=main) for path in trees}
+    classes = {theme_class(theme): theme for theme in others.values()}
+    return files | {STYLESHEET: stylesheet(main, classes, components())}
+
+
+def referenced_assets(site: Site) -> frozenset[str]:
+    """Return the paths of the site's own files that its pages show or link to, without its pages.
+
+    Raises:
+        SpecError: the site is invalid.
+    """
+    require_valid(site)
+    found: set[str] = set()
+    for path in site.pages:
+        for node in walk(resolve_page(site, path)):
+            found.update(_local_paths(node.props))
+    return frozenset(found - set(site.pages))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an element renders: what `RenderContext` promises to components."""
+
+    node: Node
+    page: str
+    level: int
+    first_heading: Node | None
+    catalog: Mapping[str, Component]
+
+    @property
+    def id(self) -> str:
+        return self.node.id
+
+    def children(self, *, deeper: bool) -> Html:
+        return self._render_all(self.node.children, deeper=deeper)
+
+    def slot(self, name: str, *, deeper: bool) -> Html:
+        return self._render_all(self.node.slots.get(name, ()), deeper=deeper)
+
+    def url(self, address: str) -> str:
+        return relative_to(self.page, address)
+
+    def render(self) -> Html:
+        component = self.catalog[self.node.type]
+        return component.render(props_of(self.node, component), self)
+
+    def at(self, node: Node, level: int) -> _Place:
+        return replace(self, node=node, level=1 if node is self.first_heading else max(level, 2))
+
+    def _render_all(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
+        level = self.level + 1 if deeper else self.level
+        return join(*(self.at(node, level).render() for node in nodes))
+
+
+def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
+    catalog = components()
+    first = _first_heading(root, catalog)
+    place = _Place(node=root, page=path, level=2, first_heading=first, catalog=catalog)
+    regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
+    for node in root.children:
+        regions[catalog[node.type].place].append(place.at(node, 2).render())
+    title = None if first else tag("h1", props.title, class_="visually-hidden")
+    body = tag(
+        "body",
+        tag("a", "Skip to content", class_="skip", href="#page.main"),
+        *regions["header"],
+        tag("main", title, *regions["main"], id="page.main", tabindex="-1"),
+        *regions["footer"],
+    )
+    head = _head(path, props, (theme or base).mode)
+    page = tag("html", head, body, lang=props.lang, class_=theme_class(theme) if theme else None)
+    return f"<!doctype html>\n{page}\n".encode()
+
+
+def _head(path: str, props: PageProps, mode: str) -> Html:
+    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[mode]
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", props.title),
+        tag("meta", name="description", content=props.description) if props.description else None,
+        tag("meta", name="color-scheme", content=scheme),
+        tag("link", rel="stylesheet", href=relative_to(path, STYLESHEET)),
+    )
+
+
+def _first_heading(root: Node, catalog: Mapping[str, Component]) -> Node | None:
+    """Return the first element of the main region that has a heading of its own: that heading is the page's h1."""
+    for child in root.children:
+        if catalog[child.type].place == "main":
+            for node in walk(child):
+                if node.props.get("heading") or node.type == "Heading":
+                    return node
+    return None
+
+
+def _page_props(root: Node) -> PageProps:
+    props: Props = props_of(root, components()[root.type])
+    assert isinstance(props, PageProps)
+    return props
+
+
+def _local_paths(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key in ("src", "href") and isinstance(item, str) and not is_external(item) and item[:1] not in "#?":
+                yield item.lstrip("/").split("#")[0].split("?")[0]
+            else:
+                yield from _local_paths(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _local_paths(item)

@@ -1,0 +1,176 @@
+"""A site's look as a few choices, and the colours that follow from them.
+
+The caller's colours are kept as they are where they fill an area; every colour that carries text is moved away from its
+background until WCAG's 4.5:1 holds. So no choice of colours can make a page unreadable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from sandbox.spec.colours import COLOUR_NAMES
+from sandbox.spec.component import Props
+
+FontName = Literal["sans", "serif", "humanist", "geometric", "classical", "slab", "rounded", "mono"]
+PresetName = Literal["warm", "ocean", "forest", "slate", "plum", "sunset", "mono"]
+
+FONT_STACKS: Final[dict[str, str]] = {
+    "sans": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", Arial, sans-serif',
+    "serif": '"Iowan Old Style", "Palatino Linotype", "URW Palladio L", P052, Georgia, "DejaVu Serif", serif',
+    "humanist": 'Seravek, "Gill Sans Nova", Ubuntu, Calibri, "Noto Sans", "DejaVu Sans", sans-serif',
+    "geometric": 'Avenir, Montserrat, Corbel, "URW Gothic", "Century Gothic", "DejaVu Sans", sans-serif',
+    "classical": 'Optima, Candara, "Noto Sans", "DejaVu Sans", sans-serif',
+    "slab": 'Rockwell, "Rockwell Nova", "Roboto Slab", "Sitka Small", "DejaVu Serif", serif',
+    "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", "DejaVu Sans", sans-serif',
+    "mono": 'ui-monospace, "Cascadia Code", "Source Code Pro", Menlo, Consolas, "DejaVu Sans Mono", monospace',
+}
+RADII: Final = {"none": "0", "small": "6px", "medium": "14px", "large": "26px"}
+SPACINGS: Final = {"compact": "0.75", "regular": "1", "airy": "1.25"}
+MIN_TEXT_CONTRAST: Final = 4.5
+_HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
+_BLACK, _WHITE = "#000000", "#ffffff"
+
+
+def _check_colour(value: str) -> str:
+    if not _HEX.fullmatch(value) and value.lower() not in COLOUR_NAMES:
+        raise PydanticCustomError("bad_colour", "a colour is #rgb, #rrggbb or a CSS colour name")
+    return value
+
+
+Colour = Annotated[str, AfterValidator(_check_colour), Field(max_length=30)]
+
+
+class Theme(Props):
+    """The look of a site: a preset, and what the site changes in it."""
+
+    preset: PresetName = "slate"
+    primary: Colour | None = None
+    accent: Colour | None = None
+    background: Colour | None = None
+    font: FontName | None = None
+    headings: FontName | None = None
+    radius: Literal["none", "small", "medium", "large"] | None = None
+    spacing: Literal["compact", "regular", "airy"] | None = None
+    mode: Literal["auto", "light", "dark"] = "auto"
+
+
+class Preset(NamedTuple):
+    """What a preset stands for."""
+
+    primary: str
+    accent: str
+    background: str
+    font: str
+    headings: str
+    radius: str
+
+
+PRESETS: Final[dict[str, Preset]] = {
+    "warm": Preset("#9a3f1d", "#e0a43b", "#fbf6ee", "humanist", "serif", "medium"),
+    "ocean": Preset("#0b6e8f", "#f2a65a", "#f6fafb", "sans", "geometric", "medium"),
+    "forest": Preset("#2f6b46", "#d8a23a", "#f8f8f2", "humanist", "serif", "small"),
+    "slate": Preset("#2f4bd8", "#12b0a2", "#ffffff", "sans", "sans", "medium"),
+    "plum": Preset("#7a2e6b", "#e58c6f", "#fcf8fa", "classical", "serif", "large"),
+    "sunset": Preset("#d1495b", "#edae49", "#fffaf5", "geometric", "geometric", "large"),
+    "mono": Preset("#1c1c1c", "#c8553d", "#fafaf8", "sans", "mono", "none"),
+}
+
+
+def parse_colour(value: str) -> str:
+    """Return an accepted colour as lower-case `#rrggbb`."""
+    lowered = value.lower()
+    digits = COLOUR_NAMES.get(lowered, lowered).removeprefix("#")
+    return "#" + (digits if len(digits) == 6 else "".join(digit * 2 for digit in digits))
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the WCAG contrast ratio of two `#rrggbb` colours, 1 to 21."""
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def mix(colour: str, other: str, share: float) -> str:
+    """Return `colour` with a share (0 to 1) of `other` in it."""
+    pairs = zip(_channels(colour), _channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+def readable(colour: str, backgrounds: Sequence[str], ratio: float) -> str:
+    """Return the colour nearest to `colour`, towards black or white, that has the ratio against all backgrounds.
+
+    When no step of either way has it, the end that has the higher least contrast is returned.
+    """
+
+    def least(candidate: str) -> float:
+        return min(contrast(candidate, background) for background in backgrounds)
+
+    end = max((_BLACK, _WHITE), key=least)
+    steps = (mix(colour, end, step / 25) for step in range(26))
+    return next((candidate for candidate in steps if least(candidate) >= ratio), end)
+
+
+def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
+    """Return the colour of each CSS variable for one of the two schemes."""
+    preset = PRESETS[theme.preset]
+    primary = parse_colour(theme.primary or preset.primary)
+    accent = parse_colour(theme.accent or preset.accent)
+    background = parse_colour(theme.background or preset.background)
+    is_dark = _luminance(background) < 0.18
+    if dark and not is_dark:
+        background, is_dark = mix("#14161a", primary, 0.07), True
+    if is_dark and dark:
+        primary, accent = (readable(colour, [background], 3.2) for colour in (primary, accent))
+    return _palette(primary, accent, background, is_dark=is_dark)
+
+
+def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> dict[str, str]:
+    lift = 0.06 if is_dark else 0.7
+    surface = mix(background, _WHITE, lift)
+    tint = mix(background, primary, 0.14 if is_dark else 0.07)
+    grounds = [background, surface, tint]
+    ink = readable(mix(_WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
+    deep = mix(mix(_BLACK, primary, 0.22), background, 0.04)
+    on_deep = readable(mix(_WHITE, accent, 0.1), [deep], 9)
+    return {
+        "bg": background,
+        "surface": surface,
+        "tint": tint,
+        "ink": ink,
+        "muted": readable(mix(ink, background, 0.3), grounds, MIN_TEXT_CONTRAST + 0.4),
+        "line": mix(background, ink, 0.14),
+        "field": readable(mix(background, ink, 0.35), grounds, 3.1),
+        "fill": primary,
+        "fill-edge": readable(primary, grounds, 3.1),
+        "fill-hover": mix(primary, _text_on(primary), 0.14),
+        "on-fill": _text_on(primary),
+        "link": readable(primary, grounds, MIN_TEXT_CONTRAST + 0.1),
+        "accent": accent,
+        "on-accent": _text_on(accent),
+        "focus": readable(accent, grounds, 3.1),
+        "deep": deep,
+        "on-deep": on_deep,
+        "deep-muted": readable(mix(on_deep, deep, 0.3), [deep], MIN_TEXT_CONTRAST + 0.4),
+        "deep-line": mix(deep, on_deep, 0.2),
+        "deep-accent": readable(accent, [deep], MIN_TEXT_CONTRAST + 0.1),
+    }
+
+
+def _text_on(colour: str) -> str:
+    """Return white, or else the dark tint of the colour, whichever is readable: one of black and white always is."""
+    if contrast(_WHITE, colour) >= MIN_TEXT_CONTRAST:
+        return _WHITE
+    return readable(mix(colour, _BLACK, 0.8), [colour], MIN_TEXT_CONTRAST + 0.1)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _luminance(colour: str) -> float:
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _channels(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

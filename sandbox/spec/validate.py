@@ -1,0 +1,196 @@
+"""All rules for a site in one place to call: it returns findings and never raises, whatever the input.
+
+Findings carry the spec path, so that a model's repair round, a policy scan and a reviewer point at the same place (H-025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from sandbox.spec.catalog import components
+from sandbox.spec.component import Component, Props
+from sandbox.spec.errors import Finding, SpecError, errors_of, shown
+from sandbox.spec.model import INDEX, Site, parse_site, pointer
+from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_page
+from sandbox.spec.structure import check_page
+from sandbox.spec.urls import is_external
+
+_MAX_FINDINGS = 100
+_LIFTED_FIELDS = ("visible", "on", "repeat", "watch", "children")
+_CODES = {
+    "extra_forbidden": "unknown_prop",
+    "missing": "missing_prop",
+    "bad_url": "bad_url",
+    "bad_colour": "bad_colour",
+}
+
+
+def validate(site: Site) -> list[Finding]:
+    """Return everything that is wrong with a site, errors and warnings, at most 100 of them."""
+    catalog = components()
+    findings: list[Finding] = []
+    for path, page in sorted(site.pages.items()):
+        findings += check_page(page, catalog, base=pointer("pages", path))
+    if not errors_of(findings):
+        findings += _check_shared(site)
+    if not errors_of(findings):
+        for path in sorted(site.pages):
+            findings += _check_resolved(site, path, catalog)
+    if not errors_of(findings):
+        findings += _check_links(site, catalog)
+    return findings[:_MAX_FINDINGS]
+
+
+def require_valid(site: Site) -> None:
+    """Check a site.
+
+    Raises:
+        SpecError: it has errors; whoever wrote the spec is at fault. Warnings are no errors.
+    """
+    if errors := errors_of(validate(site)):
+        raise SpecError(errors)
+
+
+class Fixed(NamedTuple):
+    """A site after the lossless repairs."""
+
+    site: Site
+    fixes: tuple[Finding, ...]
+
+
+def auto_fix(site: Site) -> Fixed:
+    """Move fields that stand inside `props` by mistake to where json-render wants them. Nothing is dropped.
+
+    Upstream's other repair, to prune dangling children, loses content; here it is left to the model.
+    """
+    document = site.to_dict()
+    fixes: list[Finding] = []
+    for path, page in document["pages"].items():
+        elements = page.get("elements")
+        for key, element in sorted(elements.items()) if isinstance(elements, dict) else ():
+            props = element.get("props") if isinstance(element, dict) else None
+            if not isinstance(props, dict):
+                continue
+            for name in _LIFTED_FIELDS:
+                if name in props and name not in element:
+                    element[name] = props.pop(name)
+                    where = pointer("pages", path, "elements", key, name)
+                    fixes.append(Finding(f"{name}_in_props", where, f"moved {name} out of props", "warning"))
+    return Fixed(Site(document["pages"]) if fixes else site, tuple(fixes))
+
+
+def accept(source: str | bytes | Mapping[str, object]) -> Site:
+    """Read, repair losslessly and check a site: the one way in for what a model or an importer wrote.
+
+    Raises:
+        SpecError: whoever wrote the spec is at fault.
+    """
+    site = auto_fix(parse_site(source)).site
+    require_valid(site)
+    return site
+
+
+def props_of(node: Node, component: Component) -> Props:
+    """Return a node's props as its component's model.
+
+    Raises:
+        SpecError: the props break the component's rules.
+    """
+    try:
+        return component.props.model_validate({**component.defaults, **deepcopy(node.props)})
+    except ValidationError as error:
+        raise SpecError(tuple(_findings_of(error, node, component))) from None
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and everything below it, in document order."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        below = [*current.children, *(child for slot in current.slots.values() for child in slot)]
+        stack.extend(reversed(below))
+
+
+def _check_shared(site: Site) -> list[Finding]:
+    findings = []
+    index = site.pages[INDEX]
+    below_root = index["elements"][index["root"]].get("children") or []
+    for path, page in sorted(site.pages.items()):
+        for key, element in sorted(page["elements"].items()):
+            if element["type"] != SHARED_TYPE:
+                continue
+            target = element.get("props", {}).get("of")
+            where = pointer("pages", path, "elements", key)
+            if path == INDEX:
+                findings.append(Finding("misplaced", where, f"Shared is for the pages beside {INDEX}"))
+            elif key not in (page["elements"][page["root"]].get("children") or []):
+                findings.append(Finding("misplaced", where, "Shared stands directly below the root"))
+            elif not isinstance(target, str) or target not in below_root:
+                rule = f"{shown(target)} is no element directly below the root of {INDEX}"
+                findings.append(Finding("shared_missing", f"{where}/props/of", rule))
+    return findings
+
+
+def _check_resolved(site: Site, page: str, catalog: Mapping[str, Component]) -> list[Finding]:
+    try:
+        root = resolve_page(site, page, with_hidden=True)
+        resolve_page(site, page)
+    except SpecError as error:
+        return list(error.findings)
+    findings: dict[Finding, None] = {}
+    for node in walk(root):
+        try:
+            props_of(node, catalog[node.type])
+        except SpecError as error:
+            findings.update(dict.fromkeys(error.findings))
+    for key, element in sorted(site.pages[page]["elements"].items()):
+        if element["type"] == SHARED_TYPE and set(element.get("props", {})) != {"of"}:
+            where = pointer("pages", page, "elements", key, "props")
+            findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
+    return list(findings)
+
+
+def _findings_of(error: ValidationError, node: Node, component: Component) -> Iterator[Finding]:
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        where = node.path + "/props" + pointer(*(part for part in problem["loc"]))
+        code = _CODES.get(problem["type"], "bad_prop")
+        message = problem["msg"]
+        if code == "unknown_prop":
+            known = ", ".join(component.props.model_fields)
+            message = f"{component.name} has no such prop here; its props are {known}"
+        yield Finding(code, where[:300], f"{message[0].lower()}{message[1:300]}")
+
+
+def _check_links(site: Site, catalog: Mapping[str, Component]) -> list[Finding]:
+    """Warn about links to pages and sections that this site does not have; they may still exist beside the spec."""
+    findings: dict[Finding, None] = {}
+    ids = {path: {node.id for node in walk(resolve_page(site, path))} for path in site.pages}
+    for path in sorted(site.pages):
+        for node in walk(resolve_page(site, path)):
+            for where, href in _hrefs(node.props, node.path + "/props"):
+                target, _, fragment = href.removeprefix("/").partition("#")
+                target = target or path
+                is_page = target.endswith(".html") and not is_external(href)
+                if is_page and target not in site.pages:
+                    findings[Finding("broken_link", where, "the site has no such page", "warning")] = None
+                elif is_page and fragment and fragment not in ids[target]:
+                    rule = "that page has no section of this name"
+                    findings[Finding("broken_link", where, rule, "warning")] = None
+    return list(findings)
+
+
+def _hrefs(value: object, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key == "href" and isinstance(item, str):
+                yield f"{path}/href", item
+            else:
+                yield from _hrefs(item, path + pointer(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _hrefs(item, f"{path}/{index}")
