@@ -14,7 +14,9 @@ from celery import Celery
 from celery.app.task import Task
 
 from monitoring.errors import IdempotencyConflictError
+from monitoring.ledger.store import Ledger
 from producers.errors import UnknownTenantError
+from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.errors import InvalidJobError
 from routing.jobs import Door
@@ -24,22 +26,23 @@ from routing.tiers import QueueName, TaskName
 logger = logging.getLogger(__name__)
 
 
-def register_tasks(app: Celery, *, submitter: Callable[[], Submitter], policy: Policy, **_: Any) -> None:
+def register_tasks(app: Celery, *, ledger: Callable[[], Ledger], policy: Policy, **_: Any) -> None:
     """Register the intake task on an application.
 
     Args:
         app: the worker's application.
-        submitter: makes the submitter, after the fork.
+        ledger: opens the ledger, after the fork.
         policy: the platform's policy; the task's time limits are those of queue `intake`.
         _: resources that only other providers need.
     """
     limits = policy.queues[QueueName.INTAKE]
+    publisher = Publisher(app)
 
     @app.task(
         name=TaskName.SUBMIT.value, bind=True, soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds
     )
     def submit(task: Task, **kwargs: Any) -> None:
-        take_in(kwargs, task_id=str(task.request.id), submitter=submitter())
+        take_in(kwargs, task_id=str(task.request.id), submitter=Submitter(ledger(), publisher, policy))
 
 
 def take_in(kwargs: dict[str, Any], *, task_id: str, submitter: Submitter) -> None:

@@ -131,6 +131,11 @@ def approve(session: Session, job_id: UUID, *, actor: str, tenant: str | None = 
     return job
 
 
+def approve_by_policy(session: Session, job: Job) -> None:
+    """Approve a locked job in a person's place, where the tenant opted in (ruling A24)."""
+    approve(session, job.id, actor="policy:auto-approve")
+
+
 def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: str | None = None) -> Job:
     """Record a rejection and end the job.
 

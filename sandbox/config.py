@@ -1,0 +1,23 @@
+"""Wiring of site files and previews."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+
+from routing.config import Section
+
+
+class DenConfig(Section):
+    """Where site files are."""
+
+    root: Path = Path(".pointsman/den")
+    """A directory that workers, API and command line share."""
+
+
+class PreviewConfig(Section):
+    """How preview links are signed."""
+
+    keys: tuple[SecretStr, ...] = Field(default=(), max_length=5)
+    """Secrets, oldest first: the last signs, all verify, so that keys can be rotated."""

@@ -1,0 +1,65 @@
+"""Turn a tree of files into a candidate: stored by content, scanned, and bound to the digest that was scanned.
+
+Every way into a site passes here, whatever the tier or the door, so none can bypass the scan (H-113, H-114).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from uuid import UUID
+
+from monitoring.ledger.releases import NewRelease
+from monitoring.ledger.tables import Release, Site
+from routing.policy import Policy, Profile
+from sandbox.den import Den, Manifest
+from sandbox.scan.gates import scan
+
+
+def profile_of(policy: Policy, site: Site) -> Profile:
+    """Return the publish profile of a site."""
+    return policy.profiles.get(site.profile, policy.profiles["default"])
+
+
+def build_release(
+    den: Den, files: Mapping[str, bytes], *, site: Site, policy: Policy, spec: bytes | None = None,
+    base_release_id: UUID | None = None, job_id: UUID | None = None, known_keys: tuple[str, ...] = (),
+) -> NewRelease:  # fmt: skip
+    """Store and scan a site's whole content.
+
+    Args:
+        den: where the content goes.
+        files: every file of the site, by path.
+        site: whose content it is.
+        policy: holds the site's publish profile.
+        spec: the site's spec, when pages are rendered from one.
+        base_release_id: the release it was made from.
+        job_id: the job that made it.
+        known_keys: secrets of this installation that no artifact may hold.
+
+    Returns:
+        The candidate, not yet on record. `scan_passed` says whether it may ever be published.
+
+    Raises:
+        TreeRefusedError, PathRefusedError: the content's fault: a path or the tree breaks a rule.
+    """
+    manifest = den.put_tree(files)
+    report = scan(files, profile_of(policy, site), profile_name=site.profile, known_keys=known_keys)
+    return NewRelease(
+        site_id=site.id,
+        base_release_id=base_release_id,
+        job_id=job_id,
+        digest=manifest.digest,
+        manifest=json.loads(manifest.to_json()),
+        total_bytes=manifest.total_bytes,
+        signals=manifest.signals._asdict(),
+        scan=report.to_row(),
+        scan_passed=report.passed,
+        scan_digest=report.report_digest,
+        spec_sha256=den.put(spec) if spec is not None else None,
+    )
+
+
+def manifest_of(release: Release) -> Manifest:
+    """Return a release's files by path."""
+    return Manifest.from_json(json.dumps(release.manifest))

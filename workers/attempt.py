@@ -1,0 +1,108 @@
+"""What a handler gets to see of the attempt it works in: the job, its limits, its model client, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sandbox.models import ModelClient
+
+from monitoring.ledger.attempts import Claim
+from monitoring.ledger.events import EventKind
+from monitoring.ledger.tables import Release, Site
+from routing.policy import CallPurpose, ModelCall, Policy
+from routing.tiers import Limits, QueueName
+from sandbox.den import Den
+from sandbox.errors import SandboxError
+from sandbox.release import manifest_of
+from workers.retries import decide_call
+
+ResultT = TypeVar("ResultT")
+Report = Callable[[EventKind, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at one job, as its handler sees it."""
+
+    claim: Claim
+    site: Site | None
+    base: Release | None
+    """The release that is changed or asked about; None for a site that has none yet."""
+    den: Den
+    gateway_url: str
+    check: Callable[[], None]
+    """Raises when the job was cancelled or taken away; called between steps."""
+    report: Report
+    """Tells the job's owner what is being done."""
+    kept: list[str] = field(default_factory=list)
+    """What would be kept if the attempt ended now, for the job's owner to read."""
+
+    @property
+    def job_id(self) -> UUID:
+        """The job's id."""
+        return self.claim.job.id
+
+    @property
+    def prompt(self) -> str:
+        """What was asked."""
+        return self.claim.job.prompt
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that holds for this job's tenant."""
+        return self.claim.policy
+
+    @property
+    def limits(self) -> Limits:
+        """What this attempt may use."""
+        return self.policy.queues[QueueName(self.claim.attempt.queue)]
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the caller wants no other tier than the one chosen (A14)."""
+        return bool(self.claim.job.request.get("pin"))
+
+    @cached_property
+    def models(self) -> ModelClient:
+        """The model client, which knows nothing but the gateway and this attempt's token."""
+        return ModelClient(self.gateway_url, self.claim.token, timeout_seconds=self.limits.hard_seconds)
+
+    @cached_property
+    def base_files(self) -> dict[str, bytes]:
+        """The files of the base release, by path; empty for a new site."""
+        return self.den.read_tree(manifest_of(self.base)) if self.base is not None else {}
+
+    def call(self, purpose: CallPurpose, make: Callable[[ModelClient, ModelCall], ResultT]) -> ResultT:
+        """Make one model call, and again where the table of retries says so.
+
+        Raises:
+            SandboxError: whatever the table leaves to the attempt.
+        """
+        tries = 0
+        while True:
+            self.check()
+            tries += 1
+            try:
+                with self.step(f"model:{purpose}"):
+                    return make(self.models, self.policy.calls[purpose])
+            except SandboxError as error:
+                retry = decide_call(error, tries=tries)
+                if retry is None:
+                    raise
+            self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
+            time.sleep(retry.delay_seconds)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time one visible step of the job."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.report(EventKind.STEP, {"step": name, "seconds": round(time.monotonic() - started, 3)})

@@ -1,0 +1,18 @@
+"""Wiring of the workers."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from routing.config import Section
+
+
+class WorkerConfig(Section):
+    """How a worker works."""
+
+    gateway_url: str = "http://127.0.0.1:8090"
+    """The gateway: the only way to a model."""
+    max_tasks_per_child: int = Field(default=100, ge=1)
+    """A pool child is replaced after so many tasks."""
+    max_memory_kib_per_child: int = Field(default=524_288, ge=1024)
+    """A pool child above this resident size, in KiB, is replaced after its task."""

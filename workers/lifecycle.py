@@ -1,0 +1,123 @@
+"""The life of an attempt, the same for every tier: claim, work under limits, and settle exactly once.
+
+A handler returns an outcome or raises. Only here does that become a move of the ledger, and only while the attempt
+still holds the job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monitoring import logs
+from monitoring.errors import FencedError
+from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.events import EventKind, record
+from monitoring.ledger.jobs import close_attempt, end
+from monitoring.ledger.releases import active_release
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Release, Site
+from routing.jobs import JobMessage, Reason, State
+from routing.policy import Policy
+from routing.tiers import QueueName
+from sandbox.den import Den
+from workers.attempt import Attempt
+from workers.errors import SoftTimeLimit
+from workers.interrupts import soft_limit_armed
+from workers.lease import Lease
+from workers.outcomes import Ended, Outcome
+from workers.retries import Abandon, decide_end
+from workers.settlement import Settlement, end_with, prepare
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Attempt], Outcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What every task needs; opened after the fork."""
+
+    ledger: Ledger
+    den: Den
+    policy: Policy
+    gateway_url: str
+    worker: str
+
+
+def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
+    """Claim a message's job for this process, or nothing when the message is stale."""
+    with resources.ledger.begin() as session:
+        claimed = claim(session, message, queue=queue, worker=resources.worker, policy=resources.policy)
+    if claimed is None:
+        logger.info("message_without_claim", extra={"job_id": str(message.job_id), "fence": message.fence})
+        return None
+    logs.bind(job_id=str(message.job_id), queue=queue.value, tier=claimed.job.tier, attempt=claimed.attempt.number)
+    logger.info("attempt_started")
+    return claimed
+
+
+def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:
+    """Work off one message: one attempt at one job."""
+    claimed = take(message, queue, resources)
+    if claimed is None:
+        return
+    try:
+        with Lease(resources.ledger, claimed) as lease:
+            attempt = _open(claimed, resources, lease=lease)
+            settlement = _work(attempt, handler, resources)
+            if settlement is not None:
+                _settle(claimed, settlement, resources)
+    except FencedError:
+        logger.warning("attempt_fenced")
+
+
+def _open(claimed: Claim, resources: Resources, *, lease: Lease) -> Attempt:
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        site = session.get(Site, job.site_id) if job.site_id else None
+        if job.base_release_id is not None:
+            base = session.get(Release, job.base_release_id)
+        else:
+            base = active_release(session, site) if site else None
+            job.base_release_id = base.id if base else None
+
+    def report(kind: EventKind, data: Mapping[str, Any]) -> None:
+        with resources.ledger.begin() as session:
+            record(session, kind, job=claimed.job, **data)
+
+    return Attempt(
+        claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
+        check=lease.check, report=report,
+    )  # fmt: skip
+
+
+def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
+    try:
+        with soft_limit_armed():
+            outcome = handler(attempt)
+            return prepare(attempt, outcome, ledger=resources.ledger)
+    except FencedError:
+        raise
+    except (SoftTimeLimit, Exception) as error:
+        decision = decide_end(error, kept=attempt.kept[-1] if attempt.kept else "nothing was kept")
+        if isinstance(decision, Abandon):
+            logger.warning("attempt_abandoned")
+            return None
+        level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
+        logger.log(level, "attempt_failed", exc_info=error, extra={"reason": decision.reason.value})
+        return end_with(decision)
+
+
+def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        if job.cancel_requested_at is not None:
+            cancelled = Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
+            end(session, job, cancelled.state, reason=cancelled.reason, detail=cancelled.detail)
+        else:
+            settlement(session, job)
+        close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)
+    logger.info("attempt_ended", extra={"state": job.state, "reason": job.reason})

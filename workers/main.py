@@ -1,0 +1,138 @@
+"""`python -m workers.main QUEUE...`: a real Celery prefork worker for one or several queues.
+
+The composition root of the workers: the only module here that reads the environment or has effects when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from celery import Celery
+from pydantic import BaseModel, ConfigDict
+
+from monitoring.config import LedgerConfig, LogsConfig
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from routing.app import create_app
+from routing.config import BrokerConfig, PolicyConfig, read_settings
+from routing.errors import PolicyError
+from routing.policy import Policy, load_policy
+from routing.tiers import QueueName
+from sandbox.config import DenConfig
+from sandbox.den import Den
+from workers.config import WorkerConfig
+from workers.lifecycle import Resources
+from workers.pool import PoolHooks
+
+PROVIDERS = "pointsman.tasks"
+"""Entry point group of everything that registers tasks."""
+
+
+class WorkerSettings(BaseModel):
+    """The sections a worker reads."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ledger: LedgerConfig = LedgerConfig()
+    broker: BrokerConfig = BrokerConfig()
+    policy: PolicyConfig = PolicyConfig()
+    den: DenConfig = DenConfig()
+    logs: LogsConfig = LogsConfig()
+    worker: WorkerConfig = WorkerConfig()
+
+
+class ProcessResources:
+    """Opens the ledger and the Den once in each process: connections must not cross a fork."""
+
+    def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str) -> None:
+        self._settings = settings
+        self._policy = policy
+        self._worker = worker
+        self._opened: tuple[int, Resources] | None = None
+
+    def __call__(self) -> Resources:
+        """Return this process's resources."""
+        pid = os.getpid()
+        if self._opened is None or self._opened[0] != pid:
+            self._opened = (pid, self._open())
+        return self._opened[1]
+
+    def ledger(self) -> Ledger:
+        """Return this process's ledger."""
+        return self().ledger
+
+    def _open(self) -> Resources:
+        return Resources(
+            ledger=Ledger(create_ledger_engine(self._settings.ledger.url.get_secret_value(), pool_size=2)),
+            den=Den(self._settings.den.root),
+            policy=self._policy,
+            gateway_url=self._settings.worker.gateway_url,
+            worker=self._worker,
+        )
+
+
+def build_worker(
+    settings: WorkerSettings, *, worker: str, overrides: Mapping[str, Any] | None = None
+) -> tuple[Celery, PoolHooks]:
+    """Return a worker's application with every provider's tasks, and the hooks that must stay alive with it."""
+    policy = load_policy(settings.policy.path)
+    app = create_app(
+        settings.broker.url,
+        worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
+        worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
+    )
+    resources = ProcessResources(settings, policy, worker=worker)
+    for provider in sorted(entry_points(group=PROVIDERS), key=lambda point: point.name):
+        register: Callable[..., None] = provider.load()
+        register(app, resources=resources, ledger=resources.ledger, policy=policy, **(overrides or {}))
+    hooks = PoolHooks(_ledger_for_parent(settings), log_level=settings.logs.level, worker=worker)
+    hooks.connect()
+    return app, hooks
+
+
+def _ledger_for_parent(settings: WorkerSettings) -> Callable[[], Ledger]:
+    def open_ledger() -> Ledger:
+        return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
+
+    return open_ledger
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="pointsman worker", description="Work off one or several queues.")
+    served = [queue.value for queue in QueueName if queue != QueueName.UNROUTED]
+    parser.add_argument("queues", nargs="+", choices=served, metavar="QUEUE", help=", ".join(served))
+    parser.add_argument("--concurrency", type=int, default=2, help="processes in the pool (default 2)")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a worker until it is told to stop."""
+    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
+    try:
+        settings = read_settings(WorkerSettings, os.environ)
+        app, hooks = build_worker(settings, worker=worker)
+    except PolicyError as error:
+        print(f"pointsman worker: {error}", file=sys.stderr)
+        return 2
+    run_worker(app, arguments.queues, concurrency=arguments.concurrency, worker=worker)
+    del hooks
+    return 0
+
+
+def run_worker(app: Celery, queues: Sequence[str], *, concurrency: int, worker: str) -> None:
+    """Run Celery's worker in this process."""
+    app.worker_main([
+        "worker", "--pool", "prefork", "--concurrency", str(concurrency), "--queues", ",".join(queues),
+        "--hostname", worker, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

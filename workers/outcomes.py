@@ -1,0 +1,52 @@
+"""What a handler can say about a job: values, which the lifecycle turns into moves of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from routing.jobs import Reason, State
+from routing.tiers import Tier
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The job is done and changes nothing: text for its owner."""
+
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A whole new content of the site, to be scanned, previewed and approved."""
+
+    files: Mapping[str, bytes]
+    summary: str
+    """One sentence for the reviewer: what was changed."""
+    spec: bytes | None = None
+    """The site's spec, when pages of this content are rendered from one."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Escalate:
+    """This tier cannot do it: the next one takes over on the same bill. Only content failures escalate."""
+
+    to: Tier
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The job ends here."""
+
+    state: State
+    reason: Reason
+    detail: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Outcome = Answered | Candidate | Escalate | Ended

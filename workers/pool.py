@@ -1,0 +1,87 @@
+"""What happens around the tasks in a prefork pool: process groups, the soft limit, log context, and dead children."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from celery import signals
+from pydantic import ValidationError
+from sqlalchemy.exc import DBAPIError
+
+from monitoring import logs
+from monitoring.ledger.attempts import report_loss
+from monitoring.ledger.store import Ledger
+from routing.jobs import JobMessage, Reason
+from workers.interrupts import install_soft_limit
+
+logger = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
+
+
+def lead_process_group() -> None:
+    """Make a pool child the leader of its own group, so that the hard limit kills its children with it.
+
+    Called in each child as it starts. The child also dies with its parent, which alone enforces its time limits.
+    """
+    os.setpgrp()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class PoolHooks:
+    """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
+
+    def __init__(self, open_ledger: Callable[[], Ledger], *, log_level: str, worker: str) -> None:
+        self._open_ledger = open_ledger
+        self._log_level = log_level
+        self._worker = worker
+
+    def connect(self) -> None:
+        """Connect every hook."""
+        signals.setup_logging.connect(self.on_setup_logging)
+        signals.worker_process_init.connect(self.on_process_init)
+        signals.task_prerun.connect(self.on_prerun)
+        signals.task_postrun.connect(self.on_postrun)
+        signals.task_failure.connect(self.on_failure)
+
+    def on_setup_logging(self, **_: Any) -> None:
+        """Configure logging in the parent, before anything is logged."""
+        logs.configure_logging(level=self._log_level)
+
+    def on_process_init(self, **_: Any) -> None:
+        """Prepare a pool child right after its fork."""
+        lead_process_group()
+
+    def on_prerun(self, task: Any = None, **_: Any) -> None:
+        """Bind the log context in the child, before a task's body; billiard has set its own signal handler by now."""
+        install_soft_limit()
+        logs.bind(worker=self._worker, task=task.name if task is not None else None)
+
+    def on_postrun(self, **_: Any) -> None:
+        """Drop the log context in the child, after a task's body, so that nothing leaks into the next task."""
+        logs.clear()
+
+    def on_failure(self, exception: BaseException | None = None, args: Any = (), **_: Any) -> None:
+        """Tell the ledger, from the parent, that the child which worked on a job was killed or died."""
+        if not isinstance(exception, TimeLimitExceeded | WorkerLostError):
+            return
+        cause = Reason.TIME_LIMIT if isinstance(exception, TimeLimitExceeded) else Reason.WORKER_LOST
+        try:
+            message = JobMessage.model_validate(args[0])
+        except (ValidationError, IndexError):
+            return
+        logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
+        ledger = self._open_ledger()
+        try:
+            with ledger.begin() as session:
+                report_loss(session, message, cause=cause)
+        except DBAPIError:
+            logger.warning("ledger_unreachable")  # the lease lapses by itself
+        finally:
+            ledger.close()

@@ -1,0 +1,68 @@
+"""Publish an approved release: compare-and-swap in the ledger, then its projection; after a crash both are repeated.
+
+The ledger row is the truth. Until it is swapped nothing that anybody sees has changed; once it is, doing it all again
+changes nothing (H-084, H-087).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from monitoring.errors import FencedError, PublishConflictError, WrongStateError
+from monitoring.ledger.attempts import Claim, hold
+from monitoring.ledger.jobs import close_attempt, end
+from monitoring.ledger.releases import activate, approved_release
+from monitoring.ledger.tables import Release, Site
+from routing.jobs import JobMessage, Reason, State
+from routing.tiers import QueueName
+from sandbox.release import manifest_of
+from workers.lease import Lease
+from workers.lifecycle import Resources, take
+
+logger = logging.getLogger(__name__)
+
+
+def run_publish(message: JobMessage, resources: Resources) -> None:
+    """Publish the release that one message's job was approved for."""
+    claimed = take(message, QueueName.CONTROL, resources)
+    if claimed is None:
+        return
+    try:
+        with Lease(resources.ledger, claimed):
+            swapped = _swap(claimed, resources)
+            if swapped is not None:
+                site, release = swapped
+                resources.den.project(site_key(site), manifest_of(release), release_id=str(release.id))
+                _finish(claimed, resources)
+    except FencedError:
+        logger.warning("attempt_fenced")
+
+
+def site_key(site: Site) -> str:
+    """Return the name of a site's projection in the Den; neither name can hold an underscore."""
+    return f"{site.tenant}_{site.name}"
+
+
+def _swap(claimed: Claim, resources: Resources) -> tuple[Site, Release] | None:
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        site = session.get_one(Site, job.site_id)
+        try:
+            release = approved_release(session, job)
+            if site.active_release_id != release.id:
+                activate(session, site.id, release, base_release_id=release.base_release_id)
+        except WrongStateError as error:
+            end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
+            return None
+        except PublishConflictError as error:
+            end(session, job, State.FAILED, reason=Reason.PUBLISH_CONFLICT, detail=str(error))
+            return None
+    return site, release
+
+
+def _finish(claimed: Claim, resources: Resources) -> None:
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        end(session, job, State.PUBLISHED, reason=Reason.DONE)
+        close_attempt(session, job, outcome=job.state, reason=Reason.DONE)
+    logger.info("published")

@@ -1,0 +1,88 @@
+"""The one table that turns a failure into what happens next. Nobody else decides it.
+
+Each known error has one reason code and one end, or a wait before the same step is tried again within the attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox.models import (
+    CancelledCallError,
+    CostCapError,
+    FencedCallError,
+    GatewayUnreachableError,
+    NoProviderKeyError,
+    ProviderBusyError,
+    ProviderError,
+)
+
+from routing.jobs import Reason, State
+from sandbox.errors import SandboxError
+from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
+from workers.outcomes import Ended
+
+BUSY_RETRIES = 2
+"""How often a call that the provider or the gateway was too busy for is made again within one attempt."""
+LONGEST_WAIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Make the same call again after so many seconds."""
+
+    delay_seconds: float
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """The job is not this attempt's any more: stop without a word."""
+
+
+Decision = Ended | Retry | Abandon
+
+
+def decide_call(error: SandboxError, *, tries: int) -> Retry | None:
+    """Tell whether a failed model call is made again.
+
+    Args:
+        error: why it failed.
+        tries: how often it was tried so far.
+
+    Returns:
+        The wait, or None when the attempt has to deal with the error.
+    """
+    if tries > BUSY_RETRIES:
+        return None
+    if isinstance(error, ProviderBusyError):
+        wait = error.retry_after if error.retry_after is not None else 0.5 * 2**tries
+        return Retry(wait) if wait <= LONGEST_WAIT_SECONDS else None
+    if isinstance(error, GatewayUnreachableError):
+        return Retry(0.5 * 2**tries)
+    return None
+
+
+def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Abandon:
+    """Turn what ended an attempt into the job's end.
+
+    Args:
+        error: what a handler raised.
+        kept: what of the work done so far is kept.
+    """
+    if isinstance(error, FencedCallError | LeaseLostError):
+        return Abandon()
+    if isinstance(error, SoftTimeLimit):
+        return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"the soft time limit ended it; {kept}")
+    if isinstance(error, CancelledCallError | CancelledByOwnerError):
+        return Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
+    if isinstance(error, CostCapError):
+        return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{error}; {kept}")
+    if isinstance(error, NoProviderKeyError):
+        return Ended(State.FAILED, Reason.NO_PROVIDER_KEY, str(error))
+    if isinstance(error, ProviderBusyError):
+        return Ended(State.FAILED, Reason.PROVIDER_BUSY, "the model provider is overloaded; try again later")
+    if isinstance(error, GatewayUnreachableError):
+        return Ended(State.FAILED, Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
+    if isinstance(error, ProviderError):
+        return Ended(State.FAILED, Reason.PROVIDER_ERROR, str(error))
+    return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"a defect ended it: {type(error).__name__}")

@@ -1,0 +1,109 @@
+"""Turn an outcome into a move of the ledger: the slow part first, then one transaction that counts or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlmodel import Session
+
+from monitoring.ledger.attempts import escalate, hold
+from monitoring.ledger.jobs import end, move
+from monitoring.ledger.releases import NewRelease, add_release, approve_by_policy, await_approval
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job, Tenant
+from routing.jobs import Reason, State
+from sandbox.errors import PathRefusedError, TreeRefusedError
+from sandbox.release import build_release
+from workers.attempt import Attempt
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
+
+Settlement = Callable[[Session, Job], None]
+"""The fast part: called with the locked job, in the transaction that also closes the attempt."""
+
+
+def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement:
+    """Check an outcome against the limits, do what takes time (store, scan), and return what is left to commit."""
+    if isinstance(outcome, Answered):
+        size = len(outcome.text.encode())
+        done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
+        return end_with(done if size <= attempt.limits.output_bytes else _too_large(attempt, size))
+    if isinstance(outcome, Candidate):
+        size = sum(len(data) for data in outcome.files.values())
+        if size > attempt.limits.output_bytes:
+            return end_with(_too_large(attempt, size))
+        return _prepare_candidate(attempt, outcome, ledger=ledger)
+    if isinstance(outcome, Escalate):
+        return _prepare_escalation(attempt, outcome)
+    return end_with(outcome)
+
+
+def end_with(ended: Ended) -> Settlement:
+    """Return the settlement that ends the job."""
+
+    def settle(session: Session, job: Job) -> None:
+        end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts)
+
+    return settle
+
+
+def _too_large(attempt: Attempt, size: int) -> Ended:
+    detail = f"the output has {size} bytes, the limit is {attempt.limits.output_bytes}; nothing was kept"
+    return Ended(State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP, detail, {"output_bytes": size})
+
+
+def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
+    if attempt.is_pinned:
+        return end_with(Ended(State.FAILED, outcome.reason, f"{outcome.detail}; the job is pinned to its tier"))
+
+    def settle(session: Session, job: Job) -> None:
+        escalate(session, job, to=outcome.to, reason=outcome.reason, detail=outcome.detail)
+
+    return settle
+
+
+def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
+    assert attempt.site is not None
+    with ledger.begin() as session:
+        move(session, hold(session, attempt.claim.attempt), State.SCANNING)
+    try:
+        with attempt.step("scan"):
+            new = build_release(
+                attempt.den,
+                outcome.files,
+                site=attempt.site,
+                policy=attempt.policy,
+                spec=outcome.spec,
+                base_release_id=attempt.base.id if attempt.base else None,
+                job_id=attempt.job_id,
+            )
+    except (TreeRefusedError, PathRefusedError) as error:
+        return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
+    return _offer(attempt, outcome, new)
+
+
+def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:
+    def settle(session: Session, job: Job) -> None:
+        release = add_release(session, new)
+        job.release_id = release.id
+        job.base_release_id = new.base_release_id
+        job.result = {**job.result, "summary": outcome.summary, "output_bytes": new.total_bytes, **outcome.facts}
+        session.flush()
+        if not new.scan_passed:
+            end(session, job, State.FAILED, reason=Reason.SCAN_REFUSED, detail=_first_finding(new))
+            return
+        await_approval(session, job, release, hours=attempt.policy.approval.hours)
+        if may_auto_approve(job, session.get_one(Tenant, job.tenant)):
+            approve_by_policy(session, job)
+
+    return settle
+
+
+def _first_finding(new: NewRelease) -> str:
+    findings = new.scan.get("findings", [])
+    first = findings[0]
+    return f"{len(findings)} findings of the scan; the first: {first['file']}, line {first['line']}: {first['message']}"
+
+
+def may_auto_approve(job: Job, tenant: Tenant) -> bool:
+    """Tell whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24)."""
+    return tenant.auto_approve and job.tier == 1 and job.priority != "P0" and job.route.get("stakes") != "high"

@@ -1,0 +1,66 @@
+"""Celery tasks of the tiers: thin, by explicit name, with the time limits of their queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from celery import Celery
+
+from routing.jobs import JobMessage
+from routing.policy import Policy
+from routing.tiers import TASK_OF_QUEUE, QueueName
+from workers.answer import answer_question
+from workers.lifecycle import Handler, Resources, run_attempt
+from workers.publish import run_publish
+from workers.spec import edit_spec
+from workers.tools import run_tool
+from workers.unavailable import not_available
+
+HANDLERS: Mapping[QueueName, Handler] = {
+    QueueName.TOOLS: run_tool,
+    QueueName.ANSWER: answer_question,
+    QueueName.SPEC: edit_spec,
+    QueueName.PATCH: not_available("tier 2 (patch)"),
+    QueueName.AGENT: not_available("tier 3 (code agent)"),
+    QueueName.STEPS: not_available("the ticket lane"),
+}
+
+
+def register_tasks(
+    app: Celery, *, resources: Callable[[], Resources], policy: Policy,
+    handlers: Mapping[QueueName, Handler] = HANDLERS, **_: Any,
+) -> None:  # fmt: skip
+    """Register the tasks of every queue.
+
+    Args:
+        app: the worker's application.
+        resources: opens what a task needs, after the fork.
+        policy: the platform's policy; each task gets its queue's time limits.
+        handlers: what does the work of each queue.
+        _: resources that only other providers need.
+    """
+    for queue, handler in handlers.items():
+        _register(app, queue, _attempt_body(queue, handler, resources), policy=policy)
+    _register(app, QueueName.CONTROL, _publish_body(resources), policy=policy)
+
+
+def _register(app: Celery, queue: QueueName, body: Callable[[dict[str, Any]], None], *, policy: Policy) -> None:
+    limits = policy.queues[queue]
+    app.task(body, name=TASK_OF_QUEUE[queue].value, soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds)
+
+
+def _attempt_body(
+    queue: QueueName, handler: Handler, resources: Callable[[], Resources]
+) -> Callable[[dict[str, Any]], None]:
+    def body(message: dict[str, Any]) -> None:
+        run_attempt(JobMessage.model_validate(message), queue, handler, resources())
+
+    return body
+
+
+def _publish_body(resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
+    def body(message: dict[str, Any]) -> None:
+        run_publish(JobMessage.model_validate(message), resources())
+
+    return body
