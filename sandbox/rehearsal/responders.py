@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sandbox.rehearsal.answers import answer
 from sandbox.rehearsal.blocks import Block, Text
+from sandbox.rehearsal.coding import code_agent
 from sandbox.rehearsal.example import example_of
 from sandbox.rehearsal.request import Request
 
@@ -20,6 +21,7 @@ def structured(request: Request) -> Sequence[Block]:
 
 RESPONDERS: dict[str, Responder] = {
     "answer": answer,
+    "code_agent": code_agent,
     "structured": structured,
 }
 """Every responder that a scenario file may name."""
