@@ -68,3 +68,16 @@ class PublishConflictError(MonitoringError):
 
     def __str__(self) -> str:
         return f"site {self.args[0]} has another active release than the one this was made from"
+
+
+class ForeignMarkError(MonitoringError):
+    """The fold's mark lies in this cluster's future: the ledger came from another one (the operator's fault)."""
+
+    def __init__(self, mark: int, horizon: int) -> None:
+        super().__init__(mark, horizon)
+
+    def __str__(self) -> str:
+        return (
+            f"the metrics were folded up to transaction {self.args[0]}, but this cluster is at {self.args[1]}: "
+            "the ledger was restored from another cluster without monitoring.rollup.rebase"
+        )

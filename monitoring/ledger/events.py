@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import func, insert, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.tables import Event, Job
@@ -17,7 +17,7 @@ WORK_CHANNEL = "pointsman_work"
 
 
 class EventKind(StrEnum):
-    """Kinds of events. The first group makes metrics; the rest is for people."""
+    """Kinds of events. `step` and `progress` are for people; the rest makes metrics."""
 
     ACCEPTED = "accepted"
     WAITING = "waiting"
@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     ESCALATED = "escalated"
     FENCED = "fenced"
     REFUSED = "refused"
+    BOX = "box"
     STATE = "state"
     STEP = "step"
     PROGRESS = "progress"
@@ -46,6 +47,12 @@ def record(session: Session, kind: EventKind, *, job: Job | None = None, **data:
 def wake_dispatcher(session: Session) -> None:
     """Tell the dispatcher, once this transaction commits, that it has work."""
     session.execute(text(f"NOTIFY {WORK_CHANNEL}"))
+
+
+def count_events(session: Session, job: Job, kind: EventKind) -> int:
+    """Return how many events of a kind a job has."""
+    query = select(func.count()).where(col(Event.job_id) == job.id, col(Event.kind) == kind.value)
+    return session.scalar(query) or 0
 
 
 def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> Sequence[Event]:

@@ -17,7 +17,8 @@ from sqlmodel import Session, col
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
-from monitoring.ledger.events import EventKind, record, wake_dispatcher
+from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
+from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
 from monitoring.ledger.tables import Attempt, Job, Notification, Site
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.tiers import QueueName
@@ -101,7 +102,10 @@ def accept(session: Session, new: NewJob) -> Accepted:
     job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
     if job is None:
         return Accepted(_same_job(session, new, digest), is_new=False)
-    record(session, EventKind.ACCEPTED, job=job, door=job.door, mode=job.mode, queue=job.queue, tier=job.tier)
+    record(
+        session, EventKind.ACCEPTED, job=job, door=job.door, mode=job.mode, queue=job.queue, tier=job.tier,
+        state=job.state, confidence=new.route.get("confidence"),
+    )  # fmt: skip
     if job.waiting_since is not None:
         record(session, EventKind.WAITING, job=job, queue=job.queue, tier=job.tier)
         if not new.is_pushed:
@@ -177,12 +181,18 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
 
 def wait_on(session: Session, job: Job, queue: QueueName) -> None:
     """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message."""
+    left = _left_queue(job)
     job.queue = queue.value
     job.waiting_since = now()  # type: ignore[assignment]
     job.pushed_at = None
     session.flush()
-    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier)
+    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left)
     wake_dispatcher(session)
+
+
+def _left_queue(job: Job) -> str | None:
+    """Return the queue on which a job waits and which it is about to leave without a claim."""
+    return job.queue if job.waiting_since is not None else None
 
 
 def end(
@@ -197,6 +207,7 @@ def end(
     origin = State(job.state)
     check_move(origin, target)
     assert target in ENDS
+    left = _left_queue(job)
     job.state = target.value
     job.reason = reason.value
     job.detail = detail or None
@@ -209,7 +220,7 @@ def end(
     session.flush()
     session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=None))
     close_attempt(session, job, outcome=target.value, reason=reason)
-    _record_end(session, job, origin=origin, reason=reason)
+    _record_end(session, job, origin=origin, reason=reason, left=left)
     audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
     _notify_owner(session, job)
     wake_dispatcher(session)
@@ -222,25 +233,28 @@ def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -
         .where(col(Attempt.job_id) == job.id, col(Attempt.ended_at).is_(None))
         .values(ended_at=now(), outcome=outcome, reason=reason.value)
         .returning(
-            col(Attempt.queue), col(Attempt.tier), col(Attempt.number),
-            func.extract("epoch", now() - col(Attempt.started_at)),
+            col(Attempt.id), col(Attempt.queue), col(Attempt.tier), col(Attempt.number),
+            func.extract("epoch", col(Attempt.ended_at) - col(Attempt.started_at)),
         )
     )  # fmt: skip
-    for queue, tier, number, seconds in closed:
+    for attempt_id, queue, tier, number, seconds in closed:
+        cost = spent_by_attempt(session, job, attempt_id)
         record(
             session, EventKind.ATTEMPT_ENDED, job=job, queue=queue, tier=tier, attempt=number, outcome=outcome,
-            reason=reason.value, seconds=round(float(seconds), 3),
+            reason=reason.value, seconds=round(float(seconds), 3), cost_nanousd=cost,
+            wasted_nanousd=cost if outcome in WASTED_OUTCOMES else 0,
         )  # fmt: skip
 
 
-def _record_end(session: Session, job: Job, *, origin: State, reason: Reason) -> None:
+def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, left: str | None) -> None:
     seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
     record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value)
     if limit := _LIMIT_OF_END.get(State(job.state)):
         record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")
     record(
         session, EventKind.ENDED, job=job, state=job.state, reason=reason.value, queue=job.queue, tier=job.tier,
-        seconds=round(seconds, 3), detail=job.detail,
+        seconds=round(seconds, 3), detail=job.detail, left=left, boxes=count_events(session, job, EventKind.BOX),
+        cost_nanousd=spent_by_job(session, job), wasted_nanousd=wasted_at_end(session, job),
     )  # fmt: skip
 
 

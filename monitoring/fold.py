@@ -1,0 +1,199 @@
+"""How events become numbers: every series of jobs, money and limits is a sum over the ledger's events.
+
+`fold` is pure and additive, so the events may be folded in batches of any size. A label's value outside its closed set
+becomes `other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, Protocol
+
+from monitoring import metrics
+from monitoring.ledger.events import EventKind
+from monitoring.metrics import Metric, SeriesKey, bucket_of, series_key
+from routing.jobs import Reason, State
+from routing.tiers import Tier
+
+_MAX_NAME = 64
+"""Characters of a model's or provider's name that a label may have."""
+_TIER_NUMBERS = frozenset(tier.value for tier in Tier)
+_REASONS = frozenset(reason.value for reason in Reason)
+
+
+class Happening(Protocol):
+    """What the fold reads of an event."""
+
+    @property
+    def kind(self) -> str:
+        """One of monitoring.ledger.events.EventKind."""
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """What the event says."""
+
+
+class _Tally:
+    """Collects increments. A histogram is stored as a count for each single bucket, and a sum."""
+
+    def __init__(self) -> None:
+        self.increments: dict[SeriesKey, float] = {}
+
+    def add(self, metric: Metric, *values: str, by: float = 1) -> None:
+        self._add(metric.name, dict(zip(metric.labels, values, strict=True)), by)
+
+    def observe(self, metric: Metric, stored: int, *values: str) -> None:
+        labels = dict(zip(metric.labels, values, strict=True))
+        self._add(f"{metric.name}_bucket", labels | {"le": bucket_of(metric, stored / metric.scale)}, 1)
+        self._add(f"{metric.name}_sum", labels, stored)
+
+    def _add(self, name: str, labels: Mapping[str, str], by: float) -> None:
+        key = series_key(name, labels)
+        self.increments[key] = self.increments.get(key, 0) + by
+
+
+def fold(events: Iterable[Happening]) -> dict[SeriesKey, float]:
+    """Return by how much each stored series grows through these events. Unknown kinds add nothing."""
+    tally = _Tally()
+    for event in events:
+        if (count := _COUNTING.get(event.kind)) is not None:
+            count(tally, event.data)
+    return tally.increments
+
+
+def tier_label(tier: object) -> str:
+    """Return a tier's label: `spec`, `patch`, `agent`, or `none` for work that has no tier."""
+    return Tier(tier).name.lower() if tier in _TIER_NUMBERS else metrics.NONE
+
+
+def _closed(value: object, allowed: Container[str]) -> str:
+    return value if isinstance(value, str) and value in allowed else metrics.OTHER
+
+
+def _queue(data: Mapping[str, Any]) -> str:
+    return _closed(data.get("queue"), metrics.QUEUES)
+
+
+def _place(data: Mapping[str, Any]) -> tuple[str, str]:
+    return tier_label(data.get("tier")), _queue(data)
+
+
+def _reason(data: Mapping[str, Any]) -> str:
+    return _closed(data.get("reason"), _REASONS)
+
+
+def _name(value: object) -> str:
+    return value[:_MAX_NAME] if isinstance(value, str) and value.isprintable() else metrics.OTHER
+
+
+def _milliseconds(seconds: object) -> int:
+    return round(float(seconds) * metrics.MILLISECONDS) if isinstance(seconds, int | float) else 0
+
+
+def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("door"), metrics.DOORS))
+    if data.get("mode") is not None:
+        confidence = data.get("confidence") or metrics.NONE
+        tally.add(
+            metrics.ROUTES,
+            _closed(data["mode"], metrics.MODES),
+            _closed(confidence, (*metrics.CONFIDENCES, metrics.NONE)),
+            tier_label(data.get("tier")),
+        )
+
+
+def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.JOBS_ENQUEUED, *_place(data))
+    tally.add(metrics.QUEUE_DEPTH, _queue(data))
+    _count_left(tally, data)
+
+
+def _count_left(tally: _Tally, data: Mapping[str, Any]) -> None:
+    """Take a job that stopped waiting without a claim out of the depth of the queue it left."""
+    if data.get("left") is not None:
+        tally.add(metrics.QUEUE_DEPTH, _closed(data["left"], metrics.QUEUES), by=-1)
+
+
+def _count_started(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tier, queue = _place(data)
+    tally.add(metrics.JOBS_STARTED, tier, queue)
+    tally.add(metrics.ATTEMPTS_RUNNING, tier, queue)
+    tally.add(metrics.QUEUE_DEPTH, queue, by=-1)
+    tally.observe(metrics.QUEUE_WAIT, _milliseconds(data.get("wait_seconds")), queue, tier)
+
+
+def _count_attempt(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tier, queue = _place(data)
+    tally.add(metrics.JOB_ATTEMPTS, tier, queue, _closed(data.get("outcome"), metrics.OUTCOMES), _reason(data))
+    tally.add(metrics.ATTEMPTS_RUNNING, tier, queue, by=-1)
+    tally.observe(metrics.ATTEMPT_DURATION, _milliseconds(data.get("seconds")), tier, queue)
+    _count_waste(tally, data)
+
+
+def _count_waste(tally: _Tally, data: Mapping[str, Any]) -> None:
+    if wasted := data.get("wasted_nanousd", 0):
+        tally.add(metrics.COST_WASTED, tier_label(data.get("tier")), by=wasted)
+
+
+def _count_ended(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tier, queue = _place(data)
+    state = _closed(data.get("state"), metrics.OUTCOMES)
+    tally.add(metrics.JOBS_FINISHED, tier, queue, state, _reason(data))
+    tally.add(metrics.JOBS_BY_BOX, tier, "used" if data.get("boxes") else metrics.NONE)
+    tally.observe(metrics.JOB_DURATION, _milliseconds(data.get("seconds")), tier, state)
+    tally.observe(metrics.JOB_COST, int(data.get("cost_nanousd", 0)), tier)
+    _count_left(tally, data)
+    _count_waste(tally, data)
+
+
+def _count_call(tally: _Tally, data: Mapping[str, Any]) -> None:
+    model = _name(data.get("model"))
+    provider = _name(data.get("provider"))
+    tally.add(metrics.COST, tier_label(data.get("tier")), model, provider, by=int(data.get("cost_nanousd", 0)))
+    for kind in metrics.TOKEN_KINDS:
+        if tokens := int(data.get(f"{kind}_tokens", 0)):
+            tally.add(metrics.TOKENS, model, kind, by=tokens)
+    _count_waste(tally, data)
+
+
+def _count_limit(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(
+        metrics.LIMIT_HITS,
+        *_place(data),
+        _closed(data.get("limit"), metrics.LIMITS),
+        _closed(data.get("phase"), metrics.PHASES),
+    )
+
+
+def _count_escalation(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.ESCALATIONS, tier_label(data.get("origin")), tier_label(data.get("target")), _reason(data))
+
+
+def _count_fenced(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.DUPLICATES_FENCED, _queue(data))
+
+
+def _count_refused(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(
+        metrics.REQUESTS_REFUSED, _closed(data.get("door"), metrics.DOORS), _closed(data.get("field"), metrics.FIELDS)
+    )  # fmt: skip
+
+
+def _count_state(tally: _Tally, data: Mapping[str, Any]) -> None:
+    if data.get("target") == State.CLARIFYING:
+        tally.add(metrics.CLARIFICATIONS)
+
+
+_COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
+    EventKind.ACCEPTED: _count_accepted,
+    EventKind.WAITING: _count_waiting,
+    EventKind.STARTED: _count_started,
+    EventKind.ATTEMPT_ENDED: _count_attempt,
+    EventKind.ENDED: _count_ended,
+    EventKind.CALL: _count_call,
+    EventKind.LIMIT_HIT: _count_limit,
+    EventKind.ESCALATED: _count_escalation,
+    EventKind.FENCED: _count_fenced,
+    EventKind.REFUSED: _count_refused,
+    EventKind.STATE: _count_state,
+}

@@ -1,0 +1,43 @@
+"""What attempts and jobs had cost when they ended, and how much of it was for nothing."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlmodel import Session, col
+
+from monitoring.ledger.tables import Attempt, Call, Job
+from routing.jobs import ENDS, State
+
+USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
+"""The ends in which somebody got what the job was paid for."""
+WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated"})
+"""Outcomes of attempts whose result nobody used."""
+
+
+def spent_by_attempt(session: Session, job: Job, attempt_id: UUID) -> int:
+    """Return the nanodollars that an attempt's settled calls have cost."""
+    spent = select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0))
+    return int(session.scalar(spent.where(col(Call.job_id) == job.id, col(Call.attempt_id) == attempt_id)) or 0)
+
+
+def spent_by_job(session: Session, job: Job) -> int:
+    """Return the nanodollars that a job's settled calls have cost, over all its attempts."""
+    spent = select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0))
+    return int(session.scalar(spent.where(col(Call.job_id) == job.id)) or 0)
+
+
+def wasted_at_end(session: Session, job: Job) -> int:
+    """Return the nanodollars that only this end turns into waste: those of attempts that had gone well.
+
+    What failed attempts cost was counted when they ended.
+    """
+    if job.state in USED_ENDS:
+        return 0
+    spent = (
+        select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0))
+        .join(Attempt, col(Attempt.id) == col(Call.attempt_id))
+        .where(col(Call.job_id) == job.id, col(Attempt.outcome).not_in(WASTED_OUTCOMES))
+    )
+    return int(session.scalar(spent) or 0)

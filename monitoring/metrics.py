@@ -1,0 +1,221 @@
+"""What is measured: the names, labels and buckets of every metric, and which series exist before anything happened.
+
+Amounts are kept as whole numbers (nanodollars, milliseconds), so that sums of floats never drift away from the ledger.
+No label holds a job id, a tenant, a prompt or an error's text.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import Any, NamedTuple
+
+from routing.jobs import Door, JobRequest, Reason, State
+from routing.prices import NANOUSD_PER_USD
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+
+PREFIX = "pointsman_"
+MILLISECONDS = 1000
+"""Durations are kept in milliseconds."""
+OTHER = "other"
+NONE = "none"
+
+_WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_ATTEMPT_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 240, 280, 300, 330)
+_JOB_BUCKETS = (1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 14_400, 86_400)
+_COST_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10)
+
+TIERS = (NONE, *(tier.name.lower() for tier in Tier))
+QUEUES = tuple(queue.value for queue in QueueName)
+PLACES = (
+    *((NONE, queue.value) for queue in QueueName if queue not in QUEUE_OF_TIER.values()),
+    *((tier.name.lower(), queue.value) for tier, queue in QUEUE_OF_TIER.items()),
+    *((tier.name.lower(), QueueName.CONTROL.value) for tier in Tier),
+)
+"""The pairs of tier and queue that occur: a tier has its own queue, and publishes through `control`."""
+
+_FAILED_REASONS = (
+    Reason.NOT_AVAILABLE, Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED, Reason.COMMAND_REFUSED,
+    Reason.SCAN_REFUSED, Reason.PUBLISH_CONFLICT, Reason.WORKER_LOST, Reason.NO_PROVIDER_KEY, Reason.PROVIDER_BUSY,
+    Reason.PROVIDER_ERROR, Reason.GATEWAY_UNREACHABLE, Reason.INTERNAL_ERROR,
+)  # fmt: skip
+END_REASONS: tuple[tuple[str, str], ...] = (
+    (State.ANSWERED, Reason.DONE), (State.PUBLISHED, Reason.DONE), (State.REJECTED, Reason.REVIEWER_REJECTED),
+    (State.EXPIRED, Reason.APPROVAL_EXPIRED), (State.CANCELLED, Reason.CANCELLED), (State.TIMED_OUT, Reason.TIME_LIMIT),
+    (State.BUDGET_EXCEEDED, Reason.COST_CAP), (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+    *((State.FAILED, reason) for reason in _FAILED_REASONS),
+)  # fmt: skip
+"""The ends that ordinary operation brings, with their reasons: these series start at 0."""
+ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
+    *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
+    *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
+)  # fmt: skip
+OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated"})
+LIMITS = ("time", "cost", "output")
+PHASES = ("admit", "run", "stream")
+DOORS = tuple(door.value for door in Door)
+MODES = ("answer", "action")
+CONFIDENCES = ("strong", "weak")
+TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
+FIELDS = (*JobRequest.model_fields, "tenant", "body", OTHER)
+BOX_USES = (NONE, "used")
+
+
+class Kind(StrEnum):
+    """What Prometheus is told a metric is."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One metric: its name without prefix, and which of its series exist before anything happened."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    scale: int = 1
+    """How many stored units make one of the unit in the name."""
+    buckets: tuple[float, ...] = ()
+    zeros: tuple[tuple[str, ...], ...] = ()
+    """Label values of the series that start at 0."""
+
+
+class SeriesKey(NamedTuple):
+    """A stored series: a metric's name (with `_bucket` or `_sum` for a histogram), and canonical JSON of its labels."""
+
+    name: str
+    labels: str
+
+
+def _counter(name: str, help_text: str, labels: str = "", *, scale: int = 1, zeros: Iterable[Any] = ((),)) -> Metric:
+    return Metric(
+        name=name, kind=Kind.COUNTER, help=help_text, labels=tuple(labels.split()), scale=scale, zeros=tuple(zeros)
+    )
+
+
+def _gauge(name: str, help_text: str, labels: str = "", *, zeros: Iterable[Any] = ()) -> Metric:
+    return Metric(name=name, kind=Kind.GAUGE, help=help_text, labels=tuple(labels.split()), zeros=tuple(zeros))
+
+
+def _histogram(
+    name: str, help_text: str, labels: str, *, scale: int, buckets: tuple[float, ...], zeros: Iterable[Any]
+) -> Metric:
+    return Metric(
+        name=name, kind=Kind.HISTOGRAM, help=help_text, labels=tuple(labels.split()), scale=scale, buckets=buckets,
+        zeros=tuple(zeros),
+    )  # fmt: skip
+
+
+def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
+    return list(product(*values))
+
+
+JOBS_ACCEPTED = _counter("jobs_accepted_total", "Jobs accepted.", "door", zeros=_each(DOORS))
+REQUESTS_REFUSED = _counter(
+    "requests_refused_total", "Requests refused before they became a job, by the first field that broke a rule.",
+    "door field", zeros=_each(DOORS, FIELDS),
+)  # fmt: skip
+ROUTES = _counter(
+    "routes_total", "Routes decided for accepted jobs.", "mode confidence tier",
+    zeros=_each(MODES, CONFIDENCES, TIERS),
+)  # fmt: skip
+CLARIFICATIONS = _counter("clarifications_total", "Times a job waited for its owner to answer a question.")
+JOBS_ENQUEUED = _counter(
+    "jobs_enqueued_total", "Times a job began to wait for a worker.", "tier queue_name", zeros=PLACES
+)  # fmt: skip
+JOBS_STARTED = _counter("jobs_started_total", "Attempts started.", "tier queue_name", zeros=PLACES)
+JOB_ATTEMPTS = _counter(
+    "job_attempts_total", "Attempts ended.", "tier queue_name outcome reason",
+    zeros=[place + end for place in PLACES for end in ATTEMPT_ENDS],
+)  # fmt: skip
+JOBS_FINISHED = _counter(
+    "jobs_finished_total", "Jobs ended.", "tier queue_name state reason",
+    zeros=[place + end for place in PLACES for end in END_REASONS],
+)  # fmt: skip
+JOBS_BY_BOX = _counter(
+    "jobs_by_box_total", "Jobs ended, by whether a container was opened for them.", "tier box",
+    zeros=_each(TIERS, BOX_USES),
+)  # fmt: skip
+JOB_DURATION = _histogram(
+    "job_duration_seconds", "Seconds from acceptance to end, whatever the end, waiting for approval included.",
+    "tier state", scale=MILLISECONDS, buckets=_JOB_BUCKETS,
+    zeros=_each(TIERS, list(dict.fromkeys(state for state, _ in END_REASONS))),
+)  # fmt: skip
+QUEUE_WAIT = _histogram(
+    "queue_wait_seconds", "Seconds from the begin of waiting to the start of the attempt.", "queue_name tier",
+    scale=MILLISECONDS, buckets=_WAIT_BUCKETS, zeros=[(queue, tier) for tier, queue in PLACES],
+)  # fmt: skip
+ATTEMPT_DURATION = _histogram(
+    "attempt_duration_seconds", "Seconds that an attempt took, whatever its outcome.", "tier queue_name",
+    scale=MILLISECONDS, buckets=_ATTEMPT_BUCKETS, zeros=PLACES,
+)  # fmt: skip
+COST = _counter(
+    "cost_usd_total", "USD charged for model calls.", "tier model provider", scale=NANOUSD_PER_USD, zeros=()
+)  # fmt: skip
+COST_WASTED = _counter(
+    "cost_wasted_usd_total", "USD charged for attempts whose result was not used.", "tier", scale=NANOUSD_PER_USD,
+    zeros=_each(TIERS),
+)  # fmt: skip
+TOKENS = _counter("tokens_total", "Tokens of model calls, in four disjoint kinds.", "model kind", zeros=())
+JOB_COST = _histogram(
+    "job_cost_usd", "USD that a job had cost when it ended.", "tier", scale=NANOUSD_PER_USD, buckets=_COST_BUCKETS,
+    zeros=_each(TIERS),
+)  # fmt: skip
+LIMIT_HITS = _counter(
+    "limit_hits_total", "Limits hit, before (admit) or during work (run).", "tier queue_name limit phase",
+    zeros=[(*place, limit, phase) for place in PLACES for limit in LIMITS for phase in PHASES],
+)  # fmt: skip
+ESCALATIONS = _counter(
+    "tier_escalations_total", "Jobs handed to a higher tier.", "origin target reason",
+    zeros=_each([Tier.SPEC.name.lower()], [Tier.PATCH.name.lower()], [Reason.SPEC_INVALID, Reason.SPEC_POOR]),
+)  # fmt: skip
+DUPLICATES_FENCED = _counter(
+    "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
+)  # fmt: skip
+QUEUE_DEPTH = _gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(QUEUES))
+ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
+
+FOLDED: tuple[Metric, ...] = (
+    JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS, JOBS_FINISHED,
+    JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST, LIMIT_HITS,
+    ESCALATIONS, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+)  # fmt: skip
+"""The metrics that are sums over the events."""
+
+PROBED: tuple[Metric, ...] = (
+    _gauge("queue_oldest_age_seconds", "Age of the job that has waited longest; 0 for an empty queue.", "queue_name"),
+    _gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
+    _gauge("budget_limit_usd", "Today's budget; of tenants, the sum over those that spent today.", "scope"),
+    _gauge("budget_spent_usd", "Spent of today's budget.", "scope"),
+    _gauge("budget_reserved_usd", "Reserved of today's budget by calls that are under way.", "scope"),
+    _gauge("budget_used_ratio_max", "The largest share of a budget of this scope that is spent or reserved.", "scope"),
+    _gauge("dispatcher_leader_present", "1 while a dispatcher leads."),
+    _gauge("fold_lag_seconds", "Age of the oldest event that is not in these numbers yet; 0 when all are."),
+    _gauge("audit_unsealed_age_seconds", "Age of the oldest audit row that is not sealed yet; 0 when all are."),
+    _gauge("build_info", "Always 1.", "version policy prices_as_of"),
+)
+"""The metrics that are read from the ledger at each scrape, in constant time."""
+
+
+def series_key(name: str, labels: Mapping[str, str]) -> SeriesKey:
+    """Return the key under which a series is stored."""
+    return SeriesKey(name, json.dumps(labels, sort_keys=True, separators=(",", ":")))
+
+
+def bucket_of(metric: Metric, value: float) -> str:
+    """Return the upper bound of the one bucket that a value belongs to, as Prometheus writes it."""
+    index = bisect_left(metric.buckets, value)
+    return format_bound(metric.buckets[index]) if index < len(metric.buckets) else "+Inf"
+
+
+def format_bound(bound: float) -> str:
+    """Write a bucket's bound."""
+    return str(float(bound))
