@@ -66,12 +66,13 @@ def message_body(reply: Reply) -> dict[str, Any]:
     return _message(reply, content=[block.as_block() for block in reply.content], usage=reply.usage)
 
 
-def usage_body(usage: Usage) -> dict[str, int]:
+def usage_body(usage: Usage) -> dict[str, Any]:
     """Return usage as the API names it."""
     return {
         "input_tokens": usage.input_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation": {"ephemeral_5m_input_tokens": usage.cache_write_tokens, "ephemeral_1h_input_tokens": 0},
         "output_tokens": usage.output_tokens,
     }
 

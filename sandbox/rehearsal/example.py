@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+from sandbox.rehearsal.errors import RequestError
 from sandbox.rehearsal.words import plain, slug, title
 
 _DEPTH = 12
 """Deeper schemas (usually recursive ones) get their smallest value."""
+_VALUES = 2000
+"""An example has at most about this many values, whatever the schema asks for."""
 
 
 def example_of(schema: dict[str, Any], *, about: str) -> Any:
-    """Return a value for a schema: required fields only, the first choice everywhere, texts from `about`."""
-    return _Example(schema, plain(about)).value(schema, "", 0)
+    """Return a value for a schema: required fields only, the first choice everywhere, texts from `about`.
+
+    Raises:
+        RequestError: the caller's fault: the schema is not one.
+    """
+    try:
+        return _Example(schema, plain(about)).value(schema, "", 0)
+    except (TypeError, ValueError, AttributeError, LookupError, RecursionError, OverflowError):
+        raise RequestError("invalid_request_error", "a schema in this request is not a JSON Schema") from None
 
 
 class _Example:
     def __init__(self, root: dict[str, Any], about: str) -> None:
         self._root = root
         self._about = about
+        self._left = _VALUES
 
     def value(self, schema: Any, name: str, depth: int) -> Any:
         schema = self._resolve(schema)
+        self._left -= 1
         for key in ("const", "default"):
             if key in schema:
                 return schema[key]
@@ -32,14 +44,20 @@ class _Example:
         if kind == "object" or (kind is None and "properties" in schema):
             return self._object(schema, depth)
         if kind == "array":
-            count = min(schema.get("minItems", 0) or (depth < _DEPTH), 100)
+            count = min(schema.get("minItems", 0) or (depth < _DEPTH), 100) if self._left > 0 else 0
             return [self.value(schema.get("items"), name, depth + 1) for _ in range(count)]
         return self._scalar(schema, kind, name)
 
     def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         properties = schema.get("properties", {})
+        if depth >= 2 * _DEPTH or self._left <= 0:
+            return {}
         names = schema.get("required", [] if depth else list(properties))
-        return {name: self.value(properties.get(name), name, depth + 1) for name in names} if depth < 2 * _DEPTH else {}
+        return (
+            {name: self.value(properties.get(name), name, depth + 1) for name in names}
+            if depth < 2 * _DEPTH and self._left > 0
+            else {}
+        )
 
     def _scalar(self, schema: dict[str, Any], kind: Any, name: str) -> Any:
         if kind == "boolean":

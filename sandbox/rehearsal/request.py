@@ -109,14 +109,14 @@ class Request:
     def tool_results(self) -> tuple[ToolResult, ...]:
         """What the tools of the whole conversation returned, in order."""
         calls = {
-            block.get("id"): block
+            str(block.get("id")): block
             for message in self.body.messages
             if message.role == "assistant"
             for block in message.blocks
             if block.get("type") == "tool_use"
         }
         return tuple(
-            _tool_result(block, calls.get(block.get("tool_use_id"), {}))
+            _tool_result(block, calls.get(str(block.get("tool_use_id")), {}))
             for message in self.body.messages
             for block in message.blocks
             if message.role == "user" and block.get("type") == "tool_result"
@@ -147,7 +147,8 @@ class Request:
     @property
     def output_schema(self) -> dict[str, Any] | None:
         """The JSON Schema that a text reply must satisfy, if structured output was asked for."""
-        schema = (self.body.output_config.get("format") or {}).get("schema")
+        wanted = self.body.output_config.get("format")
+        schema = wanted.get("schema") if isinstance(wanted, dict) else None
         return schema if isinstance(schema, dict) else None
 
 
@@ -196,7 +197,8 @@ def _texts(blocks: list[Block]) -> str:
 
 def _tool_result(block: Block, call: Block) -> ToolResult:
     content = block.get("content", "")
-    text = content if isinstance(content, str) else _texts([part for part in content if isinstance(part, dict)])
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    text = content if isinstance(content, str) else _texts(parts)
     given = call.get("input")
     return ToolResult(
         str(call.get("name", "")), given if isinstance(given, dict) else {}, text, bool(block.get("is_error"))
