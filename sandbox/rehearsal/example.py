@@ -53,11 +53,7 @@ class _Example:
         if depth >= 2 * _DEPTH or self._left <= 0:
             return {}
         names = schema.get("required", [] if depth else list(properties))
-        return (
-            {name: self.value(properties.get(name), name, depth + 1) for name in names}
-            if depth < 2 * _DEPTH and self._left > 0
-            else {}
-        )
+        return {name: self.value(properties.get(name), name, depth + 1) for name in names}
 
     def _scalar(self, schema: dict[str, Any], kind: Any, name: str) -> Any:
         if kind == "boolean":

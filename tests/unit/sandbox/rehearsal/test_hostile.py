@@ -19,8 +19,8 @@ from tests.unit.sandbox.rehearsal.factories import make_body
 RULES = load_rules([], faults=True)
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.floats(allow_nan=False)
 WORDS = """
-type text tool_use tool_result content id tool_use_id name input object array string properties required items minItems enum
-$ref anyOf cache_control is_error schema format Read Edit Write list_files read_file edit_site site_outline
+type text tool_use tool_result content id tool_use_id name input object array string properties required items minItems
+enum $ref anyOf cache_control is_error schema format Read Edit Write list_files read_file edit_site site_outline
 [rehearse:invalid-spec]
 """
 NAMES = st.sampled_from(WORDS.split())
