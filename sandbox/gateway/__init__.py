@@ -1,0 +1,1 @@
+"""The gateway: the one process through which every model call goes, and the one meter of money."""

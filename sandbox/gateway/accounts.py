@@ -1,0 +1,139 @@
+"""The gateway's way into the ledger: one statement at a time on the event loop, and closed when the ledger is away.
+
+Threads over the synchronous ledger cost two to three times as much for each call (docs/why.md), and every statement of
+`monitoring.ledger.money` is a whole transaction, so none of a session is needed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from monitoring.ledger import money
+from monitoring.ledger.money import (
+    Bearer,
+    BearerGone,
+    CallStart,
+    CapLimit,
+    CapRefusal,
+    CapsMissing,
+    Reserved,
+    Statement,
+)
+from monitoring.ledger.store import STATEMENT_TIMEOUT_MS
+from sandbox.errors import SandboxError
+from sandbox.gateway.meter import Settlement
+
+logger = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 5.0
+"""How long a statement waits for a connection."""
+_RETRY_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0)
+"""Pauses between tries to book a call when the ledger is away; its lease lasts about as long."""
+
+
+class LedgerUnreachableError(SandboxError):
+    """The ledger does not answer (the operator's fault, or a passing one): no call is made."""
+
+
+class Accounts:
+    """The ledger's money, as the gateway uses it."""
+
+    def __init__(self, ledger_url: str, *, connections: int) -> None:
+        self._pool = AsyncConnectionPool(
+            ledger_url,
+            min_size=min(2, connections),
+            max_size=connections,
+            timeout=_WAIT_SECONDS,
+            kwargs={
+                "autocommit": True,
+                "prepare_threshold": 0,
+                "application_name": "pointsman-gateway",
+                "connect_timeout": 5,
+                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC",
+            },
+            open=False,
+        )
+
+    async def open(self) -> None:
+        """Start connecting; the ledger may come later."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close(timeout=2)
+
+    async def run(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        """Run one statement and commit it.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer. The statement may or may not have taken effect.
+        """
+        try:
+            async with self._pool.connection() as connection:
+                cursor = await connection.execute(statement.sql, statement.values)
+                return await cursor.fetchall() if cursor.description else ()
+        except (psycopg.Error, PoolTimeout, OSError) as error:
+            logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
+            raise LedgerUnreachableError(type(error).__name__) from None
+
+    async def bearer(self, token_hash: str) -> Bearer | None:
+        """Look up the attempt that a token belongs to. After a restart of the ledger the first try meets a dead
+        connection, so there are two.
+
+        Raises:
+            LedgerUnreachableError: see `run`.
+        """  # noqa: D205
+        statement = money.bearer_of(token_hash)
+        try:
+            rows = await self.run(statement)
+        except LedgerUnreachableError:
+            await self._pool.check()
+            rows = await self.run(statement)
+        return money.read_bearer(rows[0]) if rows else None
+
+    async def reserve(
+        self, bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]
+    ) -> Reserved | CapRefusal | BearerGone:  # fmt: skip
+        """Reserve a call's worst case, or learn which limit has no room for it.
+
+        Raises:
+            LedgerUnreachableError: see `run`.
+        """
+        for _ in range(2):
+            rows = await self.run(money.reserve(bearer, call, caps))
+            outcome = money.read_reserve(rows[0], call)
+            if not isinstance(outcome, CapsMissing):
+                return outcome
+            await self.run(money.open_caps(caps))
+        raise LedgerUnreachableError("caps could not be opened")
+
+    async def settle(self, call_id: UUID, settlement: Settlement) -> None:
+        """Book a call. Booking it again does nothing.
+
+        Raises:
+            LedgerUnreachableError: see `run`.
+        """
+        await self.run(
+            money.settle(
+                call_id, usage=settlement.usage, cost_nanousd=settlement.cost_nanousd, finish=settlement.finish,
+                status=settlement.status, state=settlement.state,
+            )
+        )  # fmt: skip
+
+    async def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
+        """Book a call as soon as the ledger is back; a call that stays open is presumed by the dispatcher."""
+        for pause in _RETRY_SECONDS:
+            await asyncio.sleep(pause)
+            try:
+                return await self.settle(call_id, settlement)
+            except LedgerUnreachableError:
+                continue
+        logger.error("call_left_open", extra={"call_id": str(call_id)})
+        return None

@@ -1,0 +1,179 @@
+"""From a request to an admitted call: who asks, what it asks, and whether the caps have room for its worst case."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from monitoring.ledger import money
+from monitoring.ledger.attempts import hash_token
+from monitoring.ledger.money import Bearer, CallStart, CapRefusal, Reserved
+from monitoring.redact import key_fingerprint
+from routing.errors import PolicyError
+from routing.policy import Policy, ProjectOverrides, lower
+from routing.prices import NANOUSD_PER_USD, Price, Usage, format_usd, nanousd_per_token, price_of
+from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
+from sandbox.gateway.auth import check_bearer, provider_of, token_of
+from sandbox.gateway.body import CheckedBody, check_body
+from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.gateway.meter import Settlement, has_long_cache, most_input_nanousd, most_input_tokens
+from sandbox.gateway.refusals import Code, RefusedError
+
+logger = logging.getLogger(__name__)
+
+CountTokens = Callable[["Caller", CheckedBody], Awaitable[int | None]]
+"""Asks the provider how many input tokens a body has; None when it does not say."""
+SettleLater = Callable[[UUID, Settlement], None]
+
+_NEVER_MADE = Settlement(Usage(), 0, "settled", "refused", 0)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who may call, with what rules and on whose account."""
+
+    bearer: Bearer
+    token_hash: str
+    policy: Policy
+    """The policy as the tenant's overrides leave it."""
+    provider: ProviderConfig
+    headers: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A call whose worst case is reserved."""
+
+    id: UUID
+    caller: Caller
+    body: CheckedBody
+    sent: bytes
+    """What goes to the provider."""
+    reserved: Reserved
+    price: Price
+
+
+class Admission:
+    """Decides about each call before anything is forwarded."""
+
+    def __init__(
+        self, accounts: Accounts, config: GatewayConfig, policy: Policy, *, instance: str,
+        count_tokens: CountTokens, settle_later: SettleLater,
+    ) -> None:  # fmt: skip
+        self._accounts = accounts
+        self._config = config
+        self._instance = instance
+        self._count_tokens = count_tokens
+        self._settle_later = settle_later
+        self._policy_of = lru_cache(maxsize=256)(lambda overrides: _lowered(policy, overrides))
+        pepper = config.pepper.get_secret_value()
+        self._key_hashes = {
+            provider.label: key_fingerprint(provider.api_key.get_secret_value(), pepper=pepper)
+            for provider in config.providers.values()
+        }
+
+    async def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Find out who calls.
+
+        Raises:
+            RefusedError: see `auth`.
+            LedgerUnreachableError: nothing may be forwarded.
+        """
+        token_hash = hash_token(token_of(headers))
+        bearer = check_bearer(await self._accounts.bearer(token_hash))
+        provider = provider_of(bearer, self._config.providers)
+        return Caller(bearer, token_hash, self._policy_of(bearer.overrides), provider, headers)
+
+    def body(self, caller: Caller, raw: bytes, *, is_counted: bool = False) -> CheckedBody:
+        """Check what is asked.
+
+        Raises:
+            RefusedError: see `body`.
+        """
+        return check_body(
+            raw,
+            models=caller.policy.models_of(caller.bearer.queue),
+            most_tokens=caller.policy.gateway.max_output_tokens,
+            is_counted=is_counted,
+        )
+
+    async def admit(self, caller: Caller, body: CheckedBody) -> Admitted:
+        """Reserve a call's worst case, after lowering it to what the caps have room for if need be.
+
+        Raises:
+            RefusedError: a cap has no room, or the attempt has just lost its job.
+            LedgerUnreachableError: nothing may be forwarded.
+        """
+        price = price_of(caller.policy.prices, body.model)
+        most_tokens = most_input_tokens(body.encoded, has_tools=body.has_tools)
+        call = self._start(caller, body, price, input_tokens=most_tokens)
+        outcome = await self._reserve(caller, call)
+        if isinstance(outcome, CapRefusal):
+            call = replace(call, least_tokens=_least_tokens(caller.policy, body))
+            if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
+                counted = await self._count_tokens(caller, body)
+                tokens = most_tokens if counted is None else min(counted, most_tokens)
+                call = replace(call, input_nanousd=_input_nanousd(price, tokens, body))
+                outcome = await self._reserve(caller, call)
+        if isinstance(outcome, CapRefusal):
+            raise await self._refuse_cost(caller, call, outcome)
+        return Admitted(call.id, caller, body, body.with_max_tokens(outcome.max_tokens), outcome, price)
+
+    def _start(self, caller: Caller, body: CheckedBody, price: Price, *, input_tokens: int) -> CallStart:
+        policy = caller.policy
+        return CallStart(
+            id=uuid4(),
+            provider=caller.provider.label,
+            model=body.model,
+            key_hash=self._key_hashes[caller.provider.label],
+            gateway=self._instance,
+            prices_as_of=policy.prices_as_of,
+            input_nanousd=_input_nanousd(price, input_tokens, body),
+            token_nanousd=max(1, nanousd_per_token(price.output)),
+            max_tokens=body.max_tokens,
+            least_tokens=body.max_tokens,
+            call_limit_nanousd=round(policy.budgets.call_usd * NANOUSD_PER_USD),
+        )
+
+    async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | CapRefusal:
+        caps = money.caps_of(caller.bearer, policy=caller.policy)
+        try:
+            outcome = await self._accounts.reserve(caller.bearer, call, caps)
+        except LedgerUnreachableError:
+            self._settle_later(call.id, _NEVER_MADE)
+            raise
+        if isinstance(outcome, Reserved | CapRefusal):
+            return outcome
+        check_bearer(await self._accounts.bearer(caller.token_hash))
+        raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
+
+    async def _refuse_cost(self, caller: Caller, call: CallStart, refusal: CapRefusal) -> RefusedError:
+        await self._accounts.run(money.limit_hit(caller.bearer, scope=refusal.scope, phase="admit"))
+        least = call.input_nanousd + call.least_tokens * call.token_nanousd
+        left = format_usd(max(0, refusal.left_nanousd))
+        return RefusedError(
+            Code.COST_CAP, f"the {refusal.scope} cap has {left} left; this call needs {format_usd(least)} at least"
+        )
+
+
+def _input_nanousd(price: Price, tokens: int, body: CheckedBody) -> int:
+    return most_input_nanousd(price, tokens, has_long_cache=has_long_cache(body.encoded))
+
+
+def _least_tokens(policy: Policy, body: CheckedBody) -> int:
+    """Output tokens below which a reply is not worth its input, or would be refused by the provider."""
+    return min(body.max_tokens, max(policy.gateway.min_output_tokens, body.thinking_tokens + 1))
+
+
+def _lowered(policy: Policy, overrides: str) -> Policy:
+    if overrides == "{}":
+        return policy
+    try:
+        return lower(policy, ProjectOverrides.model_validate_json(overrides))
+    except (PolicyError, ValidationError):
+        raise RefusedError(Code.OVERRIDES_INVALID, "the tenant's overrides do not fit the platform's policy") from None

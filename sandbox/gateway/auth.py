@@ -1,0 +1,61 @@
+"""Who may call: the rules between a token and a model call, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from monitoring.ledger.money import Bearer
+from sandbox.gateway.config import ProviderConfig
+from sandbox.gateway.refusals import Code, RefusedError
+
+_MAX_TOKEN_CHARS = 256
+
+
+def token_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the attempt token that a request carries as a Bearer token or as `x-api-key`.
+
+    Raises:
+        RefusedError: the caller's fault: it carries none.
+    """
+    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+    found = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
+    if not found or len(found) > _MAX_TOKEN_CHARS:
+        raise RefusedError(Code.UNKNOWN_TOKEN, "an attempt token is required, as a Bearer token or as x-api-key")
+    return found.decode("latin-1")
+
+
+def check_bearer(bearer: Bearer | None) -> Bearer:
+    """Return the bearer when it holds its job and may go on.
+
+    Raises:
+        RefusedError: the attempt's fault, or nobody's: the job moved on.
+    """
+    if bearer is None:
+        raise RefusedError(Code.UNKNOWN_TOKEN, "this token belongs to no attempt")
+    if bearer.has_ended:
+        raise RefusedError(Code.ATTEMPT_ENDED, "the attempt of this token has ended")
+    if bearer.is_late:
+        raise RefusedError(Code.DEADLINE_PASSED, "the time limit of this token's attempt has passed")
+    if bearer.is_fenced:
+        raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
+    if bearer.is_cancelled:
+        raise RefusedError(Code.CANCELLED, "the job was cancelled: it makes no more model calls")
+    return bearer
+
+
+def provider_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> ProviderConfig:
+    """Return the provider that pays for a bearer's calls: the tenant's own, and never another (S-065, S-068).
+
+    Raises:
+        RefusedError: the tenant's fault: it has none, or one this gateway does not know.
+    """
+    if bearer.provider is None:
+        raise RefusedError(
+            Code.NO_PROVIDER, f"tenant {bearer.tenant} has no model provider: add its API key; there is no shared one"
+        )
+    provider = providers.get(bearer.provider)
+    if provider is None:
+        raise RefusedError(
+            Code.NO_PROVIDER, f"provider {bearer.provider} of tenant {bearer.tenant} is not configured in this gateway"
+        )
+    return provider

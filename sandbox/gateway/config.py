@@ -1,0 +1,46 @@
+"""What one gateway is started with. Limits, models and prices are the policy's; keys stand nowhere but here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProviderConfig(_Section):
+    """A Messages API and the key that pays for it."""
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
+    api_key: Annotated[SecretStr, Field(min_length=1)]
+    label: Annotated[str, Field(min_length=1, max_length=64)]
+    """What a call's `provider` column says."""
+
+
+class GatewayConfig(_Section):
+    """Settings of `serve`."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8130
+    providers: dict[str, ProviderConfig] = Field(default_factory=dict)
+    """By the name that a tenant's row holds. A tenant whose provider is not here makes no model call."""
+    pepper: Annotated[SecretStr, Field(min_length=16)]
+    """Keys the fingerprint by which the ledger names a provider's key."""
+    ledger_connections: Annotated[int, Field(ge=1, le=64)] = 6
+    upstream_connections: Annotated[int, Field(ge=1)] = 512
+    connect_seconds: Seconds = 10
+    silence_seconds: Seconds = 290
+    """A provider that says nothing for so long is gone; the CLI gives up after 300 s."""
+    watch_seconds: Seconds = 0.5
+    """How often open calls are checked against the ledger for a lost job or a cancelled one."""
+    renew_seconds: Seconds = 5
+    """How often the leases of open calls are renewed; they last 30 s."""
+    start_seconds: Seconds = 5
+    """How long a call that is stopped before its first event is read on, to learn what its input cost."""
+    grace_seconds: Seconds = 20
+    """How long open calls may go on after SIGTERM."""
