@@ -1,0 +1,296 @@
+"""Chain the audit trail: seals over batches of rows, so that an edit, a gap or a forged row shows.
+
+A seal covers every row between the last row of the seal before it and its own last row. Rows are sealed only when no
+running transaction can still add one before them, so whatever turns up in a sealed range later was forged. Rows that
+roll back leave gaps in `seq`; the sealed content names every `seq`, so an honest gap and a deleted row differ.
+
+Seals are signed with HMAC-SHA256. An asymmetric signature (Ed25519) is the stronger form: an auditor could verify
+without a key that can also forge. HMAC is used while sealer and verifier are the same operator: it needs nothing but
+the standard library, and whoever can read this process's key could take a private key too. The chain alone cannot tell
+that its newest seals are missing: keep the head that `verify` prints where the database's owner cannot write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, NamedTuple, TextIO
+
+from sqlalchemy import RowMapping, Table, func, select, text
+from sqlalchemy import update as sql_update
+from sqlmodel import Session, SQLModel, col
+
+from monitoring.ledger.clock import now
+from monitoring.ledger.tables import AuditRow, AuditSeal
+
+GENESIS = "0" * 64
+"""What the first seal names as its predecessor."""
+MAX_ROWS = 10_000
+"""Rows that one seal covers at most."""
+_AUDIT: Table = SQLModel.metadata.tables[str(AuditRow.__tablename__)]
+_PAGE_ROWS = 2_000
+_POLL_SECONDS = 0.01
+_LOCK_KEY = 7_041_778
+"""PostgreSQL advisory lock: one sealer at a time."""
+
+
+class Digest(NamedTuple):
+    """What a seal says about its rows."""
+
+    first_seq: int
+    last_seq: int
+    rows: int
+    rows_hash: str
+
+
+class AuditVerdict(NamedTuple):
+    """What verification found."""
+
+    ok: bool
+    seals: int
+    rows: int
+    """Sealed rows."""
+    unsealed: int
+    problems: tuple[str, ...]
+    head: str
+    """Number and hash of the newest seal: to be kept elsewhere, and given back as `expected_head`."""
+
+
+def seal(
+    session: Session, *, signing_key: bytes, every_seconds: float = 0.0, patience_seconds: float = 0.25
+) -> AuditSeal | None:  # fmt: skip
+    """Chain the unsealed rows, at most `MAX_ROWS` of them, in the caller's transaction.
+
+    Args:
+        session: the caller's transaction, at the default isolation level.
+        signing_key: the key of the signature.
+        every_seconds: do nothing while the newest seal is younger.
+        patience_seconds: how long to wait for transactions that may still add a row before the last one.
+
+    Returns:
+        None when there is nothing to seal yet, or another process seals.
+    """
+    if not session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK_KEY}):
+        return None
+    newest = session.scalars(select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(1)).one_or_none()
+    at = session.scalar(select(now())) or datetime.now(UTC)
+    if newest is not None and (at - newest.at).total_seconds() < every_seconds:
+        return None
+    until = _final_seq(session, patience_seconds=patience_seconds)
+    after = newest.last_seq if newest else 0
+    if until is None or (digest := _digest(islice(_rows(session, after=after, until=until), MAX_ROWS))) is None:
+        return None
+    made = _make_seal(newest, digest, at=at, signing_key=signing_key)
+    session.add(made)
+    session.execute(
+        sql_update(AuditRow)
+        .where(col(AuditRow.seq) >= digest.first_seq, col(AuditRow.seq) <= digest.last_seq)
+        .values(sealed_in=made.number)
+    )
+    session.flush()
+    return made
+
+
+def verify(session: Session, *, signing_key: bytes, expected_head: str | None = None) -> AuditVerdict:
+    """Check every seal, its link, its signature and its rows.
+
+    Args:
+        session: the caller's transaction.
+        signing_key: the key that the seals were signed with.
+        expected_head: a `head` that an earlier verification returned; the chain must still hold that seal.
+    """
+    _stop_sealing(session)
+    problems: list[str] = []
+    previous: AuditSeal | None = None
+    heads = {_head(None)}
+    seals = rows = 0
+    for current in _seals(session):
+        problems += _check_link(previous, current, signing_key=signing_key)
+        problems += _check_rows(session, previous, current)
+        previous, seals, rows = current, seals + 1, rows + current.rows
+        heads.add(_head(current))
+    after = previous.last_seq if previous else 0
+    tail = select(func.count(), func.count(col(AuditRow.sealed_in))).where(col(AuditRow.seq) > after)
+    unsealed, claimed = session.execute(tail).one()
+    if claimed:
+        problems.append(f"{claimed} rows after row {after} say they are sealed, but no seal covers them: seals removed")
+    if expected_head is not None and expected_head not in heads:
+        problems.append(f"the chain does not hold the expected head {expected_head}: seals removed or rewritten")
+    return AuditVerdict(not problems, seals, rows, unsealed, tuple(problems), _head(previous))
+
+
+def export(session: Session, out: TextIO) -> int:
+    """Write seals and rows as JSON lines, each seal before its rows, unsealed rows last; return how many."""
+    _stop_sealing(session)
+    lines, after = 0, 0
+    for current in _seals(session):
+        _write(out, {"type": "seal", **_seal_json(current)})
+        for row in _rows(session, after=after, until=current.last_seq):
+            _write(out, {"type": "row", **_row_json(row)})
+            lines += 1
+        lines, after = lines + 1, current.last_seq
+    for row in _rows(session, after=after, until=None):
+        _write(out, {"type": "row", **_row_json(row)})
+        lines += 1
+    return lines
+
+
+def _stop_sealing(session: Session) -> None:
+    """Hold the sealer off until this transaction ends, so that the chain is read as it stood at one moment."""
+    session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+
+
+def _final_seq(session: Session, *, patience_seconds: float) -> int | None:
+    """Return a `seq` up to which every row has been committed or rolled back; None when patience ran out.
+
+    An INSERT locks the table before it draws its `seq`, and keeps the lock until its transaction ends. So once the
+    writers of this moment are gone, no row can appear at or below what had been drawn before.
+    """
+    drawn: int | None = session.scalar(text("SELECT CASE WHEN is_called THEN last_value END FROM audit_seq_seq"))
+    writers = _writers(session)
+    give_up_at = time.monotonic() + patience_seconds
+    while writers:
+        if time.monotonic() >= give_up_at:
+            return None
+        time.sleep(_POLL_SECONDS)
+        writers &= _writers(session)
+    return drawn
+
+
+def _writers(session: Session) -> set[str]:
+    found = session.scalars(
+        text("""
+            SELECT virtualtransaction FROM pg_locks
+             WHERE locktype = 'relation' AND relation = 'audit'::regclass AND mode = 'RowExclusiveLock' AND granted
+               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+               AND pid IS DISTINCT FROM pg_backend_pid()
+        """)
+    )
+    return set(found)
+
+
+def _rows(session: Session, *, after: int, until: int | None) -> Iterator[RowMapping]:
+    """Yield rows in order, a page at a time."""
+    while True:
+        query = select(_AUDIT).where(_AUDIT.c.seq > after).order_by(_AUDIT.c.seq).limit(_PAGE_ROWS)
+        if until is not None:
+            query = query.where(_AUDIT.c.seq <= until)
+        page = session.execute(query).mappings().all()
+        yield from page
+        if len(page) < _PAGE_ROWS:
+            return
+        after = page[-1]["seq"]
+
+
+def _row_json(row: RowMapping) -> dict[str, Any]:
+    """Return what is sealed of a row. Empty columns are left out, so that a new column changes no old seal."""
+    values = {name: value for name, value in row.items() if value is not None and name != "sealed_in"}
+    values["at"] = _iso(row["at"])
+    if row["job_id"] is not None:
+        values["job_id"] = str(row["job_id"])
+    return values
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _canonical(values: dict[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def _digest(rows: Iterable[RowMapping]) -> Digest | None:
+    hashed, first, last, count = hashlib.sha256(), 0, 0, 0
+    for row in rows:
+        last = row["seq"]
+        first = first or last
+        hashed.update(_canonical(_row_json(row)).encode() + b"\n")
+        count += 1
+    return Digest(first, last, count, hashed.hexdigest()) if count else None
+
+
+def _make_seal(previous: AuditSeal | None, digest: Digest, *, at: datetime, signing_key: bytes) -> AuditSeal:
+    made = AuditSeal(
+        number=previous.number + 1 if previous else 1,
+        first_seq=digest.first_seq,
+        last_seq=digest.last_seq,
+        rows=digest.rows,
+        rows_hash=digest.rows_hash,
+        previous_hash=previous.hash if previous else GENESIS,
+        hash="",
+        signature="",
+        at=at,
+    )
+    made.hash = _hash(made)
+    made.signature = _sign(made.hash, signing_key)
+    return made
+
+
+def _hash(item: AuditSeal) -> str:
+    parts = (
+        item.previous_hash, item.number, item.first_seq, item.last_seq, item.rows, item.rows_hash, _iso(item.at),
+    )  # fmt: skip
+    return hashlib.sha256("|".join(str(part) for part in parts).encode()).hexdigest()
+
+
+def _sign(seal_hash: str, signing_key: bytes) -> str:
+    return hmac.new(signing_key, seal_hash.encode(), hashlib.sha256).hexdigest()
+
+
+def _head(item: AuditSeal | None) -> str:
+    return f"{item.number}:{item.hash}" if item else f"0:{GENESIS}"
+
+
+def _seals(session: Session) -> Iterator[AuditSeal]:
+    number = -1
+    while True:
+        query = select(AuditSeal).where(col(AuditSeal.number) > number).order_by(col(AuditSeal.number)).limit(500)
+        page = session.scalars(query, execution_options={"populate_existing": True}).all()
+        yield from page
+        if len(page) < 500:
+            return
+        number = page[-1].number
+
+
+def _check_link(previous: AuditSeal | None, current: AuditSeal, *, signing_key: bytes) -> list[str]:
+    problems = []
+    number = previous.number + 1 if previous else 1
+    if current.number != number:
+        problems.append(f"seal {current.number} follows where seal {number} should be: seals removed")
+    if current.previous_hash != (previous.hash if previous else GENESIS):
+        problems.append(f"seal {current.number} does not name the hash of the seal before it")
+    if current.hash != _hash(current):
+        problems.append(f"seal {current.number} was edited: its hash does not fit its content")
+    if not hmac.compare_digest(current.signature, _sign(current.hash, signing_key)):
+        problems.append(f"seal {current.number} has a signature that was not made with this key")
+    return problems
+
+
+def _check_rows(session: Session, previous: AuditSeal | None, current: AuditSeal) -> list[str]:
+    after = previous.last_seq if previous else 0
+    where = f"seal {current.number} (rows {current.first_seq} to {current.last_seq})"
+    found = list(_rows(session, after=after, until=current.last_seq))
+    digest = _digest(found)
+    problems = []
+    if len(found) < current.rows:
+        problems.append(f"{where}: {current.rows - len(found)} rows were deleted")
+    elif len(found) > current.rows:
+        problems.append(f"{where}: {len(found) - current.rows} rows were inserted")
+    elif digest is not None and digest.rows_hash != current.rows_hash:
+        problems.append(f"{where}: rows were edited or reordered")
+    if strays := sum(row["sealed_in"] != current.number for row in found):
+        problems.append(f"{where}: {strays} rows do not say that they belong to it")
+    return problems
+
+
+def _seal_json(item: AuditSeal) -> dict[str, Any]:
+    return item.model_dump() | {"at": _iso(item.at)}
+
+
+def _write(out: TextIO, values: dict[str, Any]) -> None:
+    out.write(_canonical(values) + "\n")

@@ -1,0 +1,213 @@
+"""Serve the metrics: the ledger's folded series and a few probes, as Prometheus reads them.
+
+The exporter has no state of its own. It may be killed, started twice or stay away for a day: the next fold brings the
+same numbers. While the ledger cannot be read it answers 503, so that Prometheus sees `up == 0` and no stale number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import uvicorn
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from monitoring.errors import ForeignMarkError
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.metrics import FOLDED, NONE, PREFIX, PROBED, TOKEN_KINDS, TOKENS, Kind, Metric, SeriesKey, format_bound
+from monitoring.probes import Reading, read_gauges
+from monitoring.rollup import fold_pending, read_series
+from routing.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+FOLD_SECONDS = 1.0
+"""Seconds between folds when nobody scrapes."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+LabelValues = tuple[str, ...]
+
+
+class Snapshot(NamedTuple):
+    """What one scrape shows, read in one transaction."""
+
+    series: Mapping[SeriesKey, float]
+    readings: Iterable[Reading]
+    models: Iterable[str]
+    """Models that the policy prices: their token series start at 0."""
+
+
+def read_snapshot(ledger: Ledger, policy: Policy) -> Snapshot:
+    """Fold what is pending, then read everything that a scrape shows.
+
+    Raises:
+        ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
+    """
+    fold_pending(ledger)
+    with ledger.begin() as session:
+        return Snapshot(read_series(session), read_gauges(session, policy), tuple(policy.prices))
+
+
+def render_metrics(ledger: Ledger, *, policy: Policy) -> bytes:
+    """Return the metrics in Prometheus' text format.
+
+    Raises:
+        ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(read_snapshot(ledger, policy)))
+    return generate_latest(registry)
+
+
+class SnapshotCollector(Collector):
+    """Hands one snapshot to prometheus_client."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Family]:
+        """Yield every metric, each with the series that it has or starts with."""
+        stored = _by_metric(self._snapshot.series)
+        for metric in FOLDED:
+            yield _histogram(metric, stored) if metric.kind == Kind.HISTOGRAM else self._plain(metric, stored)
+        readings: dict[str, dict[LabelValues, float]] = defaultdict(dict)
+        for reading in self._snapshot.readings:
+            readings[reading.name][reading.labels] = reading.value
+        for metric in PROBED:
+            yield _family(metric, readings[metric.name])
+
+    def describe(self) -> Iterable[Family]:
+        """Return nothing: registering must not read the ledger."""
+        return ()
+
+    def _plain(self, metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]]) -> Family:
+        zeros: Iterable[LabelValues] = metric.zeros
+        if metric is TOKENS:
+            zeros = [(model, kind) for model in self._snapshot.models for kind in TOKEN_KINDS]
+        values = dict.fromkeys((_values(zero) for zero in zeros), 0.0)
+        for labels, value in stored.get(metric.name, ()):
+            values[_in_order(metric, labels)] = value / metric.scale
+        return _family(metric, values)
+
+
+def _by_metric(series: Mapping[SeriesKey, float]) -> Mapping[str, list[tuple[dict[str, str], float]]]:
+    grouped: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
+    for key, value in series.items():
+        grouped[key.name].append((json.loads(key.labels), value))
+    return grouped
+
+
+def _values(labels: Iterable[str]) -> LabelValues:
+    return tuple(str(value) for value in labels)
+
+
+def _in_order(metric: Metric, labels: Mapping[str, str]) -> LabelValues:
+    """Return label values in the metric's order; a label that came later is `none` in older series."""
+    return tuple(labels.get(label, NONE) for label in metric.labels)
+
+
+def _family(metric: Metric, values: Mapping[LabelValues, float]) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if metric.kind == Kind.COUNTER else GaugeMetricFamily
+    family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
+    for labels, value in sorted(values.items()):
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(
+    metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]]
+) -> HistogramMetricFamily:  # fmt: skip
+    bounds = [*(format_bound(bound) for bound in metric.buckets), "+Inf"]
+    counts = {_values(zero): dict.fromkeys(bounds, 0.0) for zero in metric.zeros}
+    for labels, value in stored.get(f"{metric.name}_bucket", ()):
+        counts.setdefault(_in_order(metric, labels), dict.fromkeys(bounds, 0.0))[labels["le"]] = value
+    sums = {_in_order(metric, labels): value for labels, value in stored.get(f"{metric.name}_sum", ())}
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
+    for values, singles in sorted(counts.items()):
+        total, cumulative = 0.0, []
+        for bound in sorted(singles, key=float):
+            total += singles[bound]
+            cumulative.append((bound, total))
+        family.add_metric(values, buckets=cumulative, sum_value=sums.get(values, 0.0) / metric.scale)
+    return family
+
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class ExporterApp:
+    """The ASGI application: `/metrics` and `/healthz`, read-only."""
+
+    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+        self._ledger = ledger
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        status, body, content_type = await asyncio.to_thread(self.answer, scope["method"], scope["path"])
+        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    def answer(self, method: str, path: str) -> tuple[int, bytes, str]:
+        """Return status, body and content type for a request."""
+        plain = "text/plain; charset=utf-8"
+        if path not in ("/metrics", "/healthz"):
+            return 404, b"not found; there are /metrics and /healthz\n", plain
+        if method not in ("GET", "HEAD"):
+            return 405, b"only GET and HEAD\n", plain
+        try:
+            if path == "/metrics":
+                return 200, render_metrics(self._ledger, policy=self._policy), CONTENT_TYPE
+            with self._ledger.begin() as session:
+                session.execute(text("SELECT 1"))
+        except (DBAPIError, ForeignMarkError):
+            logger.warning("ledger_unreadable", exc_info=True)
+            return 503, b"the ledger cannot be read\n", plain
+        return 200, b"ok\n", plain
+
+
+def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
+    """Fold every second until told to stop; an unreachable ledger is waited for."""
+    while not stopping.wait(FOLD_SECONDS):
+        try:
+            fold_pending(ledger)
+        except (DBAPIError, ForeignMarkError):
+            logger.warning("fold_failed", exc_info=True)
+
+
+def serve(ledger_url: str, *, host: str, port: int, policy: Policy) -> None:
+    """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT. To be called in the main thread."""
+    ledger = Ledger(create_ledger_engine(ledger_url, pool_size=2, application="pointsman-exporter"))
+    stopping = threading.Event()
+    folding = threading.Thread(target=fold_until, args=(stopping, ledger), name="fold", daemon=True)
+    config = uvicorn.Config(
+        ExporterApp(ledger, policy), host=host, port=port, lifespan="off", log_config=None, access_log=False, ws="none",
+        limit_concurrency=16, timeout_graceful_shutdown=5, server_header=False,
+    )  # fmt: skip
+    # uvicorn raises the signal again once it has shut down; here a signal is the ordinary end.
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
+    folding.start()
+    try:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run()
+    finally:
+        stopping.set()
+        folding.join(timeout=15)
+        ledger.close()
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,86 @@
+"""Read what is no sum over events: ages, budgets, who leads. Each look costs the same whatever the backlog."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import NamedTuple
+
+from sqlalchemy import text
+from sqlmodel import Session
+
+from monitoring.metrics import QUEUES
+from monitoring.rollup import lag_seconds
+from routing.policy import Policy
+from routing.prices import NANOUSD_PER_USD
+
+DISPATCHER_ROLE = "dispatcher"
+
+
+class Reading(NamedTuple):
+    """One value of a gauge."""
+
+    name: str
+    labels: tuple[str, ...]
+    """Values in the order of the metric's labels."""
+    value: float
+
+
+_QUEUES = text("""
+    SELECT name,
+           coalesce((SELECT extract(epoch FROM clock_timestamp() - min(waiting_since)) FROM job
+                      WHERE queue = name AND waiting_since IS NOT NULL), 0),
+           EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL)
+      FROM unnest(CAST(:queues AS text[])) AS names (name)
+""")
+
+_BUDGETS = text("""
+    WITH day AS (SELECT to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD') AS today),
+    budget AS (
+        SELECT cap.* FROM day JOIN cap ON cap.scope = 'fleet_day' AND cap.key = day.today
+        UNION ALL
+        SELECT cap.* FROM day CROSS JOIN tenant
+          JOIN cap ON cap.scope = 'tenant_day' AND cap.key = tenant.name || '/' || day.today
+    )
+    SELECT scopes.name, coalesce(sum(limit_nanousd), 0), coalesce(sum(spent_nanousd), 0),
+           coalesce(sum(reserved_nanousd), 0),
+           coalesce(max((spent_nanousd + reserved_nanousd) / nullif(limit_nanousd, 0)::float), 0)
+      FROM (VALUES ('fleet_day'), ('tenant_day')) AS scopes (name) LEFT JOIN budget ON budget.scope = scopes.name
+     GROUP BY scopes.name
+""")
+
+_LEADER = text("SELECT EXISTS (SELECT FROM leader WHERE role = :role AND until > clock_timestamp())")
+
+_UNSEALED = text("""
+    SELECT coalesce((SELECT extract(epoch FROM clock_timestamp() - at) FROM audit
+                      WHERE sealed_in IS NULL ORDER BY seq LIMIT 1), 0)
+""")
+
+
+def read_gauges(session: Session, policy: Policy) -> list[Reading]:
+    """Return the present values of every metric in `monitoring.metrics.PROBED`."""
+    return [
+        *_read_queues(session),
+        *_read_budgets(session),
+        Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),
+        Reading("fold_lag_seconds", (), lag_seconds(session)),
+        Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
+        Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),
+    ]
+
+
+def _read_queues(session: Session) -> list[Reading]:
+    readings = []
+    for queue, age, is_paused in session.execute(_QUEUES, {"queues": list(QUEUES)}):
+        readings.append(Reading("queue_oldest_age_seconds", (queue,), max(0.0, float(age))))
+        readings.append(Reading("queue_paused", (queue,), float(is_paused)))
+    return readings
+
+
+def _read_budgets(session: Session) -> list[Reading]:
+    readings = []
+    for scope, limit, spent, reserved, used in session.execute(_BUDGETS):
+        readings.append(Reading("budget_limit_usd", (scope,), float(limit) / NANOUSD_PER_USD))
+        readings.append(Reading("budget_spent_usd", (scope,), float(spent) / NANOUSD_PER_USD))
+        readings.append(Reading("budget_reserved_usd", (scope,), float(reserved) / NANOUSD_PER_USD))
+        readings.append(Reading("budget_used_ratio_max", (scope,), float(used)))
+    return readings
