@@ -1,0 +1,334 @@
+"""Decide where a prompt goes, before any model or container is touched: mode, lane, tier, queue and debate, with a reason.
+
+The decision is a pure function of the prompt, the request's signals and the vocabulary. It never raises on a prompt.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from routing.planning import Debate, Plan, Stakes, changes_much, plan_debate
+from routing.policy import Policy
+from routing.reading import Act, Reading, Talk, mere_talk, read
+from routing.tiering import Choice, Scope, choose_tier
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.triggers import Confidence, Trigger, confidence_of, find_triggers
+from routing.trivial import parse_trivial
+from routing.vocabulary import Vocabulary, shipped_vocabulary
+
+CLASSIFIER = "v1"
+PATTERN_QUESTION = "Question + no external refs"
+PATTERN_DEFAULT = "Default (no triggers)"
+
+__all__ = [
+    "Confidence",
+    "Debate",
+    "Intent",
+    "Lane",
+    "Mode",
+    "Route",
+    "RouteTarget",
+    "Signals",
+    "SiteSignals",
+    "Stakes",
+    "Trigger",
+    "classify_task",
+    "decide",
+    "get_confidence",
+    "needs_swarm",
+]
+
+
+class Mode(StrEnum):
+    """Answered directly, or delegated to a worker that acts."""
+
+    ANSWER = "ANSWER"
+    ACTION = "ACTION"
+
+
+class Intent(StrEnum):
+    """What a message wants (seed 003)."""
+
+    BUILD = "build"
+    FIX = "fix"
+    QUESTION = "question"
+
+
+class Lane(StrEnum):
+    """What a request is bound to: a site, a code project, or nothing."""
+
+    SITE = "site"
+    TICKET = "ticket"
+    NONE = "none"
+
+
+class RouteTarget(StrEnum):
+    """Where a message goes, in the words of seed 002."""
+
+    SWARM_ORCHESTRATOR = "Swarm Orchestrator"
+    DIRECT_RESPONSE = "Direct Response"
+    TOOL_SPECIALIST = "Tool Specialist"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SiteSignals(_Value):
+    """How complex the site is now (H-052)."""
+
+    files: int = Field(default=0, ge=0)
+    has_js: bool = False
+    has_build: bool = False
+
+
+class Signals(_Value):
+    """What a decision may depend on."""
+
+    prompt: str
+    site: SiteSignals | None = None
+    """None when the request is bound to no existing site."""
+    new_site: bool = False
+    project: bool = False
+    preference: Literal["spec", "agent"] | None = None
+    advanced_edit: bool = False
+    tier: Tier | None = None
+    """The caller's own choice of tier (H-072)."""
+    session_debated: frozenset[str] = frozenset()
+    """Keys of the requests that this session has debated (`debate_key`)."""
+
+
+class Route(_Value):
+    """A decision, stored with the job before any model call."""
+
+    mode: Mode
+    confidence: Confidence
+    intent: Intent
+    lane: Lane
+    tier: Tier | None
+    queue: QueueName
+    debate: Debate
+    stakes: Stakes | None
+    trivial: bool
+    triggers: tuple[Trigger, ...]
+    rule: str
+    reason: str
+    """One sentence that a site owner understands."""
+    cause: Literal["explicit", "rule", "default", "override"]
+    scope: Scope
+    pattern: str
+    """Seed 002's `Pattern` of an ANSWER, otherwise empty."""
+    target: RouteTarget
+    read_only: bool
+    classifier: str
+    policy_version: str
+    argv: tuple[str, ...] = ()
+    """Argument vector of a trivial command, run without a shell."""
+
+
+def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Route:
+    """Return the route of a request. Pure, deterministic and without any call to a model.
+
+    Args:
+        signals: the prompt and what is known about the request.
+        policy: the policy in force; its version is stored with the decision.
+        vocabulary: the words to look for; the shipped ones by default.
+    """
+    version = policy.version
+    lane = _lane(signals)
+    argv = parse_trivial(signals.prompt) if signals.tier is None else None
+    if argv is not None:
+        return _trivial_route(argv, lane=lane, version=version)
+    reading = read(signals.prompt, vocabulary or shipped_vocabulary())
+    triggers = find_triggers(reading)
+    talk = _talk(reading, triggers, lane=lane) if signals.tier is None else None
+    if talk is not None:
+        return _answer_route(talk, lane=lane, version=version)
+    return _action_route(signals, reading, triggers, lane=lane, version=version)
+
+
+def _lane(signals: Signals) -> Lane:
+    if signals.site is not None or signals.new_site:
+        return Lane.SITE
+    return Lane.TICKET if signals.project else Lane.NONE
+
+
+def _talk(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
+    """Return why the prompt is ANSWER, or None when it is ACTION.
+
+    What is bound to a site or project is ACTION unless it is mere talk. What is bound to nothing needs a trigger (A4).
+    """
+    talk = mere_talk(reading)
+    if talk is not None or lane is not Lane.NONE:
+        return talk
+    return None if triggers or reading.text.cut else Talk.CHAT
+
+
+def _trivial_route(argv: tuple[str, ...], *, lane: Lane, version: str) -> Route:
+    return Route(
+        mode=Mode.ACTION,
+        confidence=Confidence.NONE,
+        intent=Intent.QUESTION,
+        lane=lane,
+        tier=None,
+        queue=QueueName.TOOLS,
+        debate=Debate.BYPASS,
+        stakes=None,
+        trivial=True,
+        triggers=(),
+        rule="trivial",
+        reason=f"The whole request is the command {argv[0]}.",
+        cause="rule",
+        scope="single_section",
+        pattern="",
+        target=RouteTarget.TOOL_SPECIALIST,
+        read_only=True,
+        classifier=CLASSIFIER,
+        policy_version=version,
+        argv=argv,
+    )
+
+
+def _answer_route(talk: Talk, *, lane: Lane, version: str) -> Route:
+    is_question = talk is Talk.QUESTION
+    return Route(
+        mode=Mode.ANSWER,
+        confidence=Confidence.NONE,
+        intent=Intent.QUESTION,
+        lane=lane,
+        tier=None,
+        queue=QueueName.ANSWER,
+        debate=Debate.NONE,
+        stakes=None,
+        trivial=False,
+        triggers=(),
+        rule="precedence" if is_question else "default",
+        reason="It asks a question and orders nothing." if is_question else "It orders nothing.",
+        cause="rule" if is_question else "default",
+        scope="single_section",
+        pattern=PATTERN_QUESTION if is_question else PATTERN_DEFAULT,
+        target=RouteTarget.DIRECT_RESPONSE,
+        read_only=True,
+        classifier=CLASSIFIER,
+        policy_version=version,
+    )
+
+
+def _action_route(
+    signals: Signals, reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane, version: str
+) -> Route:
+    read_only = signals.tier is None and _is_read_only(reading)
+    confidence = confidence_of(max(len(triggers), 1))
+    debated = debate_key(signals.prompt) in signals.session_debated
+    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated)
+    choice = _choice(signals, reading, lane=lane, read_only=read_only)
+    tier = choice.tier if lane is Lane.SITE and not read_only else None
+    return Route(
+        mode=Mode.ACTION,
+        confidence=confidence,
+        intent=_intent(reading, read_only=read_only),
+        lane=lane,
+        tier=tier,
+        queue=_queue(lane, tier, read_only=read_only),
+        debate=plan.debate,
+        stakes=plan.stakes,
+        trivial=False,
+        triggers=triggers,
+        rule=choice.rule,
+        reason=_reason(choice, tier, plan, reading),
+        cause=choice.cause,
+        scope=choice.scope,
+        pattern="",
+        target=RouteTarget.SWARM_ORCHESTRATOR,
+        read_only=read_only,
+        classifier=CLASSIFIER,
+        policy_version=version,
+    )
+
+
+def _is_read_only(reading: Reading) -> bool:
+    """Tell whether an ACTION only looks: it searches, lists or shows, or it is a question about a file."""
+    if changes_much(reading) or reading.found("write_back"):
+        return False
+    reads = {hit.first for hit in reading.hits.get("read_only", ())}
+    if any(reading.tokens[at].word not in reading.vocabulary.words["read"] for at in reading.orders):
+        return False
+    if any(act is Act.DEFECT for act in reading.acts):
+        return False
+    starts = {at for at in reading.orders}
+    if reads & starts:
+        return True
+    return Act.QUESTION in reading.acts and not reading.orders
+
+
+def _choice(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) -> Choice:
+    if signals.tier is not None:
+        return Choice(signals.tier, "override", "you chose the tier yourself", "override")
+    if read_only:
+        return Choice(Tier.SPEC, "read-only", "it only looks and changes nothing", "rule")
+    if lane is Lane.TICKET:
+        return Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
+    if lane is Lane.NONE:
+        return Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
+    is_new = signals.new_site or (signals.site is not None and signals.site.files == 0)
+    explicit = signals.advanced_edit or signals.preference == "agent"
+    return choose_tier(reading, explicit=explicit, is_new=is_new)
+
+
+def _queue(lane: Lane, tier: Tier | None, *, read_only: bool) -> QueueName:
+    if lane is Lane.TICKET:
+        return QueueName.STEPS
+    if read_only:
+        return QueueName.ANSWER
+    return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
+
+
+def _intent(reading: Reading, *, read_only: bool) -> Intent:
+    if read_only:
+        return Intent.QUESTION
+    if reading.found("defect", "copy_fix"):
+        return Intent.FIX
+    return Intent.BUILD
+
+
+_TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
+
+
+def _reason(choice: Choice, tier: Tier | None, plan: Plan, reading: Reading) -> str:
+    what = (
+        f"{_TIER_WORDS[tier]}: {choice.because}"
+        if tier is not None
+        else choice.because[:1].upper() + choice.because[1:]
+    )
+    if plan.debate is not Debate.PLANNING:
+        return what + "."
+    why = " and ".join(reading.vocabulary.because[cause] for cause in plan.causes)
+    return f"{what}; it is debated first because {why}."
+
+
+def debate_key(prompt: str) -> str:
+    """Return what makes two requests of a session the same decision (A11)."""
+    return " ".join(prompt.casefold().split())
+
+
+def classify_task(message: str) -> Mode:
+    """Seed 002's `classifyTask`: the mode of a message that is bound to nothing."""
+    reading = read(message, shipped_vocabulary())
+    return Mode.ACTION if _talk(reading, find_triggers(reading), lane=Lane.NONE) is None else Mode.ANSWER
+
+
+def needs_swarm(task: str) -> bool:
+    """Seed 002's `needsSwarm`: whether a task is delegated and not a trivial command."""
+    return parse_trivial(task) is None and classify_task(task) is Mode.ACTION
+
+
+def get_confidence(message: str) -> Confidence:
+    """Seed 002's `getConfidence`: by the number of distinct triggers; an ANSWER has none (A9)."""
+    reading = read(message, shipped_vocabulary())
+    triggers = find_triggers(reading)
+    if _talk(reading, triggers, lane=Lane.NONE) is not None:
+        return Confidence.NONE
+    return confidence_of(len(triggers))

@@ -1,0 +1,152 @@
+"""Which tier an edit of a site gets: seed 000's rules V1 in their binding order, with the exceptions of ruling A26."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from routing.reading import Act, Reading
+from routing.text import Kind
+from routing.tiers import Tier
+from routing.vocabulary import Hit
+
+Scope = Literal["single_section", "structural"]
+
+
+class Choice(NamedTuple):
+    """A tier and the rule that chose it."""
+
+    tier: Tier
+    rule: str
+    because: str
+    cause: Literal["explicit", "rule", "default", "override"]
+    scope: Scope = "single_section"
+
+
+_NEVER_MERELY_EXISTING = frozenset({"package", "structural", "page_each"})
+_CREATING = frozenset(
+    [
+        "add",
+        "build",
+        "create",
+        "make",
+        "implement",
+        "install",
+        "insert",
+        "include",
+        "integrate",
+        "develop",
+        "turn",
+        "convert",
+        "need",
+        "want",
+        "set",
+        "put",
+        "embed",
+        "introduce",
+        "write",
+        "design",
+        "generate",
+        "provide",
+        "new",
+        "replace",
+        "swap",
+    ]
+)
+_SOURCE_CODE = (
+    ".css",
+    ".scss",
+    ".js",
+    ".ts",
+    ".tsx",
+    ".jsx",
+    ".mjs",
+    ".py",
+    ".vue",
+    ".svelte",
+    ".html",
+    ".htm",
+    ".php",
+    ".json",
+    ".yml",
+    ".yaml",
+)
+
+
+def choose_tier(reading: Reading, *, explicit: bool, is_new: bool) -> Choice:
+    """Choose the tier of a site edit.
+
+    Args:
+        reading: the prompt.
+        explicit: whether the caller asked for the agent by flag or stored preference.
+        is_new: whether there is no site yet: then layout, styles and wording are all part of its description.
+    """
+    because = reading.vocabulary.because
+    if explicit or reading.found("power"):
+        return Choice(Tier.AGENT, "V1-1", because["power"], "explicit")
+    heavy = _heavy(reading, is_new=is_new)
+    if heavy:
+        scope: Scope = "structural" if heavy in ("structural", "page_each") else "single_section"
+        return Choice(Tier.AGENT, "V1-2", because[heavy] or because["structural"], "rule", scope)
+    light = None if is_new else _light(reading)
+    if light:
+        return Choice(Tier.PATCH, "V1-3", because[light], "rule")
+    group = "new_site" if is_new else "copy_fix" if reading.found("copy_fix") else "spec"
+    known = reading.found(group)
+    return Choice(
+        Tier.SPEC,
+        "V1-4",
+        because[group] if known else "nothing in it needs more than the page spec",
+        "rule" if known else "default",
+    )
+
+
+def _heavy(reading: Reading, *, is_new: bool) -> str | None:
+    """Return the group that calls for the agent, or None."""
+    groups = (
+        ("package", "technique", "logic") if is_new else ("package", "structural", "page_each", "technique", "logic")
+    )
+    inline = reading.hits.get("inline_script", ())
+    for group in groups:
+        for hit in reading.hits.get(group, ()):
+            if any(_covers(exception, hit) for exception in inline):
+                continue
+            if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit):
+                return group
+    return None
+
+
+def _covers(exception: Hit, hit: Hit) -> bool:
+    """Tell whether a named exception holds the whole of a heavy phrase."""
+    return exception.first <= hit.first and hit.last <= exception.last
+
+
+def _is_about_existing(reading: Reading, hit: Hit) -> bool:
+    """Tell whether a widget is there already: it is named with `the` or `our` and nothing creates it, or it is broken."""
+    sentence = reading.sentences[reading.sentence_of(hit.first)]
+    act = reading.acts[reading.sentence_of(hit.first)]
+    creates = any(reading.tokens[at].word in _CREATING for at in reading.orders if sentence.first <= at < hit.first)
+    if act is Act.DEFECT or reading.hits_in("defect", sentence):
+        return not creates
+    definite = reading.vocabulary.words["definite"]
+    named = any(reading.tokens[at].word in definite for at in range(max(sentence.first, hit.first - 3), hit.first + 1))
+    return named and not creates
+
+
+def _light(reading: Reading) -> str | None:
+    """Return the group that calls for a patch, or None."""
+    copy = reading.hits.get("copy_fix", ())
+    if reading.found("defect") and not copy:
+        return "defect"
+    for group in ("inline_script", "style_code", "markup"):
+        if reading.found(group):
+            return group
+    if any(token.kind is Kind.FENCE for token in reading.tokens):
+        return "markup"
+    if any(token.kind in (Kind.PATH, Kind.CODE) and token.word.endswith(_SOURCE_CODE) for token in reading.tokens):
+        return "style_code"
+    if any(
+        token.kind is Kind.CODE and (":" in token.word or "<" in token.word or "{" in token.word)
+        for token in reading.tokens
+    ):
+        return "style_code"
+    return None
