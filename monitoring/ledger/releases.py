@@ -12,13 +12,20 @@ from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from monitoring.errors import PublishConflictError, SiteNotFoundError, WrongStateError
+from monitoring.errors import MonitoringError, PublishConflictError, SiteNotFoundError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.jobs import end, lock_job, move, wait_on
 from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import Reason, State
 from routing.tiers import QueueName
+
+
+class ReleaseNotFoundError(MonitoringError, LookupError):
+    """The site has no published release of this id, or none at all (the caller's fault)."""
+
+    def __str__(self) -> str:
+        return "the site has no such published release"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +47,14 @@ class NewRelease:
 
 def ensure_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> Site:
     """Return the tenant's site of this name, made empty when there was none."""
-    session.execute(insert(Site).values(tenant=tenant, name=name, profile=profile).on_conflict_do_nothing())
+    add_site(session, tenant, name, profile=profile)
     return find_site(session, tenant, name)
+
+
+def add_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> bool:
+    """Make an empty site; False when the tenant has one of this name already."""
+    new = insert(Site).values(tenant=tenant, name=name, profile=profile).on_conflict_do_nothing()
+    return bool(session.execute(new).rowcount)  # type: ignore[attr-defined]
 
 
 def find_site(session: Session, tenant: str, name: str) -> Site:
@@ -54,6 +67,17 @@ def find_site(session: Session, tenant: str, name: str) -> Site:
     if site is None:
         raise SiteNotFoundError(name)
     return site
+
+
+def sites_of(session: Session, tenant: str) -> Sequence[Site]:
+    """Return a tenant's sites by name."""
+    return session.scalars(select(Site).where(col(Site.tenant) == tenant).order_by(col(Site.name))).all()
+
+
+def lock_site(session: Session, site_id: UUID) -> Site:
+    """Return a site with its row locked until the transaction ends: nobody else can activate a release meanwhile."""
+    query = select(Site).where(col(Site.id) == site_id).with_for_update()
+    return session.scalars(query, execution_options={"populate_existing": True}).one()
 
 
 def active_release(session: Session, site: Site) -> Release | None:
@@ -91,8 +115,22 @@ def releases_of(session: Session, site: Site, *, limit: int = 50) -> Sequence[Re
     ).all()
 
 
+def published_release(session: Session, site: Site, release_id: UUID) -> Release:
+    """Return one of a site's published releases.
+
+    Raises:
+        ReleaseNotFoundError: the caller's fault.
+    """
+    release = session.get(Release, release_id)
+    if release is None or release.site_id != site.id or release.published_at is None:
+        raise ReleaseNotFoundError
+    return release
+
+
 def activate(session: Session, site_id: UUID, release: Release, *, base_release_id: UUID | None) -> None:
     """Make a release the active one, if the active one still is `base_release_id`.
+
+    `published_at` keeps the first time: a rollback does not reorder history, and the audit trail tells of it.
 
     Raises:
         PublishConflictError: nobody's fault: another release became active first; nothing changed.
@@ -104,7 +142,8 @@ def activate(session: Session, site_id: UUID, release: Release, *, base_release_
     )
     if swapped.rowcount == 0:  # type: ignore[attr-defined]
         raise PublishConflictError(str(site_id))
-    session.execute(sql_update(Release).where(col(Release.id) == release.id).values(published_at=now()))
+    first_time = col(Release.published_at).is_(None)
+    session.execute(sql_update(Release).where(col(Release.id) == release.id, first_time).values(published_at=now()))
 
 
 def await_approval(session: Session, job: Job, release: Release, *, hours: float) -> None:

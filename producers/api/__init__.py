@@ -1,0 +1,1 @@
+"""The HTTP door: jobs in, events and bills out, previews and live pages."""

@@ -1,0 +1,56 @@
+"""The HTTP application, made from its resources: two of them in one process share nothing."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from producers.api import health, job_routes, pages, site_routes
+from producers.api.bodies import MAX_BODY_BYTES
+from producers.api.examples import request_schemas
+from producers.api.observe import ApiMetrics, Observer
+from producers.api.problems import add_handlers
+from producers.api.resources import Resources
+
+_DESCRIPTION = """
+Submit AI edit work in plain words; get a job id, events, a bill to the cent, a signed preview and one final state.
+
+Every request under `/v1` needs an API key (`pointsman key create`), as `Authorization: Bearer pmk_...` or
+`X-API-Key: pmk_...`. The key says which tenant calls; another tenant's jobs and sites do not exist for it. Errors are
+RFC 9457 problem details that name each field and the rule it breaks.
+"""
+
+
+class _Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document, with the schemas of bodies that are read by hand."""
+        if self.openapi_schema is None:
+            document = get_openapi(
+                title=self.title, version=self.version, description=self.description, routes=self.routes
+            )
+            document["components"].setdefault("schemas", {}).update(request_schemas())
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def create_app(resources: Resources) -> FastAPI:
+    """Return the application. It opens nothing and closes nothing: the resources' owner does."""
+    metrics = ApiMetrics()
+    app = _Api(
+        title="Pointsman",
+        version=version("pointsman"),
+        description=_DESCRIPTION,
+        redoc_url=None,
+        redirect_slashes=False,
+        max_body_size=MAX_BODY_BYTES,
+    )
+    app.state.resources = resources
+    app.state.metrics = metrics
+    app.add_middleware(Observer, metrics=metrics)
+    add_handlers(app)
+    for part in (job_routes, site_routes, pages, health):
+        app.include_router(part.router)
+    return app

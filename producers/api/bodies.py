@@ -1,0 +1,92 @@
+"""Read a JSON body strictly: what two JSON readers would understand differently is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from producers.api.problems import BrokenBodyError
+from routing.errors import FieldError, InvalidJobError
+
+MAX_BODY_BYTES = 64 * 1024
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the raw body. Its size is bounded by the application, which answers 413."""
+    return await request.body()
+
+
+def parse_json(raw: bytes) -> Any:
+    """Read JSON text.
+
+    Raises:
+        BrokenBodyError: the caller's fault: no JSON, not UTF-8, a duplicate key, NaN, or nested too deeply.
+    """
+    try:
+        return json.loads(raw.decode(), object_pairs_hook=_object_of, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise BrokenBodyError("must be UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise BrokenBodyError(f"must be valid JSON; line {error.lineno}, column {error.colno}") from None
+    except (ValueError, RecursionError):
+        raise BrokenBodyError("must be valid JSON of moderate depth and size") from None
+
+
+def check_text(body: object) -> None:
+    """Refuse text that the ledger cannot hold, anywhere in a body.
+
+    Raises:
+        InvalidJobError: the caller's fault; names the first field at fault.
+    """
+    stack: list[tuple[str, object]] = [("", body)]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, str) and not _is_storable(value):
+            raise InvalidJobError((FieldError(path or "body", "must be valid Unicode text without NUL"),))
+        if isinstance(value, dict):
+            if not all(map(_is_storable, value)):
+                raise InvalidJobError((FieldError(path or "body", "a field's name must be valid Unicode text"),))
+            stack.extend((f"{path}.{key}" if path else key, item) for key, item in value.items())
+        if isinstance(value, list):
+            stack.extend((f"{path}.{place}" if path else str(place), item) for place, item in enumerate(value))
+
+
+def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
+    """Read a body as a model; an empty body is an empty object.
+
+    Raises:
+        BrokenBodyError: the caller's fault.
+        InvalidJobError: the caller's fault; names each field and its rule.
+    """
+    body = parse_json(raw) if raw.strip() else {}
+    check_text(body)
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise InvalidJobError(tuple(_field_error(item) for item in found)) from None
+
+
+def _field_error(item: Any) -> FieldError:
+    rule = item["msg"].removeprefix("Value error, ")
+    return FieldError(".".join(map(str, item["loc"]))[:200] or "body", rule[:1].lower() + rule[1:])
+
+
+def _is_storable(text: str) -> bool:
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BrokenBodyError("must not hold a field twice")
+    return found
+
+
+def _refuse_constant(_: str) -> None:
+    raise BrokenBodyError("must be valid JSON: NaN and Infinity are no JSON numbers")

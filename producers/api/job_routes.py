@@ -1,0 +1,192 @@
+"""Jobs over HTTP: submit, see, follow, cancel, judge."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Any, Literal, NoReturn
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from sse_starlette import EventSourceResponse
+from starlette.concurrency import run_in_threadpool
+
+from monitoring.ledger.jobs import find_job, list_jobs, lock_job, request_cancel
+from monitoring.ledger.releases import approve, find_site, reject
+from monitoring.ledger.tables import Job
+from producers.api.bodies import check_text, parse_json, parse_model, read_body
+from producers.api.examples import SUBMIT_BODY, body_of
+from producers.api.problems import BrokenBodyError, Problem
+from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
+from producers.api.stream import Tail, follow, look
+from producers.jobs import JobSummary, JobView, describe, summarise, tier_name
+from producers.keys import Caller
+from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Door, SiteName, State
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
+
+Body = Annotated[bytes, Depends(read_body)]
+
+
+class AcceptedView(BaseModel):
+    """A job was accepted: it will reach exactly one end."""
+
+    id: UUID
+    state: State
+    mode: str | None
+    tier: str | None
+    queue: str
+    rule: str | None
+    why: str | None
+    is_new: bool
+    """False when the idempotency key had been used for the same request: this is the job from then."""
+    url: str
+    events_url: str
+
+
+class RejectBody(BaseModel):
+    """Why a preview is rejected."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    reason: str = Field(min_length=1, max_length=2000)
+
+
+@router.post("", status_code=202, response_model=AcceptedView, openapi_extra=SUBMIT_BODY)
+def submit_job(
+    resources: ResourcesDep,
+    caller: SubmitCaller,
+    raw: Body,
+    response: Response,
+    idempotency_key: Annotated[str | None, Header(description="The same key and body return the same job.")] = None,
+) -> AcceptedView:
+    """Submit a job. It is accepted when this answers 202; no later failure of the broker can lose it."""
+    body = _read_request(raw, idempotency_key, resources=resources, caller=caller)
+    accepted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP)
+    job = accepted.job
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return AcceptedView(
+        id=job.id,
+        state=State(job.state),
+        mode=job.mode,
+        tier=tier_name(job.tier),
+        queue=job.queue,
+        rule=job.route.get("rule"),
+        why=job.route.get("reason"),
+        is_new=accepted.is_new,
+        url=f"/v1/jobs/{job.id}",
+        events_url=f"/v1/jobs/{job.id}/events",
+    )
+
+
+def _read_request(raw: bytes, key: str | None, *, resources: Resources, caller: Caller) -> Any:
+    """Return the body with the idempotency key of the header in it."""
+    try:
+        body = parse_json(raw)
+        check_text(body)
+        return body if key is None else _with_key(body, key)
+    except (BrokenBodyError, InvalidJobError) as error:
+        _refuse(raw, error, resources=resources, caller=caller)
+
+
+def _with_key(body: Any, key: str) -> Any:
+    if not isinstance(body, dict):
+        return body
+    if body.get("idempotency_key", key) != key:
+        rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
+        raise InvalidJobError((FieldError("idempotency_key", rule),))
+    return body | {"idempotency_key": key}
+
+
+def _refuse(raw: bytes, error: Exception, *, resources: Resources, caller: Caller) -> NoReturn:
+    """Put the refusal on record as every door does: raw bytes are no request, and submit says so to the ledger."""
+    with suppress(InvalidJobError):
+        resources.submitter.submit(raw, tenant=caller.tenant, door=Door.HTTP)
+    raise error
+
+
+@router.get("")
+def get_jobs(
+    resources: ResourcesDep,
+    caller: Reader,
+    state: Annotated[list[State] | None, Query(description="Only these states; repeatable.")] = None,
+    site: Annotated[SiteName | None, Query(description="Only jobs of this site.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> list[JobSummary]:
+    """List the tenant's jobs, newest first."""
+    with resources.ledger.begin() as session:
+        site_id = find_site(session, caller.tenant, site).id if site is not None else None
+        jobs = list_jobs(session, tenant=caller.tenant, states=state or (), site_id=site_id, limit=limit)
+        return summarise(session, jobs)
+
+
+@router.get("/{job_id}")
+def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
+    """Return a job: state, decision, attempts, bill, and the preview while it waits for approval."""
+    with resources.ledger.begin() as session:
+        return describe(session, find_job(session, job_id, tenant=caller.tenant), links=resources.links)
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=JSONResponse,
+    responses={
+        200: {
+            "description": "The events, as a stream or as one list.",
+            "content": {"text/event-stream": {}, "application/json": {"schema": {"type": "array"}}},
+        },
+        204: {"description": "The job has ended and the reader has all of it: do not reconnect."},
+    },
+)
+async def get_events(
+    resources: ResourcesDep,
+    caller: Reader,
+    job_id: UUID,
+    format: Annotated[Literal["sse", "json"], Query()] = "sse",
+    after: Annotated[int, Query(ge=0, lt=2**63, description="Only events with a higher id.")] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, lt=2**63, description="Resume a stream here.")] = None,
+) -> Response:
+    """Follow a job: server-sent events until its final state, or what there is so far with `format=json`."""
+    tail = Tail(after if last_event_id is None else last_event_id)
+    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=caller.tenant, tail=tail)
+    if format == "json":
+        return JSONResponse([event.model_dump(mode="json") for event in first.events])
+    if first.is_over and not first.events:
+        return Response(status_code=204)
+    events = follow(
+        resources.ledger, job_id, tenant=caller.tenant, tail=tail, first=first, poll_seconds=resources.poll_seconds
+    )
+    return EventSourceResponse(events, ping=15, headers={"Cache-Control": "no-store"})
+
+
+@router.post("/{job_id}/cancel")
+def cancel_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID) -> JobView:
+    """Cancel a job: at once when nobody works on it, otherwise at its next model call or step."""
+    with resources.ledger.begin() as session:
+        job = lock_job(session, job_id, tenant=caller.tenant)
+        request_cancel(session, job, actor=caller.actor)
+    return _view(resources, job)
+
+
+@router.post("/{job_id}/approve")
+def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID) -> JobView:
+    """Approve the preview: exactly this release, as it was scanned, goes live."""
+    with resources.ledger.begin() as session:
+        job = approve(session, job_id, actor=caller.actor, tenant=caller.tenant)
+    return _view(resources, job)
+
+
+@router.post("/{job_id}/reject", openapi_extra=body_of(RejectBody, {"reason": "The logo is too large."}))
+def reject_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Body) -> JobView:
+    """Reject the preview and end the job; the live site stays as it is."""
+    body = parse_model(RejectBody, raw)
+    with resources.ledger.begin() as session:
+        job = reject(session, job_id, actor=caller.actor, reason=body.reason, tenant=caller.tenant)
+    return _view(resources, job)
+
+
+def _view(resources: Resources, job: Job) -> JobView:
+    with resources.ledger.begin() as session:
+        return describe(session, find_job(session, job.id, tenant=job.tenant), links=resources.links)

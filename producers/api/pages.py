@@ -1,0 +1,120 @@
+"""Previews and live pages: files of a release, found by name in its manifest and read by digest.
+
+A path from outside is only ever compared with names; it never reaches a file system. A preview shows exactly the
+release that its token names, so nobody can be shown other bytes than those that were scanned (H-082, threat H1).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from sqlmodel import Session
+
+from monitoring.errors import SiteNotFoundError
+from monitoring.ledger.releases import ReleaseNotFoundError
+from monitoring.ledger.tables import Job, Release
+from producers.api.problems import PageNotFoundError, PreviewGoneError
+from producers.api.resources import Resources, ResourcesDep
+from producers.jobs import PREVIEW_AUDIENCE
+from routing.jobs import State
+from sandbox.den import Entry
+from sandbox.errors import PreviewRefusedError
+from sandbox.media import content_type_of
+from sandbox.preview import PreviewClaim, live_headers, preview_headers
+from sandbox.release import manifest_of
+
+router = APIRouter(tags=["pages"], include_in_schema=False)
+
+INDEX = "index.html"
+NO_CSP = "default-src 'none'"
+"""What a release gets whose scan computed no policy: nothing may load."""
+
+_OFFERED = frozenset({State.AWAITING_APPROVAL, State.PUBLISHING})
+
+
+class Found(NamedTuple):
+    """What a path means in a release."""
+
+    name: str
+    entry: Entry
+
+
+@router.api_route("/preview/{token}", methods=["GET", "HEAD"])
+def enter_preview(token: str) -> Response:
+    """Lead to the directory: relative links work only there."""
+    return RedirectResponse(f"/preview/{quote(token, safe='')}/", headers={"Referrer-Policy": "no-referrer"})
+
+
+@router.api_route("/preview/{token}/{path:path}", methods=["GET", "HEAD"])
+def show_preview(resources: ResourcesDep, request: Request, token: str, path: str) -> Response:
+    """Show one file of the release that a signed link names."""
+    seconds = resources.policy.approval.preview_hours * 3600
+    try:
+        claim = resources.signer.verify(token, max_age_seconds=seconds, audience=PREVIEW_AUDIENCE)
+    except PreviewRefusedError as error:
+        raise (PreviewGoneError if error.reason == "expired" else PageNotFoundError)() from None
+    with resources.ledger.begin() as session:
+        release = _offered_release(session, claim)
+    found = _find(release, path, request)
+    headers = preview_headers(str(release.scan.get("csp") or NO_CSP))
+    return _serve(resources, request, found, headers)
+
+
+@router.api_route("/live/{tenant}/{site}", methods=["GET", "HEAD"])
+def enter_site(tenant: str, site: str) -> Response:
+    """Lead to the directory: relative links work only there."""
+    return RedirectResponse(f"/live/{quote(tenant, safe='')}/{quote(site, safe='')}/")
+
+
+@router.api_route("/live/{tenant}/{site}/{path:path}", methods=["GET", "HEAD"])
+def show_page(resources: ResourcesDep, request: Request, tenant: str, site: str, path: str) -> Response:
+    """Show one file of a site's active release."""
+    try:
+        release = resources.sites.active(tenant, site)
+    except (SiteNotFoundError, ReleaseNotFoundError):
+        raise PageNotFoundError from None
+    found = _find(release, path, request)
+    headers = live_headers(str(release.scan.get("csp") or NO_CSP)) | {"ETag": f'"{found.entry.sha256}"'}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return _serve(resources, request, found, headers)
+
+
+def _offered_release(session: Session, claim: PreviewClaim) -> Release:
+    """Return the release while it may be shown: as long as it waits for a judgement, and once it is published."""
+    release = session.get(Release, UUID(claim.release_id))
+    if release is None or str(release.site_id) != claim.site:
+        raise PageNotFoundError
+    job = session.get(Job, release.job_id) if release.job_id else None
+    is_offered = job is not None and job.release_id == release.id and State(job.state) in _OFFERED
+    if not release.scan_passed or not (is_offered or release.published_at is not None):
+        raise PreviewGoneError
+    return release
+
+
+def _find(release: Release, path: str, request: Request) -> Found:
+    """Find the file that a path means; a directory means its index page.
+
+    Raises:
+        PageNotFoundError: the caller's fault. An encoded slash is no way to write one.
+    """
+    if b"%2f" in bytes(request.scope.get("raw_path") or b"").lower():
+        raise PageNotFoundError
+    manifest = manifest_of(release)
+    for name in (path, f"{path}{INDEX}") if path.endswith("/") or not path else (path,):
+        if name in manifest:
+            return Found(name, manifest[name])
+    raise PageNotFoundError
+
+
+def _serve(resources: Resources, request: Request, found: Found, headers: dict[str, str]) -> Response:
+    served = headers | {
+        "Content-Type": content_type_of(found.entry.media_type),
+        "Content-Length": str(found.entry.size),
+    }
+    body = b"" if request.method == "HEAD" else resources.den.get(found.entry.sha256)
+    return Response(body, headers=served)

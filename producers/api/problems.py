@@ -1,0 +1,190 @@
+"""Errors as RFC 9457 problem details: they name field and rule, and never repeat what the caller sent."""
+
+from __future__ import annotations
+
+import http
+import logging
+from collections.abc import Iterable, Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+
+from monitoring.errors import (
+    IdempotencyConflictError,
+    JobNotFoundError,
+    PublishConflictError,
+    SiteNotFoundError,
+    WrongStateError,
+)
+from monitoring.ledger.releases import ReleaseNotFoundError
+from producers.errors import AuthenticationError
+from producers.keys import MissingScopeError
+from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
+from routing.errors import FieldError, InvalidJobError
+
+logger = logging.getLogger(__name__)
+
+PROBLEM_TYPE = "application/problem+json"
+RETRY_SECONDS = 2
+
+
+class FieldProblem(BaseModel):
+    """One field that breaks one rule."""
+
+    field: str
+    rule: str
+
+
+class Problem(BaseModel):
+    """What every error answer of the HTTP door holds (RFC 9457)."""
+
+    type: str
+    """Stable name of the kind of problem."""
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem] = []
+
+
+class BrokenBodyError(Exception):
+    """The body is no JSON at all (the caller's fault)."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+
+class PreviewGoneError(Exception):
+    """The link was good once (nobody's fault): it expired, or its release is not offered any more."""
+
+
+class PageNotFoundError(Exception):
+    """There is no such page, or the link to it is not ours (the caller's fault)."""
+
+
+def problem(
+    status: int, kind: str, detail: str, *, errors: Iterable[FieldError] = (), headers: Mapping[str, str] | None = None
+) -> JSONResponse:  # fmt: skip
+    """Return an error answer."""
+    content = Problem(
+        type=f"urn:pointsman:problem:{kind}",
+        title=http.HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        errors=[FieldProblem(field=error.field, rule=error.rule) for error in errors],
+    )
+    return JSONResponse(content.model_dump(), status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
+
+
+def invalid(errors: Iterable[FieldError], *, status: int = 422) -> JSONResponse:
+    """Return the answer to a request that breaks rules."""
+    found = list(errors)
+    detail = "; ".join(f"{error.field}: {error.rule}" for error in found)
+    return problem(status, "invalid_request", detail, errors=found)
+
+
+async def _on_invalid_job(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidJobError)
+    return invalid(error.errors)
+
+
+async def _on_broken_body(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, BrokenBodyError)
+    return invalid([FieldError("body", error.rule)], status=400)
+
+
+async def _on_invalid_site(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidSiteError)
+    return invalid([FieldError(error.field, error.rule)])
+
+
+async def _on_validation(_: Request, error: Exception) -> JSONResponse:
+    """A path that cannot be an id is a path where nothing is."""
+    assert isinstance(error, RequestValidationError)
+    items = error.errors()
+    if any(item["loc"][0] == "path" for item in items):
+        return problem(404, "not_found", "there is nothing here")
+    return invalid(FieldError(".".join(map(str, item["loc"][1:])) or "body", item["msg"]) for item in items)
+
+
+async def _on_unstorable(_: Request, __: Exception) -> JSONResponse:
+    return invalid([FieldError("body", "holds text or a number that cannot be stored")])
+
+
+async def _on_authentication(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, MissingScopeError):
+        return problem(403, "missing_scope", str(error))
+    return problem(401, "unauthenticated", str(error), headers={"WWW-Authenticate": 'Bearer realm="pointsman"'})
+
+
+async def _on_job_not_found(_: Request, __: Exception) -> JSONResponse:
+    return problem(404, "not_found", "no job of this id belongs to the tenant")
+
+
+async def _on_site_not_found(_: Request, __: Exception) -> JSONResponse:
+    return problem(404, "not_found", "no site of this name belongs to the tenant")
+
+
+async def _on_not_found(_: Request, error: Exception) -> JSONResponse:
+    return problem(404, "not_found", str(error) or "there is nothing here")
+
+
+async def _on_gone(_: Request, __: Exception) -> JSONResponse:
+    return problem(410, "preview_gone", "this preview has expired or was withdrawn")
+
+
+async def _on_conflict(_: Request, error: Exception) -> JSONResponse:
+    return problem(409, "conflict", str(error))
+
+
+async def _on_ledger_away(_: Request, error: Exception) -> JSONResponse:
+    logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
+    detail = "the ledger cannot be reached; nothing was accepted, try again"
+    return problem(503, "ledger_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+async def _on_http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    phrase = http.HTTPStatus(error.status_code).phrase
+    return problem(error.status_code, phrase.lower().replace(" ", "_"), phrase, headers=error.headers)
+
+
+async def _on_unexpected(_: Request, __: Exception) -> JSONResponse:
+    return problem(500, "internal_error", "this is our fault; it has been logged")
+
+
+_HANDLERS = {
+    InvalidJobError: _on_invalid_job,
+    BrokenBodyError: _on_broken_body,
+    InvalidSiteError: _on_invalid_site,
+    RequestValidationError: _on_validation,
+    DataError: _on_unstorable,
+    AuthenticationError: _on_authentication,
+    JobNotFoundError: _on_job_not_found,
+    SiteNotFoundError: _on_site_not_found,
+    ReleaseNotFoundError: _on_not_found,
+    PageNotFoundError: _on_not_found,
+    PreviewGoneError: _on_gone,
+    IdempotencyConflictError: _on_conflict,
+    WrongStateError: _on_conflict,
+    PublishConflictError: _on_conflict,
+    SiteExistsError: _on_conflict,
+    SiteBusyError: _on_conflict,
+    NoEarlierReleaseError: _on_conflict,
+    OperationalError: _on_ledger_away,
+    InterfaceError: _on_ledger_away,
+    PoolTimeoutError: _on_ledger_away,
+    HTTPException: _on_http,
+    Exception: _on_unexpected,
+}
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error as a problem."""
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)

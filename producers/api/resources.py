@@ -1,0 +1,80 @@
+"""What the HTTP door works with, and who is calling it. Nothing here is global: the application carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+
+from monitoring.ledger.store import Ledger
+from producers.jobs import PreviewLinks
+from producers.keys import Caller, Scope, authenticate
+from producers.sites import Sites
+from producers.submit import Submitter
+from routing.policy import Policy
+from sandbox.den import Den
+from sandbox.preview import PreviewSigner
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Everything the HTTP door needs; its owner opens and closes it."""
+
+    ledger: Ledger
+    submitter: Submitter
+    den: Den
+    signer: PreviewSigner
+    policy: Policy
+    public_url: str
+    """How callers reach this server: preview links begin with it."""
+    poll_seconds: float = 0.25
+    """How often an open event stream looks for news."""
+
+    @property
+    def sites(self) -> Sites:
+        """The use cases around sites."""
+        return Sites(self.ledger, self.den, self.policy)
+
+    @property
+    def links(self) -> PreviewLinks:
+        """Makes preview links."""
+        return PreviewLinks(self.signer, self.public_url)
+
+
+def resources_of(request: Request) -> Resources:
+    """Return the resources of the application that serves this request."""
+    resources = request.app.state.resources
+    assert isinstance(resources, Resources)
+    return resources
+
+
+ResourcesDep = Annotated[Resources, Depends(resources_of)]
+
+_BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer pmk_...`")
+_HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="`X-API-Key: pmk_...`")
+
+
+def require(scope: Scope) -> Callable[..., Caller]:
+    """Return a dependency that lets only keys with this scope through. The tenant comes from the key alone."""
+
+    def caller_of(
+        resources: ResourcesDep,
+        bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+        api_key: Annotated[str | None, Security(_HEADER)],
+    ) -> Caller:
+        secret = bearer.credentials if bearer is not None else api_key or ""
+        with resources.ledger.begin() as session:
+            caller = authenticate(session, secret)
+        caller.require(scope)
+        return caller
+
+    return caller_of
+
+
+Reader = Annotated[Caller, Depends(require(Scope.READ))]
+SubmitCaller = Annotated[Caller, Depends(require(Scope.SUBMIT))]
+Approver = Annotated[Caller, Depends(require(Scope.APPROVE))]
+Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]

@@ -1,0 +1,79 @@
+"""What changed between two releases, file by file. Bounded: a text diff of hostile files must not take minutes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from sandbox.den import Entry
+from sandbox.media import is_text
+
+MAX_DIFF_BYTES = 256 * 1024
+MAX_DIFF_LINES = 5_000
+
+
+class FileChange(BaseModel):
+    """One file that differs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    status: Literal["added", "removed", "changed"]
+    before_bytes: int | None
+    after_bytes: int | None
+    diff: str | None
+    """Unified diff; None for a file that is not text or too large to compare."""
+
+
+def compare(
+    before: Mapping[str, Entry], after: Mapping[str, Entry], *, read: Callable[[str], bytes]
+) -> list[FileChange]:  # fmt: skip
+    """Return the files that differ, by path.
+
+    Args:
+        before: the files of one release.
+        after: the files of another.
+        read: returns a blob by its digest.
+    """
+    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    return [_change(path, before.get(path), after.get(path), read) for path in changed]
+
+
+def _change(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> FileChange:
+    return FileChange(
+        path=path,
+        status="added" if old is None else "removed" if new is None else "changed",
+        before_bytes=old.size if old else None,
+        after_bytes=new.size if new else None,
+        diff=_text_diff(path, old, new, read),
+    )
+
+
+def _text_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> str | None:
+    sides = [_lines_of(entry, read) for entry in (old, new)]
+    if any(lines is None for lines in sides):
+        return None
+    origin, target = ([] if lines is None else lines for lines in sides)
+    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+    text: list[str] = []
+    for line in difflib.unified_diff(origin, target, *names):
+        text.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(text)
+
+
+def _lines_of(entry: Entry | None, read: Callable[[str], bytes]) -> list[str] | None:
+    """Return a file's lines with their ends; None when it cannot be shown as a diff."""
+    if entry is None:
+        return []
+    if not is_text(entry.media_type) or entry.size > MAX_DIFF_BYTES:
+        return None
+    try:
+        lines = read(entry.sha256).decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    ended = [f"{line}\n" for line in lines[:-1]] + lines[-1:]
+    kept = ended if ended[-1] else ended[:-1]
+    return kept if len(kept) <= MAX_DIFF_LINES else None

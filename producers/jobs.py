@@ -1,0 +1,306 @@
+"""What a job looks like from outside: one view for HTTP, CLI and console, so that they cannot differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import func, select
+from sqlmodel import Session, col
+
+from monitoring.ledger.clock import now
+from monitoring.ledger.money import Bill, bill_of, calls_of
+from monitoring.ledger.runway import Depth
+from monitoring.ledger.tables import Attempt, Call, Event, Job, QueueControl, Site
+from routing.jobs import State
+from routing.prices import NANOUSD_PER_USD
+from routing.tiers import TASK_OF_QUEUE, Tier
+from sandbox.preview import PreviewSigner
+
+PREVIEW_AUDIENCE = "reviewer"
+_CENT_DIGITS = 2
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class BillView(_View):
+    """What a job has cost. USD are exact decimal strings; the integers are nanodollars (1 USD = 10^9)."""
+
+    spent_usd: str
+    reserved_usd: str
+    """Held for model calls that are under way."""
+    cap_usd: str
+    spent_nanousd: int
+    reserved_nanousd: int
+    cap_nanousd: int
+    calls: int
+    """Model calls so far."""
+
+
+class AttemptView(_View):
+    """One execution of a job on one queue."""
+
+    number: int
+    queue: str
+    tier: str | None
+    started_at: datetime
+    ended_at: datetime | None
+    seconds: float | None
+    outcome: str | None
+    reason: str | None
+
+
+class JobView(_View):
+    """A job."""
+
+    id: UUID
+    state: State
+    is_final: bool
+    reason: str | None
+    """Why it ended, as a stable code."""
+    detail: str | None
+    """Why it ended, in words."""
+    door: str
+    priority: str
+    mode: str | None
+    tier: str | None
+    """The tier it runs on now; escalation raises it."""
+    queue: str
+    rule: str | None
+    """The rule that chose mode and tier."""
+    why: str | None
+    """The same in words."""
+    route: dict[str, Any]
+    """The whole decision as it was made, before any model or container call."""
+    prompt: str
+    site: str | None
+    parent_id: UUID | None
+    base_release_id: UUID | None
+    release_id: UUID | None
+    preview_url: str | None
+    """A signed link to the result, while it waits for approval."""
+    answer: str | None
+    result: dict[str, Any]
+    is_cancel_requested: bool
+    bill: BillView
+    attempts: tuple[AttemptView, ...]
+    seconds: float
+    """From its acceptance to its end, or until now."""
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    expires_at: datetime | None
+    """When a preview that nobody judged expires."""
+
+
+class JobSummary(_View):
+    """A job as a list shows it."""
+
+    id: UUID
+    state: State
+    reason: str | None
+    door: str
+    tier: str | None
+    queue: str
+    site: str | None
+    prompt: str
+    spent_usd: str
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class EventView(_View):
+    """Something that happened to a job."""
+
+    id: int
+    at: datetime
+    kind: str
+    data: dict[str, Any]
+
+
+class QueueView(_View):
+    """How a queue stands, counting the caller's own jobs."""
+
+    queue: str
+    waiting: int
+    oldest_age_seconds: float
+    is_paused: bool
+
+
+@dataclass(frozen=True)
+class PreviewLinks:
+    """Makes preview URLs."""
+
+    signer: PreviewSigner
+    public_url: str
+
+    def url_of(self, site_id: UUID, release_id: UUID) -> str:
+        """Return a new link to one release of one site."""
+        token = self.signer.sign(site=str(site_id), release_id=str(release_id), audience=PREVIEW_AUDIENCE)
+        return f"{self.public_url.rstrip('/')}/preview/{token}/"
+
+
+def usd_text(nanousd: int) -> str:
+    """Return an amount in USD as an exact decimal: never rounded, at least two digits after the point."""
+    sign, rest = ("-", -nanousd) if nanousd < 0 else ("", nanousd)
+    whole, fraction = divmod(rest, NANOUSD_PER_USD)
+    digits = f"{fraction:09d}".rstrip("0").ljust(_CENT_DIGITS, "0")
+    return f"{sign}{whole}.{digits}"
+
+
+def tier_name(tier: int | None) -> str | None:
+    """Return the name of a tier: `spec`, `patch` or `agent`."""
+    return None if tier is None else Tier(tier).name.lower()
+
+
+def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -> JobView:
+    """Return the whole view of a job.
+
+    Args:
+        session: the caller's transaction.
+        job: the job.
+        links: makes the preview link; without it there is none.
+    """
+    site = session.get(Site, job.site_id) if job.site_id else None
+    state = State(job.state)
+    waits = state == State.AWAITING_APPROVAL and site is not None and job.release_id is not None
+    answer = job.result.get("answer")
+    return JobView(
+        id=job.id,
+        state=state,
+        is_final=job.ended_at is not None,
+        reason=job.reason,
+        detail=job.detail,
+        door=job.door,
+        priority=job.priority,
+        mode=job.mode,
+        tier=tier_name(job.tier),
+        queue=job.queue,
+        rule=_text_of(job.route, "rule"),
+        why=_text_of(job.route, "reason"),
+        route=job.route,
+        prompt=job.prompt,
+        site=site.name if site else None,
+        parent_id=job.parent_id,
+        base_release_id=job.base_release_id,
+        release_id=job.release_id,
+        preview_url=links.url_of(site.id, job.release_id) if links and waits and site and job.release_id else None,
+        answer=answer if isinstance(answer, str) else None,
+        result=job.result,
+        is_cancel_requested=job.cancel_requested_at is not None,
+        bill=_bill_view(bill_of(session, job), calls=len(calls_of(session, job.id))),
+        attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
+        seconds=_seconds(job.created_at, job.ended_at or datetime.now(UTC)),
+        created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        expires_at=job.expires_at,
+    )
+
+
+def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
+    """Return the views of a list, in its order, with three queries for any number of jobs."""
+    sites = _site_names(session, {job.site_id for job in jobs if job.site_id})
+    spent = _spent(session, [job.id for job in jobs])
+    return [
+        JobSummary(
+            id=job.id,
+            state=State(job.state),
+            reason=job.reason,
+            door=job.door,
+            tier=tier_name(job.tier),
+            queue=job.queue,
+            site=sites.get(job.site_id) if job.site_id else None,
+            prompt=job.prompt,
+            spent_usd=usd_text(spent.get(job.id, 0)),
+            created_at=job.created_at,
+            ended_at=job.ended_at,
+        )
+        for job in jobs
+    ]
+
+
+def describe_events(events: Iterable[Event]) -> list[EventView]:
+    """Return the views of events, in their order."""
+    return [EventView(id=event.id or 0, at=event.at, kind=event.kind, data=event.data) for event in events]
+
+
+def queue_depths(session: Session, tenant: str) -> list[QueueView]:
+    """Return how many of a tenant's jobs wait on each queue: what others have waiting is not its business."""
+    paused = set(session.scalars(select(col(QueueControl.queue)).where(col(QueueControl.paused_at).is_not(None))))
+    depths = {depth.queue: depth for depth in _own_depths(session, tenant)}
+    return [
+        QueueView(
+            queue=queue.value,
+            waiting=depths[queue.value].waiting if queue.value in depths else 0,
+            oldest_age_seconds=round(depths[queue.value].oldest_age_seconds, 3) if queue.value in depths else 0.0,
+            is_paused=queue.value in paused,
+        )
+        for queue in TASK_OF_QUEUE
+    ]
+
+
+def _own_depths(session: Session, tenant: str) -> list[Depth]:
+    age = func.extract("epoch", now() - func.min(col(Job.waiting_since)))
+    rows = session.execute(
+        select(col(Job.queue), func.count(), age)
+        .where(col(Job.tenant) == tenant, col(Job.waiting_since).is_not(None))
+        .group_by(col(Job.queue))
+    )
+    return [Depth(queue, waiting, float(seconds)) for queue, waiting, seconds in rows]
+
+
+def _bill_view(bill: Bill, *, calls: int) -> BillView:
+    return BillView(
+        spent_usd=usd_text(bill.spent_nanousd),
+        reserved_usd=usd_text(bill.reserved_nanousd),
+        cap_usd=usd_text(bill.cap_nanousd),
+        calls=calls,
+        **bill._asdict(),
+    )
+
+
+def _attempts_of(session: Session, job_id: UUID) -> Sequence[Attempt]:
+    return session.scalars(select(Attempt).where(col(Attempt.job_id) == job_id).order_by(col(Attempt.number))).all()
+
+
+def _attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        number=attempt.number,
+        queue=attempt.queue,
+        tier=tier_name(attempt.tier),
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        seconds=_seconds(attempt.started_at, attempt.ended_at) if attempt.ended_at else None,
+        outcome=attempt.outcome,
+        reason=attempt.reason,
+    )
+
+
+def _site_names(session: Session, site_ids: set[UUID]) -> dict[UUID, str]:
+    rows = session.execute(select(col(Site.id), col(Site.name)).where(col(Site.id).in_(site_ids)))
+    return {site_id: name for site_id, name in rows}
+
+
+def _spent(session: Session, job_ids: Sequence[UUID]) -> dict[UUID, int]:
+    rows = session.execute(
+        select(col(Call.job_id), func.sum(col(Call.cost_nanousd)))
+        .where(col(Call.job_id).in_(job_ids))
+        .group_by(col(Call.job_id))
+    )
+    return {job_id: int(cost) for job_id, cost in rows}
+
+
+def _seconds(start: datetime, end: datetime) -> float:
+    return round(max(0.0, (end - start).total_seconds()), 3)
+
+
+def _text_of(route: Mapping[str, Any], key: str) -> str | None:
+    value = route.get(key)
+    return value if isinstance(value, str) else None

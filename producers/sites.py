@@ -1,0 +1,296 @@
+"""Sites as their owner handles them: made, imported, exported, compared, rolled back, and read for serving.
+
+The active release is a ledger row, changed by compare-and-swap; the Den's projection follows it. Nothing becomes active
+without the scan of the site's profile, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlmodel import Session
+
+from monitoring.ledger import audit
+from monitoring.ledger.releases import (
+    ReleaseNotFoundError,
+    activate,
+    active_release,
+    add_release,
+    add_site,
+    find_site,
+    lock_site,
+    published_release,
+    releases_of,
+    sites_of,
+)
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Release, Site, Tenant
+from producers.comparison import FileChange, compare
+from producers.errors import ProducerError, UnknownTenantError
+from routing.jobs import SITE_NAME_RULE, check_site_name
+from routing.policy import Policy
+from sandbox.archive import read_directory, write_directory
+from sandbox.den import Den
+from sandbox.release import build_release, manifest_of
+from sandbox.spec.model import parse_site
+from sandbox.spec.render import render
+from sandbox.tree import DEFAULT_MAX_TREE_BYTES
+
+SPEC_FILE = "site.json"
+"""A directory that holds this file is a spec with its assets; one without it is a site of plain files."""
+
+
+class InvalidSiteError(ProducerError, ValueError):
+    """A site cannot have this name, profile or content (the operator's fault); the message names field and rule."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(field, rule)
+        self.field = field
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.rule}"
+
+
+class SiteExistsError(ProducerError, ValueError):
+    """The tenant has a site of this name already (the caller's fault)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    def __str__(self) -> str:
+        return f"site {self.args[0]} exists already"
+
+
+class SiteBusyError(ProducerError):
+    """A job holds the site's single-writer lock (nobody's fault): nothing changed; try again when it has ended."""
+
+    def __init__(self, name: str, job_id: UUID) -> None:
+        super().__init__(name, job_id)
+
+    def __str__(self) -> str:
+        return f"job {self.args[1]} is writing site {self.args[0]}; wait for its end or cancel it"
+
+
+class ImportRefusedError(ProducerError, ValueError):
+    """The scan of the site's profile refused the content (the fault of whoever made it): nothing changed."""
+
+    def __init__(self, findings: tuple[Mapping[str, Any], ...]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        lines = [f"{item['file']}:{item['line']}: {item['rule']}: {item['message']}" for item in self.findings]
+        return f"the scan refused it with {len(lines)} findings\n" + "\n".join(lines)
+
+
+class NoEarlierReleaseError(ProducerError, LookupError):
+    """There is no release to roll back to (the caller's fault)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    def __str__(self) -> str:
+        return f"site {self.args[0]} has no earlier release"
+
+
+@dataclass(frozen=True)
+class Content:
+    """A site's content as it came from a directory."""
+
+    files: Mapping[str, bytes]
+    spec: bytes | None
+    """The site's spec in canonical form, when its pages are rendered from one."""
+
+
+def content_of(files: Mapping[str, bytes]) -> Content:
+    """Tell a spec with assets from a site of plain files, and render the pages of the former.
+
+    Raises:
+        SpecError: the spec is invalid (the fault of whoever wrote it).
+        InvalidSiteError: an asset stands where a page is rendered, or there is nothing at all (likewise).
+    """
+    if not files:
+        raise InvalidSiteError("directory", "must hold at least one file")
+    if SPEC_FILE not in files:
+        return Content(files, None)
+    site = parse_site(files[SPEC_FILE])
+    pages = render(site)
+    assets = {path: data for path, data in files.items() if path != SPEC_FILE}
+    if both := sorted(pages.keys() & assets.keys()):
+        raise InvalidSiteError(SPEC_FILE, f"renders {both[0]}, which also stands in the directory; remove one of them")
+    return Content(pages | assets, site.canonical().encode())
+
+
+def site_key(site: Site) -> str:
+    """Return the name of a site's projection in the Den; neither part can hold an underscore."""
+    return f"{site.tenant}_{site.name}"
+
+
+class Sites:
+    """The sites of one installation."""
+
+    def __init__(self, ledger: Ledger, den: Den, policy: Policy) -> None:
+        self._ledger = ledger
+        self._den = den
+        self._policy = policy
+
+    def create(self, tenant: str, name: str, *, profile: str = "default", actor: str = "operator") -> Site:
+        """Make an empty site.
+
+        Raises:
+            InvalidSiteError: the caller's fault: name or profile.
+            SiteExistsError: the caller's fault.
+            UnknownTenantError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            site, is_new = self._ensure(session, tenant, name, profile=profile, actor=actor)
+        if not is_new:
+            raise SiteExistsError(name)
+        return site
+
+    def import_site(self, tenant: str, name: str, directory: Path, *, actor: str = "operator") -> Release:
+        """Make a directory's content the site's active release; a site that does not exist yet is made.
+
+        Raises:
+            InvalidSiteError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of whoever
+                made the directory; nothing changed.
+            UnknownTenantError: the caller's fault.
+            SiteBusyError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
+        """
+        max_files = max(profile.max_files for profile in self._policy.profiles.values())
+        content = content_of(read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files))
+        with self._ledger.begin() as session:
+            site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
+        new = build_release(
+            self._den, content.files, site=site, policy=self._policy, spec=content.spec,
+            base_release_id=site.active_release_id,
+        )  # fmt: skip
+        if not new.scan_passed:
+            raise ImportRefusedError(tuple(new.scan["findings"]))
+        with self._ledger.begin() as session:
+            locked = lock_site(session, site.id)
+            if locked.lock_job_id is not None:
+                raise SiteBusyError(name, locked.lock_job_id)
+            release = add_release(session, new)
+            activate(session, site.id, release, base_release_id=new.base_release_id)
+            audit.append(
+                session, "site_imported", actor=actor, tenant=tenant, site=name, release=str(release.id),
+                digest=release.digest, scan=release.scan_digest,
+            )  # fmt: skip
+        self.show_active(site.id)
+        return release
+
+    def export_site(self, tenant: str, name: str, out: Path, *, release: UUID | None = None) -> Release:
+        """Write a release to a new or empty directory, with its spec as `site.json` when it has one.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            out: the directory.
+            release: which; None for the active one.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+            TreeRefusedError: the caller's fault: the directory is not empty.
+        """
+        found = self._release(tenant, name, release)
+        files = self._den.read_tree(manifest_of(found))
+        if found.spec_sha256 is not None:
+            files[SPEC_FILE] = self._den.get(found.spec_sha256)
+        write_directory(files, out)
+        return found
+
+    def all(self, tenant: str) -> Sequence[Site]:
+        """Return a tenant's sites by name."""
+        with self._ledger.begin() as session:
+            return sites_of(session, tenant)
+
+    def releases(self, tenant: str, name: str, *, limit: int = 50) -> tuple[Site, Sequence[Release]]:
+        """Return a site and its published releases, newest first.
+
+        Raises:
+            SiteNotFoundError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            site = find_site(session, tenant, name)
+            return site, releases_of(session, site, limit=limit)
+
+    def diff(self, tenant: str, name: str, before: UUID, after: UUID) -> list[FileChange]:
+        """Return what changed from one release to another, file by file.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+        """
+        old, new = (manifest_of(self._release(tenant, name, release)) for release in (before, after))
+        return compare(old, new, read=self._den.get)
+
+    def rollback(self, tenant: str, name: str, *, to: UUID | None = None, actor: str = "operator") -> Release:
+        """Make an earlier release the active one again. A job that waits for approval meanwhile will not publish.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            to: which release; None for the one that the active one replaced.
+            actor: who asks.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError, NoEarlierReleaseError: the caller's fault.
+            PublishConflictError: nobody's fault: another release became active first; nothing changed.
+        """
+        with self._ledger.begin() as session:
+            site = lock_site(session, find_site(session, tenant, name).id)
+            active = active_release(session, site)
+            target = to or (active.base_release_id if active else None)
+            if target is None:
+                raise NoEarlierReleaseError(name)
+            release = published_release(session, site, target)
+            activate(session, site.id, release, base_release_id=site.active_release_id)
+            audit.append(
+                session, "rolled_back", actor=actor, tenant=tenant, site=name, release=str(release.id),
+                origin=str(active.id) if active else None, digest=release.digest,
+            )  # fmt: skip
+        self.show_active(site.id)
+        return release
+
+    def active(self, tenant: str, name: str) -> Release:
+        """Return the release that a site shows now.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+        """
+        return self._release(tenant, name, None)
+
+    def show_active(self, site_id: UUID) -> None:
+        """Bring the Den's projection to what the ledger says. Held under the row's lock, so two cannot cross."""
+        with self._ledger.begin() as session:
+            site = lock_site(session, site_id)
+            release = active_release(session, site)
+            if release is not None:
+                self._den.project(site_key(site), manifest_of(release), release_id=str(release.id))
+
+    def _ensure(self, session: Session, tenant: str, name: str, *, profile: str, actor: str) -> tuple[Site, bool]:
+        try:
+            check_site_name(name)
+        except ValueError:
+            raise InvalidSiteError("name", f"must be {SITE_NAME_RULE}") from None
+        if profile not in self._policy.profiles:
+            raise InvalidSiteError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+        if session.get(Tenant, tenant) is None:
+            raise UnknownTenantError(tenant)
+        is_new = add_site(session, tenant, name, profile=profile)
+        if is_new:
+            audit.append(session, "site_created", actor=actor, tenant=tenant, site=name, profile=profile)
+        return find_site(session, tenant, name), is_new
+
+    def _release(self, tenant: str, name: str, release: UUID | None) -> Release:
+        with self._ledger.begin() as session:
+            site = find_site(session, tenant, name)
+            target = release or site.active_release_id
+            if target is None:
+                raise ReleaseNotFoundError
+            return published_release(session, site, target)
