@@ -5,6 +5,7 @@ A misspelt name would silently leave a default in force, so every `POINTSMAN_` n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,4 +74,14 @@ def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> Setting
 def _put(target: dict[str, Any], path: list[str], value: str) -> None:
     for part in path[:-1]:
         target = target.setdefault(part, {})
-    target[path[-1]] = value
+    target[path[-1]] = _decode(value)
+
+
+def _decode(value: str) -> Any:
+    """Lists and mappings are given as JSON; everything else is taken as it stands."""
+    if not value.startswith(("[", "{")):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

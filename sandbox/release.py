@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping
 from uuid import UUID
 
-from monitoring.ledger.releases import NewRelease
+from monitoring.ledger.releases import NewRelease, active_release, lock_site
+from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
 from routing.policy import Policy, Profile
 from sandbox.den import Den, Manifest
@@ -63,3 +64,17 @@ def build_release(
 def manifest_of(release: Release) -> Manifest:
     """Return a release's files by path."""
     return Manifest.from_json(json.dumps(release.manifest))
+
+
+def site_key(site: Site) -> str:
+    """Return the name of a site's projection in the Den; neither part can hold an underscore."""
+    return f"{site.tenant}_{site.name}"
+
+
+def show_active(ledger: Ledger, den: Den, site_id: UUID) -> None:
+    """Bring the Den's projection of a site to what the ledger says; under the row's lock, so that two cannot cross."""
+    with ledger.begin() as session:
+        site = lock_site(session, site_id)
+        release = active_release(session, site)
+        if release is not None:
+            den.project(site_key(site), manifest_of(release), release_id=str(release.id))

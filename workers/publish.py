@@ -7,15 +7,16 @@ changes nothing (H-084, H-087).
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
 from monitoring.errors import FencedError, PublishConflictError, WrongStateError
 from monitoring.ledger.attempts import Claim, hold
-from monitoring.ledger.jobs import close_attempt, end
+from monitoring.ledger.jobs import end
 from monitoring.ledger.releases import activate, approved_release
-from monitoring.ledger.tables import Release, Site
+from monitoring.ledger.tables import Site
 from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
-from sandbox.release import manifest_of
+from sandbox.release import show_active
 from workers.lease import Lease
 from workers.lifecycle import Resources, take
 
@@ -29,21 +30,15 @@ def run_publish(message: JobMessage, resources: Resources) -> None:
         return
     try:
         with Lease(resources.ledger, claimed):
-            swapped = _swap(claimed, resources)
-            if swapped is not None:
-                site, release = swapped
-                resources.den.project(site_key(site), manifest_of(release), release_id=str(release.id))
+            site_id = _swap(claimed, resources)
+            if site_id is not None:
+                show_active(resources.ledger, resources.den, site_id)
                 _finish(claimed, resources)
     except FencedError:
         logger.warning("attempt_fenced")
 
 
-def site_key(site: Site) -> str:
-    """Return the name of a site's projection in the Den; neither name can hold an underscore."""
-    return f"{site.tenant}_{site.name}"
-
-
-def _swap(claimed: Claim, resources: Resources) -> tuple[Site, Release] | None:
+def _swap(claimed: Claim, resources: Resources) -> UUID | None:
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
         site = session.get_one(Site, job.site_id)
@@ -57,12 +52,10 @@ def _swap(claimed: Claim, resources: Resources) -> tuple[Site, Release] | None:
         except PublishConflictError as error:
             end(session, job, State.FAILED, reason=Reason.PUBLISH_CONFLICT, detail=str(error))
             return None
-    return site, release
+    return site.id
 
 
 def _finish(claimed: Claim, resources: Resources) -> None:
     with resources.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
-        end(session, job, State.PUBLISHED, reason=Reason.DONE)
-        close_attempt(session, job, outcome=job.state, reason=Reason.DONE)
+        end(session, hold(session, claimed.attempt), State.PUBLISHED, reason=Reason.DONE)
     logger.info("published")

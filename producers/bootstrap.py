@@ -1,0 +1,92 @@
+"""The composition root of the producing side: opens what a program needs, when it needs it, from its settings."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict
+
+from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.config import ApiConfig, DispatcherConfig, WebhookConfig
+from producers.jobs import PreviewLinks
+from producers.publisher import Publisher
+from producers.sites import Sites
+from producers.submit import Submitter
+from routing.app import create_app
+from routing.config import BrokerConfig, PolicyConfig
+from routing.policy import Policy, load_policy
+from sandbox.config import DenConfig, PreviewConfig
+from sandbox.den import Den
+from sandbox.preview import PreviewSigner
+
+
+class Settings(BaseModel):
+    """The sections that the producing side's programs read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ledger: LedgerConfig = LedgerConfig()
+    broker: BrokerConfig = BrokerConfig()
+    policy: PolicyConfig = PolicyConfig()
+    den: DenConfig = DenConfig()
+    preview: PreviewConfig = PreviewConfig()
+    audit: AuditConfig = AuditConfig()
+    logs: LogsConfig = LogsConfig()
+    api: ApiConfig = ApiConfig()
+    dispatcher: DispatcherConfig = DispatcherConfig()
+    exporter: ExporterConfig = ExporterConfig()
+    webhook: WebhookConfig = WebhookConfig()
+
+
+class Installation:
+    """One installation, as its environment describes it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    def ledger_url(self) -> str:
+        """Where the ledger is."""
+        return self.settings.ledger.url.get_secret_value()
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        return Ledger(create_ledger_engine(self.ledger_url, pool_size=self.settings.ledger.pool_size))
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The platform's policy."""
+        return load_policy(self.settings.policy.path)
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        """The way to the broker."""
+        return Publisher(create_app(self.settings.broker.url))
+
+    @cached_property
+    def submitter(self) -> Submitter:
+        """The one submit."""
+        return Submitter(self.ledger, self.publisher, self.policy)
+
+    @cached_property
+    def den(self) -> Den:
+        """The site files."""
+        return Den(self.settings.den.root)
+
+    @cached_property
+    def sites(self) -> Sites:
+        """The sites."""
+        return Sites(self.ledger, self.den, self.policy)
+
+    @cached_property
+    def signer(self) -> PreviewSigner | None:
+        """What signs preview links; None where no key is configured."""
+        keys = [key.get_secret_value() for key in self.settings.preview.keys]
+        return PreviewSigner(keys) if keys else None
+
+    @cached_property
+    def previews(self) -> PreviewLinks | None:
+        """What makes preview links; None where no key is configured."""
+        return PreviewLinks(self.signer, self.settings.api.public_url) if self.signer is not None else None

@@ -1,0 +1,1 @@
+"""The commands of `pointsman`, by what they are about."""

@@ -1,0 +1,89 @@
+"""`up` and `demo`: the whole product on this machine, with nothing to install."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from producers.commands.context import FAILED, clear_errors, context_of, fail, out
+from producers.embedded import Embedded, Options
+from producers.supervisor import StartError
+from producers.upfile import data_home, remove_up_file, write_up_file
+from sandbox.rehearsal.config import RehearsalConfig
+
+app = typer.Typer()
+
+DEMO_SITE = "bakery"
+
+
+@app.command()
+def up(
+    ctx: typer.Context,
+    home: Annotated[Path | None, typer.Option(help="Where data, logs and secrets are kept.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP door.")] = 8080,
+    concurrency: Annotated[int, typer.Option(min=1, help="Processes in each worker pool.")] = 2,
+    speed: Annotated[str, typer.Option(help="Of the rehearsal model: real or max.")] = "real",
+) -> None:
+    """Start everything embedded, print the URL, and keep it running until Ctrl-C."""
+    environment = context_of(ctx).environment
+    options = Options(
+        home=home or data_home(environment),
+        anthropic_key=environment.get("ANTHROPIC_API_KEY") or None,
+        rehearsal=RehearsalConfig(speed=speed),
+        api_port=port,
+        concurrency=concurrency,
+    )
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with clear_errors():
+        out.print("starting PostgreSQL, Valkey, gateway, API, dispatcher, exporter and two worker pools ...")
+        with Embedded(options, base_environment=environment) as embedded:
+            embedded.import_site(DEMO_SITE)
+            path = write_up_file(environment, embedded.environment)
+            try:
+                _announce(embedded)
+                _keep_running(embedded, stopping)
+            finally:
+                remove_up_file(path)
+
+
+def _announce(embedded: Embedded) -> None:
+    models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the rehearsal model, at no cost"
+    site = f"{embedded.api_url}/live/demo/{DEMO_SITE}/"
+    for name, value in (
+        ("API", f"{embedded.api_url}/docs"), ("API key", embedded.api_key), ("demo site", site),
+        ("metrics", f"{embedded.exporter_url}/metrics"), ("broker", embedded.broker_url), ("models", models),
+        ("logs", embedded.home / "logs"),
+    ):  # fmt: skip
+        out.print(f"{name:>10}  {value}", markup=False)
+    out.print(f"\nTry, in another terminal:\n  pointsman submit \"Change the hero heading to 'Bread since 1932'\" "
+              f"--site {DEMO_SITE} --wait\nCtrl-C stops everything; the data stays.", markup=False)  # fmt: skip
+
+
+def _keep_running(embedded: Embedded, stopping: threading.Event) -> None:
+    assert embedded.supervisor is not None
+    while not stopping.wait(1.0):
+        for name in embedded.supervisor.revive():
+            out.print(f"{name} died and was started again; its log is in {embedded.home / 'logs'}", markup=False)
+
+
+@app.command()
+def demo(
+    ctx: typer.Context,
+    keep: Annotated[Path | None, typer.Option(help="Keep data and logs in this directory.")] = None,
+) -> None:
+    """Show the product's main job, end to end, on embedded defaults. Exit 1 if anything is not as it should be."""
+    from producers.demo import run_demo
+
+    logging.disable(logging.WARNING)
+    try:
+        is_good = run_demo(dict(context_of(ctx).environment), keep=keep)
+    except StartError as error:
+        fail(str(error))
+    raise typer.Exit(0 if is_good else FAILED)

