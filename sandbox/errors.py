@@ -66,3 +66,46 @@ class PreviewRefusedError(SandboxError, ValueError):
 
     def __str__(self) -> str:
         return f"the preview link is {self.reason}"
+
+
+class CostCapError(SandboxError):
+    """A cap has no room for a model call, or an open call was cut at it (nobody's fault); the message names the cap."""
+
+
+class FencedCallError(SandboxError):
+    """The attempt that makes a model call no longer holds its job: nothing it does counts (nobody's fault)."""
+
+
+class CancelledCallError(SandboxError):
+    """The job was cancelled: it makes no more model calls (nobody's fault)."""
+
+
+class NoProviderKeyError(SandboxError):
+    """The tenant has no model provider, or the provider refuses its key (the tenant's fault)."""
+
+
+class GatewayUnreachableError(SandboxError, ConnectionError):
+    """The gateway cannot be reached or cannot reach the ledger (the operator's fault, or a passing one)."""
+
+
+class ProviderBusyError(SandboxError):
+    """The provider has no room at the moment (nobody's fault): try later."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after)
+        self.retry_after = retry_after
+        """Seconds that the provider asks to wait; None when it did not say."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ProviderError(SandboxError):
+    """A request was refused, or a reply broke off or cannot be used (the provider's fault, or ours)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+
+    def __str__(self) -> str:
+        return f"{self.args[1]} (HTTP {self.status})"

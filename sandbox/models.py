@@ -1,0 +1,193 @@
+"""The worker's way to a model: the anthropic SDK pointed at the gateway, and the gateway's refusals as our own errors.
+
+It never retries: whether a busy provider is asked again is decided in one place (workers/retries.py). A soft time limit
+arrives as a BaseException inside a call and passes through; the open stream is closed on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import anthropic
+import httpx2
+from anthropic.types import Message
+
+from routing.prices import Usage
+from sandbox.errors import (
+    CancelledCallError,
+    CostCapError,
+    FencedCallError,
+    GatewayUnreachableError,
+    NoProviderKeyError,
+    ProviderBusyError,
+    ProviderError,
+    SandboxError,
+)
+from sandbox.gateway.refusals import Code
+
+__all__ = [
+    "CancelledCallError", "CostCapError", "FencedCallError", "GatewayUnreachableError", "ModelClient",
+    "NoProviderKeyError", "ProviderBusyError", "ProviderError", "ToolCall", "usage_of",
+]  # fmt: skip
+
+_CONNECT_SECONDS = 5.0
+_BUSY = (429, 503, 529)
+_LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
+_NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """What a model wrote into the tool that it had to use."""
+
+    input: dict[str, Any]
+    usage: Usage
+    is_cut: bool
+    """The reply stopped at `max_tokens`: the input may lack its end."""
+
+
+class ModelClient:
+    """Calls models for one attempt. Made after a fork, closed by its owner.
+
+    Args:
+        gateway_url: the gateway; no other address is ever called.
+        token: the attempt's token.
+        timeout_seconds: how long the gateway may say nothing.
+    """
+
+    def __init__(self, gateway_url: str, token: str, *, timeout_seconds: float = 300.0) -> None:
+        self._client = anthropic.Anthropic(
+            base_url=gateway_url,
+            auth_token=token,
+            max_retries=0,
+            timeout=httpx2.Timeout(timeout_seconds, connect=_CONNECT_SECONDS),
+            http_client=anthropic.DefaultHttpxClient(trust_env=False),
+            open_telemetry=False,
+        )
+
+    def create(
+        self, *, model: str, max_tokens: int, messages: Sequence[Mapping[str, Any]], system: str = "",
+        tools: Sequence[Mapping[str, Any]] | None = None, **options: Any,
+    ) -> Message:  # fmt: skip
+        """Make one call and return the whole reply. It is streamed, so that giving up costs only what was written.
+
+        Args:
+            model: one of the queue's models.
+            max_tokens: output tokens asked for; the gateway may lower them to what the job's caps have room for.
+            messages: the conversation.
+            system: the system prompt.
+            tools: tools that the model may use.
+            options: further fields of the Messages API.
+
+        Raises:
+            CostCapError: nobody's fault: a cap has no room for the call, or the call was cut at it.
+            FencedCallError: nobody's fault: the attempt lost its job.
+            CancelledCallError: nobody's fault: the job was cancelled.
+            NoProviderKeyError: the tenant's fault.
+            ProviderBusyError: the provider's: try later.
+            ProviderError: the provider's fault, or ours: the request or the reply was wrong.
+            GatewayUnreachableError: the operator's fault, or a passing one.
+        """
+        fields: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": list(messages), **options}
+        if system:
+            fields["system"] = system
+        if tools:
+            fields["tools"] = list(tools)
+        with _translated(), self._client.messages.stream(**fields) as stream:
+            events = sum(1 for _ in stream)
+            message = stream.get_final_message() if events else None
+        if message is None or message.stop_reason is None:
+            raise ProviderError(200, "the reply broke off")
+        return message
+
+    def tool_call(
+        self, *, model: str, max_tokens: int, messages: Sequence[Mapping[str, Any]], tool: Mapping[str, Any],
+        system: str = "", **options: Any,
+    ) -> ToolCall:  # fmt: skip
+        """Make one call whose reply must use `tool`, and return what was written into it.
+
+        Raises:
+            ProviderError: also when the model did not use the tool.
+            SandboxError: as for `create`.
+        """
+        choice = {"type": "tool", "name": tool["name"], "disable_parallel_tool_use": True}
+        message = self.create(
+            model=model, max_tokens=max_tokens, messages=messages, system=system, tools=[tool], tool_choice=choice,
+            **options,
+        )  # fmt: skip
+        for block in message.content:
+            if block.type == "tool_use" and block.name == tool["name"] and isinstance(block.input, dict):
+                return ToolCall(block.input, usage_of(message), message.stop_reason == "max_tokens")
+        raise ProviderError(200, f"the model did not use the tool {tool['name']}")
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+def usage_of(message: Message) -> Usage:
+    """Return what a reply says that it used. The bill is the ledger's, not this."""
+    usage = message.usage
+    return Usage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_creation_input_tokens or 0,
+        usage.cache_read_input_tokens or 0,
+    )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except anthropic.APIStatusError as error:
+        raise error_of(error) from None
+    except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
+        raise GatewayUnreachableError(f"the gateway broke off or cannot be reached ({type(error).__name__})") from None
+    except (anthropic.AnthropicError, ValueError) as error:
+        raise ProviderError(200, f"the reply cannot be read ({type(error).__name__})") from None
+
+
+def error_of(error: anthropic.APIStatusError) -> SandboxError:
+    """Return our own error for an answer that is no reply: by the gateway's code, else by the provider's status."""
+    code = error.error_code
+    message = (error.api_message or "no message")[:500]
+    if code == Code.COST_CAP:
+        return CostCapError(message)
+    if code in _LOST_JOB:
+        return FencedCallError(message)
+    if code == Code.CANCELLED:
+        return CancelledCallError(message)
+    if code == Code.NO_PROVIDER:
+        return NoProviderKeyError(message)
+    if code in _NO_GATEWAY:
+        return GatewayUnreachableError(message)
+    return ProviderError(error.status_code, message) if code else _provider_error(error, message)
+
+
+def _provider_error(error: anthropic.APIStatusError, message: str) -> SandboxError:
+    if error.status_code in (401, 403):
+        return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
+    if error.status_code in _BUSY or error.type in ("overloaded_error", "rate_limit_error"):
+        return ProviderBusyError(message, _retry_after(error))
+    return ProviderError(error.status_code, message)
+
+
+def _retry_after(error: anthropic.APIStatusError) -> float | None:
+    try:
+        seconds = float(error.response.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
