@@ -10,6 +10,7 @@ from sandbox.rehearsal.blocks import Block, Text
 from sandbox.rehearsal.coding import code_agent
 from sandbox.rehearsal.example import example_of
 from sandbox.rehearsal.request import Request
+from sandbox.rehearsal.site import site_edit
 
 Responder = Callable[[Request], Sequence[Block]]
 
@@ -22,6 +23,7 @@ def structured(request: Request) -> Sequence[Block]:
 RESPONDERS: dict[str, Responder] = {
     "answer": answer,
     "code_agent": code_agent,
+    "site_edit": site_edit,
     "structured": structured,
 }
 """Every responder that a scenario file may name."""

@@ -17,8 +17,9 @@ _COMMON = frozenset(_COMMON_TEXT.split())
 
 
 def plain(text: str) -> str:
-    """Return a text without rehearsal tags, its white space collapsed."""
-    return " ".join(_TAG.sub(" ", text).split())
+    """Return a text without rehearsal tags and unprintable characters, its white space collapsed."""
+    printable = "".join(character if character.isprintable() else " " for character in _TAG.sub(" ", text))
+    return " ".join(printable.split())
 
 
 def words(text: str) -> list[str]:
