@@ -1,0 +1,50 @@
+"""Fixtures that every level of tests shares. The real servers come from wheels, so nothing has to be installed."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from _pytest.config import Config
+
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from tests.services import Postgres, Valkey
+
+
+def pytest_configure(config: Config) -> None:
+    """Scrub the environment: no test may depend on an installation that the developer has running."""
+    for name in list(os.environ):
+        if name.startswith("POINTSMAN_") or name == "ANTHROPIC_API_KEY":
+            del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture
+def ledger_url(postgres: Postgres) -> Iterator[str]:
+    """A migrated ledger of this test's own."""
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    opened = Ledger(create_ledger_engine(ledger_url, pool_size=4))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture
+def broker_url(valkey: Valkey) -> str:
+    """An empty broker."""
+    valkey.flush()
+    return valkey.url
