@@ -8,6 +8,7 @@ on its event loop, everyone else in a session.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.events import EventKind
+from monitoring.ledger.spending import USED_ENDS, WASTED_OUTCOMES
 from monitoring.ledger.tables import Call, Job
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
@@ -147,7 +149,7 @@ def caps_of(bearer: Bearer, *, policy: Policy) -> tuple[CapLimit, ...]:
 
 def open_caps(caps: Sequence[CapLimit]) -> Statement:
     """Make sure that every cap has its row."""
-    return Statement(_OPEN_CAPS, _cap_columns(caps))
+    return Statement(_OPEN_CAPS, {"caps": _cap_rows(caps)})
 
 
 def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statement:
@@ -160,9 +162,9 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
         "provider": call.provider, "model": call.model, "key_hash": call.key_hash, "gateway": call.gateway,
         "prices_as_of": call.prices_as_of, "input_nanousd": call.input_nanousd, "token_nanousd": call.token_nanousd,
         "max_tokens": call.max_tokens, "least_tokens": call.least_tokens, "call_limit": call.call_limit_nanousd,
-        "lease_seconds": CALL_LEASE_SECONDS,
+        "lease_seconds": CALL_LEASE_SECONDS, "caps": _cap_rows(caps),
     }  # fmt: skip
-    return Statement(_RESERVE, values | _cap_columns(caps))
+    return Statement(_RESERVE, values)
 
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> Reserved | CapRefusal | CapsMissing | BearerGone:
@@ -248,12 +250,12 @@ def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
     return session.scalars(select(Call).where(col(Call.job_id) == job_id).order_by(text("started_at"))).all()
 
 
-def _cap_columns(caps: Sequence[CapLimit]) -> dict[str, list[Any]]:
-    return {
-        "scopes": [cap.scope for cap in caps],
-        "keys": [cap.key for cap in caps],
-        "limits": [cap.limit_nanousd for cap in caps],
-    }
+def _cap_rows(caps: Sequence[CapLimit]) -> str:
+    rows = [
+        {"place": place, "scope": cap.scope, "key": cap.key, "amount": cap.limit_nanousd}
+        for place, cap in enumerate(caps)
+    ]
+    return json.dumps(rows)
 
 
 _BEARER = """
@@ -268,10 +270,10 @@ WHERE attempt.token_hash = %(token_hash)s
 _OPEN_CAPS = """
 INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd)
 SELECT wanted.scope, wanted.key, wanted.amount, 0, 0
-FROM unnest(%(scopes)s::text[], %(keys)s::text[], %(limits)s::bigint[])
-     WITH ORDINALITY AS wanted (scope, key, amount, place)
+FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
 ORDER BY wanted.place
 ON CONFLICT DO NOTHING
+RETURNING scope
 """
 
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
@@ -282,8 +284,7 @@ WITH bearer AS MATERIALIZED (
     WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
     FOR KEY SHARE
 ), wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%(scopes)s::text[], %(keys)s::text[], %(limits)s::bigint[])
-         WITH ORDINALITY AS wanted (scope, key, amount, place)
+    SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
     WHERE EXISTS (SELECT FROM bearer)
 ), held AS MATERIALIZED (
     SELECT cap.scope, cap.key, wanted.amount, wanted.amount - cap.spent_nanousd - cap.reserved_nanousd AS room
@@ -291,7 +292,7 @@ WITH bearer AS MATERIALIZED (
     ORDER BY wanted.place
     FOR UPDATE OF cap
 ), verdict AS (
-    SELECT count(*) = cardinality(%(scopes)s::text[]) AS has_all_caps,
+    SELECT count(*) = jsonb_array_length(%(caps)s::jsonb) AS has_all_caps,
            least(%(max_tokens)s::bigint,
                  (least(min(room), %(call_limit)s::bigint) - %(input_nanousd)s::bigint)
                      / %(token_nanousd)s::bigint) AS tokens
@@ -318,12 +319,19 @@ LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON tr
 LEFT JOIN opened ON true
 """
 
-# The rest of a statement whose CTE `closed` has closed calls: their caps in the one order, then one event for each.
-_BOOK = """
-amounts AS MATERIALIZED (
+_WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
+_USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
+
+# The rest of a statement whose CTE `closed` has closed calls: their caps in the one order, then one event for each. The
+# lock on the attempt makes its end and this booking see each other: exactly one counts what a call cost in vain.
+_BOOK = f"""
+judged AS MATERIALIZED (
+    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
+), amounts AS MATERIALIZED (
     SELECT pair ->> 0 AS scope, pair ->> 1 AS key, min(place) AS place,
            sum(closed.reserved_nanousd) AS reserved, sum(closed.cost_nanousd) AS cost
-    FROM closed, jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
+    FROM closed JOIN judged ON judged.id = closed.attempt_id,
+         jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
     GROUP BY 1, 2
 ), held AS MATERIALIZED (
     SELECT cap.scope, cap.key, amounts.reserved, amounts.cost
@@ -338,11 +346,13 @@ amounts AS MATERIALIZED (
 ), told AS (
     INSERT INTO event (kind, job_id, tenant, data)
     SELECT %(event)s, job.id, job.tenant, jsonb_build_object(
-        'queue', attempt.queue, 'tier', attempt.tier, 'model', closed.model, 'provider', closed.provider,
+        'queue', judged.queue, 'tier', judged.tier, 'model', closed.model, 'provider', closed.provider,
         'finish', closed.finish, 'status', closed.status, 'cost_nanousd', closed.cost_nanousd,
         'input_tokens', closed.input_tokens, 'output_tokens', closed.output_tokens,
-        'cache_write_tokens', closed.cache_write_tokens, 'cache_read_tokens', closed.cache_read_tokens)
-    FROM closed JOIN attempt ON attempt.id = closed.attempt_id JOIN job ON job.id = closed.job_id
+        'cache_write_tokens', closed.cache_write_tokens, 'cache_read_tokens', closed.cache_read_tokens,
+        'wasted_nanousd', CASE WHEN judged.outcome IN ({_WASTED}) OR (job.ended_at IS NOT NULL
+            AND judged.outcome IS NOT NULL AND job.state NOT IN ({_USED})) THEN closed.cost_nanousd ELSE 0 END)
+    FROM closed JOIN judged ON judged.id = closed.attempt_id JOIN job ON job.id = closed.job_id
 )
 SELECT id FROM closed
 """
@@ -372,6 +382,7 @@ WITH lost AS MATERIALIZED (
 
 _RENEW = f"""
 UPDATE call SET lease_until = {_AFTER_LEASE} WHERE id = ANY(%(ids)s::uuid[]) AND state = 'reserved'
+RETURNING id
 """
 
 _STOPPED = """
@@ -388,4 +399,5 @@ INSERT INTO event (kind, job_id, tenant, data)
 VALUES (%(event)s, %(job_id)s, %(tenant)s, jsonb_build_object(
     'queue', %(queue)s::text, 'tier', %(tier)s::int, 'limit', 'cost', 'phase', %(phase)s::text,
     'scope', %(scope)s::text))
+RETURNING id
 """
