@@ -29,7 +29,7 @@ class HeroProps(SectionProps):
     heading: Title
     actions: Annotated[tuple[Link, ...], Field(max_length=2)] = ()
     image: Picture | None = None
-    layout: Literal["split", "centered", "compact"] = "split"
+    layout: Literal["split", "centered"] = "split"
     notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
     """Short facts below the buttons."""
 
@@ -64,7 +64,7 @@ def _outline(section: OutlineSection, business: Business) -> JsonObject:
 
 COMPONENT = Component(
     name="Hero",
-    summary="opening: eyebrow, heading, text, actions (max 2) [{label, href}], image {src, alt}, layout split|centered|compact, notes [text]",
+    summary="opening: eyebrow, heading, text, actions (max 2) [{label, href}], image {src, alt}, layout split|centered, notes [text]",
     props=HeroProps,
     example={
         "heading": "Bread worth getting up for",
@@ -87,16 +87,11 @@ COMPONENT = Component(
 .hero-centered .actions, .hero-centered .hero-notes { justify-content: center; }
 .hero-centered .hero-picture { margin-top: 3rem; }
 .hero-centered .hero-picture img { aspect-ratio: 21 / 9; }
-.hero-compact { padding-block: calc(clamp(2.75rem, 2rem + 3vw, 4.5rem) * var(--space)); }
-.hero-compact h1, .hero-compact h2 { font-size: clamp(2.1rem, 1.5rem + 2.4vw, 3.1rem); }
-.hero-compact .wrap { display: grid; gap: 2rem; align-items: center; }
-.hero-compact .hero-picture img { aspect-ratio: 16 / 9; }
 .hero-notes { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem; list-style: none; margin: 1.9rem 0 0; padding: 0; color: var(--muted); font-size: .95rem; }
 .hero-notes li { display: flex; align-items: center; gap: .55rem; }
 .hero-notes li::before { content: ""; width: .5rem; height: .5rem; border-radius: 50%; background: var(--accent); flex: none; }
 @media (min-width: 56rem) {
   .hero-split .wrap { grid-template-columns: 1.08fr 1fr; }
-  .hero-compact .wrap:has(.hero-picture) { grid-template-columns: 1.4fr 1fr; }
 }
 """,
 )

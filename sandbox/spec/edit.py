@@ -1,0 +1,216 @@
+"""Edits of the site document: strict RFC 6902, and the part of a site that a model needs to see to write one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jsonpatch
+
+from sandbox.spec.catalog import components
+from sandbox.spec.errors import refuse, shown
+from sandbox.spec.model import JsonObject, Site, check_json, parse_site
+from sandbox.spec.resolve import SHARED_TYPE
+from sandbox.spec.structure import children_of
+from sandbox.spec.validate import auto_fix, require_valid
+
+MAX_OPERATIONS: Final = 100
+MAX_PART_CHARS: Final = 16_000
+"""Characters of JSON that a model is sent at most; with the catalog's text they fit the policy's input estimate."""
+_MAX_POINTER_CHARS: Final = 400
+_OPERATIONS: Final = {
+    "add": frozenset({"op", "path", "value"}),
+    "replace": frozenset({"op", "path", "value"}),
+    "test": frozenset({"op", "path", "value"}),
+    "remove": frozenset({"op", "path"}),
+    "move": frozenset({"op", "path", "from"}),
+    "copy": frozenset({"op", "path", "from"}),
+}
+_POINTER: Final = re.compile(r"/pages(?:/(?:[^~/]|~[01])*)+")
+_WHOLE_SITE: Final = re.compile(
+    r"\b(all|every|everywhere|each|whole|entire|throughout|translate|tone of voice|rewrite the (?:site|page))\b", re.I
+)
+_WORD: Final = re.compile(r"[a-z0-9]{3,}")
+_COMMON_WORDS: Final = frozenset(
+    [
+        "the",
+        "and",
+        "for",
+        "with",
+        "our",
+        "you",
+        "your",
+        "that",
+        "this",
+        "into",
+        "from",
+        "make",
+        "change",
+        "add",
+        "remove",
+        "move",
+        "replace",
+        "update",
+        "set",
+        "use",
+        "please",
+        "should",
+        "can",
+        "could",
+        "would",
+        "page",
+        "site",
+        "website",
+        "section",
+        "text",
+        "more",
+        "less",
+        "new",
+        "like",
+        "want",
+        "need",
+        "have",
+        "has",
+        "are",
+        "but",
+        "not",
+        "all",
+        "its",
+        "put",
+        "about",
+        "them",
+    ]
+)
+
+
+def apply_edit(site: Site, operations: object) -> Site:
+    """Return the site after RFC 6902 operations on its document, repaired losslessly and valid.
+
+    Args:
+        site: the site as it is; it stays as it is.
+        operations: a list of operation objects whose pointers start with `/pages/`; any other value is refused.
+
+    Raises:
+        SpecError: the operations' writer is at fault: `bad_operation`, `patch_failed` or what is invalid afterwards.
+    """
+    document = site.to_dict()
+    for index, operation in enumerate(_checked(operations)):
+        _apply(document, operation, index)
+    edited = auto_fix(parse_site(document)).site
+    require_valid(edited)
+    return edited
+
+
+def _checked(operations: object) -> Sequence[JsonObject]:
+    if not isinstance(operations, list) or not operations:
+        raise refuse("bad_operation", "", "operations is a list of at least one JSON patch operation")
+    if len(operations) > MAX_OPERATIONS:
+        raise refuse("bad_operation", "", f"an edit holds at most {MAX_OPERATIONS} operations")
+    check_json(operations)
+    for index, operation in enumerate(operations):
+        place = f"/operations/{index}"
+        fields = _OPERATIONS.get(operation.get("op", "")) if isinstance(operation, dict) else None
+        if fields is None or not fields <= set(operation):
+            raise refuse("bad_operation", place, "an operation has an op of RFC 6902 and the fields that this op needs")
+        for name in {"path", "from"} & fields:
+            _check_pointer(operation[name], f"{place}/{name}")
+    return operations
+
+
+def _check_pointer(value: object, place: str) -> None:
+    if not isinstance(value, str) or len(value) > _MAX_POINTER_CHARS or not _POINTER.fullmatch(value):
+        raise refuse("bad_operation", place, f"{shown(value)} is no pointer that starts with /pages/")
+    if {"__proto__", "prototype", "constructor"} & set(value.split("/")):
+        raise refuse("forbidden_key", place, "a pointer may not name a prototype")
+
+
+def _apply(document: JsonObject, operation: JsonObject, index: int) -> None:
+    fields = _OPERATIONS[operation["op"]]
+    only = {name: operation[name] for name in sorted(fields)}
+    try:
+        jsonpatch.JsonPatch([only]).apply(document, in_place=True)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, IndexError) as error:
+        reason = f"{operation['op']} at {shown(operation['path'])} does not apply: {shown(str(error))}"
+        raise refuse("patch_failed", f"/operations/{index}", reason) from None
+    if operation["op"] == "copy":
+        check_json(document)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a site that one request is about."""
+
+    document: JsonObject
+    """A site document with the real keys; patches of it apply to the whole site."""
+    omitted: tuple[str, ...]
+    """One line for each element that was left out: page, key, type and heading."""
+
+    def to_text(self) -> str:
+        """Return the part as the model reads it."""
+        text = json.dumps(self.document, separators=(",", ":"), ensure_ascii=False)
+        return text if not self.omitted else text + "\n\nAlso on the site, not shown:\n" + "\n".join(self.omitted)
+
+
+def relevant_part(site: Site, prompt: str) -> Part:
+    """Choose the elements that a request needs: those it names or quotes from, their parents, and every page's root.
+
+    Args:
+        site: a valid site.
+        prompt: the request. One that names nothing on the site, or everything, gets as much of the site as fits.
+    """
+    scores = {
+        (path, key): _score(prompt, key, element)
+        for path, page in sorted(site.pages.items())
+        for key, element in page["elements"].items()
+    }
+    named = {place: score for place, score in scores.items() if score > 0}
+    wanted = named if named and not _WHOLE_SITE.search(prompt) else scores
+    chosen: set[tuple[str, str]] = {(path, page["root"]) for path, page in site.pages.items()}
+    room = MAX_PART_CHARS
+    for place in sorted(wanted, key=lambda place: (-wanted[place], place)):
+        room -= len(json.dumps(site.pages[place[0]]["elements"][place[1]], ensure_ascii=False))
+        if room < 0:
+            break
+        chosen |= {place, *_ancestors(site, place)}
+    return _part_of(site, chosen)
+
+
+def _score(prompt: str, key: str, element: JsonObject) -> int:
+    """Return how strongly a request points at an element: by its kind's name, its key, or words that it holds."""
+    lowered = prompt.lower()
+    component = components().get(element["type"])
+    if component is None or element["type"] == SHARED_TYPE:
+        return 0
+    named = any(re.search(rf"\b{re.escape(word)}s?\b", lowered) for word in (*component.words, key.lower()))
+    asked = set(_WORD.findall(lowered)) - _COMMON_WORDS
+    held = set(_WORD.findall(json.dumps(element.get("props", {}), ensure_ascii=False).lower()))
+    return 10 * named + len(asked & held)
+
+
+def _ancestors(site: Site, place: tuple[str, str]) -> set[tuple[str, str]]:
+    path, key = place
+    elements = site.pages[path]["elements"]
+    parents = {child: parent for parent, element in elements.items() for child, _ in children_of(element)}
+    found = set()
+    while (key := parents.get(key, "")) and (path, key) not in found:
+        found.add((path, key))
+    return found
+
+
+def _part_of(site: Site, chosen: set[tuple[str, str]]) -> Part:
+    pages: JsonObject = {}
+    omitted: list[str] = []
+    for path, page in sorted(site.pages.items()):
+        kept = {key: element for key, element in page["elements"].items() if (path, key) in chosen}
+        pages[path] = {**page, "elements": kept}
+        omitted += [_line(path, key, element) for key, element in page["elements"].items() if (path, key) not in chosen]
+    return Part(Site(pages).to_dict(), tuple(omitted))
+
+
+def _line(path: str, key: str, element: Mapping[str, Any]) -> str:
+    props = element.get("props", {})
+    heading = props.get("heading") or props.get("brand") or props.get("of")
+    return f"{path}: {key} ({element['type']})" + (f" {heading}" if isinstance(heading, str) else "")
