@@ -1,0 +1,192 @@
+"""Judges one element of a page or an image: what it is, what it loads, what it runs."""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.scan.markup import Tag
+from sandbox.scan.references import Place, References, Use
+
+_DANGEROUS = frozenset(
+    {
+        "object", "embed", "applet", "frame", "frameset", "portal", "fencedframe", "noembed", "noframes", "xmp",
+        "plaintext", "bgsound", "keygen", "isindex", "webview", "controlledframe", "handler", "listener",
+        "foreignobject", "annotation-xml",
+    }
+)  # fmt: skip
+_HANDLER = re.compile(r"([\w-]+:)?on[a-z]", re.ASCII)
+_REFUSED_ATTRIBUTES = frozenset({"srcdoc", "ping", "xml:base", "attributionsrc", "csp"})
+_SAFE_REFERRER = frozenset(
+    {"", "no-referrer", "same-origin", "strict-origin", "strict-origin-when-cross-origin", "origin"}
+)
+_SAFE_HTTP_EQUIV = frozenset({"content-type", "x-ua-compatible", "content-language", "imagetoolbar", "cleartype"})
+_JS_TYPES = frozenset(
+    {"", "module"}
+    | {f"text/{name}" for name in ("javascript", "ecmascript", "jscript", "livescript", "x-javascript", "x-ecmascript")}
+    | {f"text/javascript1.{minor}" for minor in range(6)}
+    | {f"application/{name}" for name in ("javascript", "ecmascript", "x-javascript", "x-ecmascript")}
+)
+_DATA_TYPES = frozenset({"application/json", "application/ld+json"})
+_HASH_LIST = re.compile(r"\s*(sha(256|384|512)-[A-Za-z0-9+/=_-]{43,90}\s*)+")
+
+_URL_ATTRIBUTES: dict[tuple[str, str], Use] = {
+    ("a", "href"): "link", ("area", "href"): "link", ("a", "xlink:href"): "link",
+    ("img", "src"): "image", ("img", "lowsrc"): "image", ("img", "dynsrc"): "image", ("input", "src"): "image",
+    ("image", "src"): "image", ("video", "poster"): "image",
+    ("source", "src"): "media", ("video", "src"): "media", ("audio", "src"): "media", ("track", "src"): "media",
+    ("form", "action"): "form", ("html", "manifest"): "manifest",
+}  # fmt: skip
+_LINK_USES: dict[str, Use] = {
+    "stylesheet": "style", "icon": "image", "apple-touch-icon": "image", "apple-touch-icon-precomposed": "image",
+    "mask-icon": "image", "apple-touch-startup-image": "image", "manifest": "manifest", "modulepreload": "script",
+    "preconnect": "connect", "dns-prefetch": "connect", "prefetch": "connect",
+}  # fmt: skip
+_PRELOAD_USES: dict[str, Use] = {
+    "style": "style", "script": "script", "worker": "script", "image": "image", "font": "font", "audio": "media",
+    "video": "media", "track": "media", "document": "frame", "embed": "frame", "object": "frame",
+}  # fmt: skip
+_REFUSED_RELATIONS = frozenset({"import", "prerender", "serviceworker", "compression-dictionary", "expect"})
+
+
+def check_element(tag: Tag, place: Place, references: References) -> None:
+    """Judge one start tag with its attributes and raw text."""
+    if tag.name in _DANGEROUS:
+        references.find("dangerous-element", place, f"<{tag.name}>")
+    special = _SPECIAL.get(tag.name)
+    if special is not None:
+        special(tag, place, references)
+    for name, value, _ in tag.attributes:
+        _check_attribute(tag, name, value, place, references)
+
+
+def _check_attribute(tag: Tag, name: str, value: str, place: Place, references: References) -> None:
+    if _HANDLER.match(name):
+        references.find("event-handler", place, f"{name}={value}")
+        references.notes.add_script(value.encode(errors="replace"))
+    elif name in _REFUSED_ATTRIBUTES:
+        references.find("dangerous-attribute", place, f"{name}={value}")
+    elif name == "style":
+        references.notes.has_style_attributes = True
+        references.check_css(value, place)
+    elif name == "referrerpolicy" and value.strip().lower() not in _SAFE_REFERRER:
+        references.find("meta-referrer", place, value)
+    else:
+        _check_url_attribute(tag, name, value, place, references)
+
+
+def _check_url_attribute(tag: Tag, name: str, value: str, place: Place, references: References) -> None:
+    use = _URL_ATTRIBUTES.get((tag.name, name))
+    if use is not None:
+        references.check_url(value, use, place)
+    elif name in ("srcset", "imagesrcset"):
+        references.check_srcset(value, place)
+    elif name == "formaction":
+        references.check_url(value, "form", place)
+    elif name == "background":
+        references.check_url(value, "image", place)
+    elif name in ("href", "xlink:href") and tag.name not in ("script", "link", "base"):
+        _check_graphics_link(tag, value, place, references)
+    elif tag.is_foreign and ("(" in value or "\\" in value):  # fill="url(…)" and its like
+        references.check_css(f"{name}:{value}", place)
+
+
+def _check_graphics_link(tag: Tag, value: str, place: Place, references: References) -> None:
+    if tag.name in ("image", "feimage"):
+        references.check_url(value, "image", place)
+    elif value.strip() and not value.strip().startswith("#"):
+        references.check_url(value, "image", place)
+        if ":" in value.split("/")[0] or tag.name != "use":
+            references.find("svg-active", place, f"<{tag.name} href={value}>")
+
+
+def _check_script(tag: Tag, place: Place, references: References) -> None:
+    text = tag.text or ""
+    kind = (tag.get("type") or "").strip("\t\n\f\r ").lower()
+    source = tag.get("src")
+    if tag.is_foreign:
+        references.find("svg-active", place, "<script>")
+        source = tag.get("href") or tag.get("xlink:href")
+    if kind in _DATA_TYPES:
+        return
+    if kind not in _JS_TYPES:
+        references.find("unknown-script-type", place, kind)
+    if source is not None:
+        references.check_url(source, "script", place)
+        _check_integrity(tag, source, place, references)
+    if text.strip():
+        references.check_js(text, Place(place.file, tag.text_line))
+        if source is None:
+            references.allow_inline_script(text)
+
+
+def _check_integrity(tag: Tag, source: str, place: Place, references: References) -> None:
+    if not references.is_external(source):
+        return
+    if not _HASH_LIST.fullmatch(tag.get("integrity") or "") or tag.get("crossorigin") is None:
+        references.find("script-integrity", place, source)
+
+
+def _check_style(tag: Tag, place: Place, references: References) -> None:
+    if tag.text:
+        references.check_css(tag.text, Place(place.file, tag.text_line))
+        references.allow_inline_style(tag.text)
+
+
+def _check_link(tag: Tag, place: Place, references: References) -> None:
+    href = tag.get("href")
+    relations = (tag.get("rel") or "").lower().split()
+    for relation in relations:
+        if relation in _REFUSED_RELATIONS:
+            references.find("link-rel", place, relation)
+    if href is None:
+        return
+    uses: list[Use] = [_LINK_USES[relation] for relation in relations if relation in _LINK_USES]
+    if "preload" in relations:
+        uses.append(_PRELOAD_USES.get((tag.get("as") or "").strip().lower(), "connect"))
+    for use in uses or ["link"]:
+        if use != "connect" or not references.is_known_host(href):  # a hint to connect to a host that is used anyway
+            references.check_url(href, use, place)
+
+
+def _check_meta(tag: Tag, place: Place, references: References) -> None:
+    equivalent = (tag.get("http-equiv") or "").strip().lower()
+    if equivalent and equivalent not in _SAFE_HTTP_EQUIV:
+        references.find("meta-http-equiv", place, equivalent)
+    if (tag.get("name") or "").strip().lower() == "referrer":
+        policy = (tag.get("content") or "").strip().lower()
+        if policy not in _SAFE_REFERRER:
+            references.find("meta-referrer", place, policy)
+
+
+def _check_base(tag: Tag, place: Place, references: References) -> None:
+    references.find("base-element", place, tag.get("href") or "")
+
+
+def _check_iframe(tag: Tag, place: Place, references: References) -> None:
+    references.find("frame-host", place, tag.get("src") or "")
+
+
+def _check_input(tag: Tag, place: Place, references: References) -> None:
+    if (tag.get("type") or "").strip().lower() == "password" and not references.profile.form_hosts:
+        references.find("password-field", place)
+
+
+def _check_animation(tag: Tag, place: Place, references: References) -> None:
+    name = (tag.get("attributename") or "").strip().lower()
+    if name.endswith("href") or name.startswith("on") or name in ("src", "style", "action"):
+        references.find("svg-active", place, f"<{tag.name} attributeName={name}>")
+
+
+_SPECIAL = {
+    "script": _check_script,
+    "style": _check_style,
+    "link": _check_link,
+    "meta": _check_meta,
+    "base": _check_base,
+    "iframe": _check_iframe,
+    "input": _check_input,
+    "animate": _check_animation,
+    "set": _check_animation,
+    "animatemotion": _check_animation,
+    "animatetransform": _check_animation,
+}

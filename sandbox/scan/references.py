@@ -1,0 +1,174 @@
+"""Judges every URL of a release by what the browser would use it for."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from base64 import b64decode
+from binascii import Error as BinasciiError
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import unquote_to_bytes
+
+from routing.policy import Profile
+from sandbox.media import media_type_of
+from sandbox.scan import css, js
+from sandbox.scan.notes import Notes, csp_hash
+from sandbox.scan.urls import Target, parse_url
+
+Use = Literal["link", "script", "style", "image", "media", "font", "form", "frame", "manifest", "connect"]
+
+_DATA_IMAGES = frozenset(
+    {"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp", "image/avif", "image/x-icon", "image/svg+xml"}
+)
+_MAX_SRCSET_ENTRIES = 100
+_SRCSET_URL = re.compile(r"[\t\n\f\r ,]*+([^\t\n\f\r ]++)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a release something stands."""
+
+    file: str
+    line: int
+    """The line of the file at which the piece begins; lines within the piece are added to it."""
+
+    def below(self, line: int) -> Place:
+        """Return the place `line` lines into the piece that begins here; the first is 1."""
+        return Place(self.file, self.line + line - 1)
+
+
+@dataclass
+class References:
+    """Checks URLs, style sheets and scripts for one scan, and writes into its notes."""
+
+    files: Mapping[str, bytes]
+    profile: Profile
+    notes: Notes
+    check_svg: Callable[[bytes, Place], None] = field(default=lambda data, place: None)
+    """Called with each SVG image that is written as a data: URL."""
+
+    def find(self, rule: str, place: Place, detail: str = "") -> None:
+        """Record a finding."""
+        self.notes.find(rule, place.file, place.line, detail=detail)
+
+    def check_url(self, url: str, use: Use, place: Place) -> None:
+        """Judge one URL."""
+        target = parse_url(url)
+        if target.trick:
+            self.find("deceptive-url", place, f"{url[:60]} ({target.trick})")
+        elif target.kind == "code":
+            self.find("script-url", place, url)
+            self.notes.add_script(target.path.encode(errors="replace"))
+        elif target.kind == "data":
+            self._check_data(target, use, place)
+        elif target.kind == "external":
+            self._check_external(target, use, place, url)
+        elif target.kind == "local":
+            if use == "script":
+                self._count_local_script(target.path, place)
+        elif use != "link" or target.kind == "other":
+            self.find("form-host" if use == "form" else "deceptive-url", place, url)
+
+    def check_srcset(self, srcset: str, place: Place) -> None:
+        """Judge every URL of a list of images."""
+        position = 0
+        for _ in range(_MAX_SRCSET_ENTRIES):
+            found = _SRCSET_URL.match(srcset, position)
+            if found is None:
+                return
+            self.check_url(found[1].rstrip(","), "image", place)
+            position = found.end() if found[1].endswith(",") else srcset.find(",", found.end())
+            if position < 0:
+                return
+        self.find("html-too-complex", place, "srcset")
+
+    def check_css(self, text: str, place: Place) -> None:
+        """Judge a style sheet, or the value of a style attribute."""
+        for reference in css.references(text):
+            there = place.below(reference.line)
+            if reference.use == "active":
+                self.find("css-active", there, reference.text)
+            else:
+                self.check_url(reference.text, reference.use, there)
+
+    def check_js(self, source: str, place: Place) -> None:
+        """Judge a script and count it."""
+        self.notes.add_script(source.encode(errors="replace"))
+        for construct in js.constructs(source):
+            if construct.rule == "connect":
+                target = parse_url(construct.text)
+                if target.kind in ("external", "data", "code"):
+                    self.check_url(construct.text, "connect", place.below(construct.line))
+            else:
+                self.find(construct.rule, place.below(construct.line), construct.text)
+
+    def is_external(self, url: str) -> bool:
+        """Return whether a URL leads to another host."""
+        return parse_url(url).kind == "external"
+
+    def is_known_host(self, url: str) -> bool:
+        """Return whether a URL leads to a host that the profile allows for something."""
+        profile = self.profile
+        return parse_url(url).host in {*profile.script_hosts, *profile.image_hosts, *profile.form_hosts}
+
+    def allow_inline_style(self, text: str) -> None:
+        """Let the header allow an inline style sheet that was judged."""
+        self.notes.style_hashes.add(csp_hash(text))
+
+    def allow_inline_script(self, text: str) -> None:
+        """Let the header allow an inline script that was judged."""
+        self.notes.script_hashes.add(csp_hash(text))
+
+    def _check_external(self, target: Target, use: Use, place: Place, url: str) -> None:
+        if use == "link":
+            if target.scheme not in ("http", "https"):
+                self.find("deceptive-url", place, url)
+            return
+        allowed = {
+            "script": self.profile.script_hosts,
+            "image": self.profile.image_hosts,
+            "form": self.profile.form_hosts,
+        }.get(use, ())
+        if target.host not in allowed:
+            self.find(f"{use}-host", place, url)
+        elif target.scheme != "https":
+            self.find("insecure-url", place, url)
+
+    def _check_data(self, target: Target, use: Use, place: Place) -> None:
+        kind, data = decode_data_url(target.path)
+        if use in ("script", "connect"):
+            self.notes.add_script(data)
+            self.find("data-script", place, target.path)
+        elif use == "image" and kind in _DATA_IMAGES:
+            self.notes.has_data_images = True
+            if kind == "image/svg+xml":
+                self.check_svg(data, place)
+        elif use == "font" and (kind.startswith(("font/", "application/font", "application/x-font"))):
+            self.notes.has_data_fonts = True
+        elif use == "link":
+            self.find("script-url", place, target.path)
+        else:
+            self.find("data-url", place, kind)
+
+    def _count_local_script(self, path: str, place: Place) -> None:
+        directory = "" if path.startswith("/") else posixpath.dirname(place.file)
+        name = posixpath.normpath(posixpath.join("/", directory, path)).lstrip("/")
+        if name not in self.files:
+            self.find("script-not-in-release", place, path)
+        elif media_type_of(name) != "text/javascript":  # scripts by name are judged in their turn
+            self.check_js(self.files[name].decode(errors="replace"), Place(name, 1))
+
+
+def decode_data_url(rest: str) -> tuple[str, bytes]:
+    """Return the media type and the bytes of what follows `data:`; what cannot be decoded is returned as it is."""
+    head, comma, body = rest.partition(",")
+    kind = head.split(";")[0].strip().lower()
+    raw = unquote_to_bytes(body if comma else "")
+    if head.rstrip().lower().endswith(";base64"):
+        try:
+            return kind, b64decode(raw + b"=" * (-len(raw) % 4))
+        except (BinasciiError, ValueError):
+            return kind, raw
+    return kind, raw
