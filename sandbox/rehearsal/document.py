@@ -11,6 +11,11 @@ from typing import Any
 from sandbox.rehearsal.request import Request
 
 _DOCUMENT = re.compile(r'\{\s*"pages"\s*:')
+_ASK = re.compile(
+    r"\b(?:asks|describes the site|request)\s*:\s*(.+?)(?=\n\nYour last reply was refused:|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How the tiers' prompts introduce what a person asked, and what follows it on a retry."""
 _DECODER = json.JSONDecoder()
 
 Props = dict[str, Any]
@@ -80,6 +85,12 @@ def find_document(request: Request) -> tuple[Document, str] | None:
             if _is_document(value):
                 return Document(value["pages"]), text[: start.start()] + "\n" + text[end:]
     return None
+
+
+def asked(text: str) -> str:
+    """Return what a person asked, out of a prompt that says more; the whole text when nothing introduces it."""
+    found = _ASK.search(text)
+    return found[1].strip() if found else text.strip()
 
 
 def escape(key: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sandbox.rehearsal.blocks import Block, Text, ToolUse
-from sandbox.rehearsal.document import find_document
+from sandbox.rehearsal.document import asked, find_document
 from sandbox.rehearsal.editing import edit_operations
 from sandbox.rehearsal.example import example_of
 from sandbox.rehearsal.request import Request
@@ -18,7 +18,7 @@ def site_edit(request: Request) -> Sequence[Block]:
     """Use `edit_site` with operations for the document that was sent; without one, say so."""
     found = find_document(request)
     tool = request.tool(EDIT_TOOL)
-    operations = edit_operations(found[0], found[1]) if found else []
+    operations = edit_operations(found[0], asked(found[1])) if found else []
     if tool is None or not operations:
         return (Text("This rehearsal finds no site document in the request that it could edit."),)
     return (ToolUse(EDIT_TOOL, _filled(tool.input_schema, request, {"operations": operations})),)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.rehearsal.document import find_document
+from sandbox.rehearsal.document import asked, find_document
 from sandbox.rehearsal.editing import edit_operations
 from sandbox.spec.catalog import components
 from sandbox.spec.edit import apply_edit, relevant_part
@@ -37,9 +37,14 @@ SITE = make_site()
 
 def edited(ask: str) -> Site:
     part = relevant_part(SITE, ask)
-    found = find_document(make_request(user(f"Site:\n{part.to_text()}\n\nRequest: {ask}")))
+    text = (
+        f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{ask}"
+    text += "\n\nYour last reply was refused:\nbad\nMend it."
+    )
+    found = find_document(make_request(user(text)))
     assert found is not None
-    return apply_edit(SITE, edit_operations(found[0], ask))
+    assert asked(found[1]) == ask.strip()
+    return apply_edit(SITE, edit_operations(found[0], asked(found[1])))
 
 
 def index(site: Site) -> Any:
@@ -132,5 +137,5 @@ WORDS = st.sampled_from(VOCABULARY.split())
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=12))
-def test_requests_of_any_words_stay_valid(asked):
-    assert edited(" ".join(asked))
+def test_requests_of_any_words_stay_valid(chosen):
+    assert edited(" ".join(chosen))
