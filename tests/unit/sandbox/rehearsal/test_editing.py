@@ -37,10 +37,8 @@ SITE = make_site()
 
 def edited(ask: str) -> Site:
     part = relevant_part(SITE, ask)
-    text = (
-        f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{ask}"
+    text = f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{ask}"
     text += "\n\nYour last reply was refused:\nbad\nMend it."
-    )
     found = find_document(make_request(user(text)))
     assert found is not None
     assert asked(found[1]) == ask.strip()
