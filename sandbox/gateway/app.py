@@ -64,7 +64,6 @@ class Gateway:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         self._session = open_session(self._config)
-        await self._accounts.open()
         self._calls.open()
         await send({"type": "lifespan.startup.complete"})
         await receive()

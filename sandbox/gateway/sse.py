@@ -25,13 +25,21 @@ class EventSplitter:
             EventTooLargeError: the provider's fault.
         """
         data = self._pending + chunk
+        if b"\r" not in data:
+            *events, self._pending = data.split(b"\n\n")
+            events = [event + b"\n\n" for event in events]
+        else:
+            events = self._split(data)
+        if len(self._pending) > MAX_EVENT_BYTES:
+            raise EventTooLargeError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
+        return events
+
+    def _split(self, data: bytes) -> list[bytes]:
         events, start = [], 0
-        for border in _BORDER.finditer(data, max(0, len(self._pending) - 3)):
+        for border in _BORDER.finditer(data):
             events.append(data[start : border.end()])
             start = border.end()
         self._pending = data[start:]
-        if len(self._pending) > MAX_EVENT_BYTES:
-            raise EventTooLargeError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
         return events
 
 

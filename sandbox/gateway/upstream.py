@@ -1,6 +1,4 @@
-"""The way to the providers: one pooled session, the provider's key put in, nothing of the caller's but its headers
-for the API itself.
-"""  # noqa: D205
+"""The way to the providers: one pooled session, the provider's key put in, of the caller only its API headers."""
 
 from __future__ import annotations
 
