@@ -76,9 +76,8 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
         return {str(name): _clean(item, depth=depth + 1) for name, item in value.items()}
     if depth < _MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
         return [_clean(item, depth=depth + 1) for item in value]
-    text = str(value)
-    # A secret that the cut would split could no longer be recognised, so it is redacted before.
-    redacted = redact(text[: 2 * MAX_TEXT])
+    # Redacted before it is cut: half a secret could not be recognised.
+    redacted = redact(str(value))
     return redacted if len(redacted) <= MAX_TEXT else redacted[:MAX_TEXT] + "..."
 
 

@@ -12,7 +12,6 @@ from sqlmodel import Session
 from monitoring.ledger.tables import Approval, AuditRow, Job, Release
 from monitoring.redact import redact
 
-
 NONE = "none"
 """What stands for a fact that there is not: an edit that failed has no output, and that is on record too."""
 

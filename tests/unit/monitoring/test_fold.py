@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitoring import metrics
+from monitoring.fold import fold, tier_label
+from monitoring.ledger.events import EventKind
+from monitoring.metrics import SeriesKey
+
+
+class Happened(NamedTuple):
+    kind: str
+    data: dict[str, Any]
+
+
+def of(increments: dict[SeriesKey, float], name: str) -> dict[tuple[str, ...], float]:
+    return {tuple(json.loads(key.labels).values()): value for key, value in increments.items() if key.name == name}
+
+
+def test_a_call_counts_dollars_and_tokens_exactly() -> None:
+    data = {
+        "tier": 1, "model": "m", "provider": "p", "cost_nanousd": 1_234_567, "input_tokens": 10, "output_tokens": 2,
+        "cache_write_tokens": 0, "cache_read_tokens": 5, "wasted_nanousd": 7,
+    }  # fmt: skip
+    folded = fold([Happened("call", data)] * 3)
+    assert of(folded, "cost_usd_total") == {("m", "p", "spec"): 3_703_701}
+    assert of(folded, "cost_wasted_usd_total") == {("spec",): 21}
+    assert of(folded, "tokens_total") == {("input", "m"): 30, ("output", "m"): 6, ("cache_read", "m"): 15}
+
+
+@pytest.mark.req("H-121")
+@pytest.mark.parametrize(
+    ("seconds", "bucket"),
+    [(0.0, "0.1"), (25, "25.0"), (29.999, "30.0"), (30, "30.0"), (30.001, "45.0"), (60, "60.0"), (60.5, "90.0"),
+     (299, "300.0"), (300, "300.0"), (301, "330.0"), (9999, "+Inf")],
+)  # fmt: skip
+def test_a_duration_falls_into_one_bucket(seconds: float, bucket: str) -> None:
+    data = {"tier": 3, "queue": "agent", "outcome": "failed", "reason": "spec_poor", "seconds": seconds}
+    folded = fold([Happened("attempt_ended", data)])
+    assert of(folded, "attempt_duration_seconds_bucket") == {(bucket, "agent", "agent"): 1}
+    assert of(folded, "attempt_duration_seconds_sum") == {("agent", "agent"): round(seconds * 1000)}
+
+
+def test_a_job_waits_once_until_it_is_claimed_or_leaves() -> None:
+    waiting = Happened("waiting", {"queue": "spec", "tier": 1, "left": None})
+    started = Happened("started", {"queue": "spec", "tier": 1, "wait_seconds": 1.5, "attempt": 1})
+    moved = Happened("waiting", {"queue": "patch", "tier": 2, "left": "spec"})
+    ended = Happened("ended", {"queue": "spec", "tier": 1, "state": "cancelled", "reason": "cancelled", "left": "spec"})
+    assert of(fold([waiting, waiting]), "queue_depth") == {("spec",): 2}
+    assert of(fold([waiting, started]), "queue_depth") == {("spec",): 0}
+    assert of(fold([waiting, moved]), "queue_depth") == {("spec",): 0, ("patch",): 1}
+    assert of(fold([waiting, ended]), "queue_depth") == {("spec",): 0}
+
+
+@pytest.mark.req("R-109")
+def test_only_a_move_to_clarifying_is_a_clarification() -> None:
+    moves = [Happened("state", {"origin": "received", "target": target}) for target in ("clarifying", "queued")]
+    assert of(fold(moves), "clarifications_total") == {(): 1}
+
+
+@pytest.mark.req("R-097", "R-108")
+def test_a_route_is_counted_by_mode_confidence_and_tier() -> None:
+    data = {"door": "http", "mode": "action", "tier": 2, "confidence": "weak"}
+    assert of(fold([Happened("accepted", data)]), "routes_total") == {("weak", "action", "patch"): 1}
+    unrouted = Happened("accepted", {"door": "http", "mode": None, "tier": None})
+    assert of(fold([unrouted]), "routes_total") == {}
+
+
+@pytest.mark.req("H-118")
+@pytest.mark.parametrize(("boxes", "label"), [(0, "none"), (1, "used"), (3, "used")])
+def test_a_job_used_a_container_or_none(boxes: int, label: str) -> None:
+    data = {"queue": "agent", "tier": 3, "state": "failed", "reason": "cost_cap", "boxes": boxes}
+    assert of(fold([Happened("ended", data)]), "jobs_by_box_total") == {(label, "agent"): 1}
+
+
+@pytest.mark.parametrize(("tier", "label"), [(1, "spec"), (2, "patch"), (3, "agent"), (None, "none"), (9, "none")])
+def test_a_tier_is_labelled_by_its_name(tier: object, label: str) -> None:
+    assert tier_label(tier) == label
+
+
+def test_unknown_kinds_and_people_s_events_add_nothing() -> None:
+    assert fold([Happened("step", {"text": "scan"}), Happened("progress", {}), Happened("from the future", {})]) == {}
+
+
+_ALLOWED = {
+    "tier": set(metrics.TIERS), "origin": set(metrics.TIERS), "target": set(metrics.TIERS),
+    "queue_name": {*metrics.QUEUES, "other"}, "door": {*metrics.DOORS, "other"},
+    "outcome": {*metrics.OUTCOMES, "other"}, "state": {*metrics.OUTCOMES, "other"},
+    "limit": {*metrics.LIMITS, "other"}, "phase": {*metrics.PHASES, "other"}, "field": set(metrics.FIELDS),
+    "mode": {*metrics.MODES, "other"}, "confidence": {*metrics.CONFIDENCES, "none", "other"},
+    "box": set(metrics.BOX_USES), "kind": set(metrics.TOKEN_KINDS),
+}  # fmt: skip
+_hostile = st.one_of(st.none(), st.text(), st.integers(), st.booleans(), st.sampled_from(["spec", "http", "cost"]))
+_hostile_data = st.fixed_dictionaries(
+    {},
+    optional={
+        name: _hostile
+        for name in ("queue", "tier", "state", "reason", "outcome", "door", "field", "mode", "confidence", "limit",
+                     "phase", "origin", "target", "left")
+    },
+)  # fmt: skip
+
+
+@given(st.sampled_from(EventKind), _hostile_data)
+def test_no_event_can_invent_a_label(kind: EventKind, data: dict[str, Any]) -> None:
+    for key in fold([Happened(kind, data)]):
+        for label, value in json.loads(key.labels).items():
+            assert label not in _ALLOWED or value in _ALLOWED[label], (key, label)
+
+
+@given(st.lists(st.sampled_from(["waiting", "started", "ended", "fenced"])), st.integers(0, 10))
+def test_folding_in_parts_equals_folding_at_once(kinds: list[str], cut: int) -> None:
+    happened = [Happened(kind, {"queue": "spec", "tier": 1, "wait_seconds": 0.3, "seconds": 1.1}) for kind in kinds]
+    whole, first, second = fold(happened), fold(happened[:cut]), fold(happened[cut:])
+    assert whole == {key: first.get(key, 0) + second.get(key, 0) for key in first | second}

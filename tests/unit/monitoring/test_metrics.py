@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import re
+
+from monitoring.exporter import Snapshot, SnapshotCollector
+from monitoring.metrics import FOLDED, PREFIX, PROBED, Kind, Metric, SeriesKey, series_key
+
+NAMES = """
+attempt_duration_seconds{tier,queue_name} histogram
+attempts_running{tier,queue_name} gauge
+audit_unsealed_age_seconds{} gauge
+budget_limit_usd{scope} gauge
+budget_reserved_usd{scope} gauge
+budget_spent_usd{scope} gauge
+budget_used_ratio_max{scope} gauge
+build_info{version,policy,prices_as_of} gauge
+clarifications_total{} counter
+cost_usd_total{tier,model,provider} counter
+cost_wasted_usd_total{tier} counter
+dispatcher_leader_present{} gauge
+duplicates_fenced_total{queue_name} counter
+fold_lag_seconds{} gauge
+job_attempts_total{tier,queue_name,outcome,reason} counter
+job_cost_usd{tier} histogram
+job_duration_seconds{tier,state} histogram
+jobs_accepted_total{door} counter
+jobs_by_box_total{tier,box} counter
+jobs_enqueued_total{tier,queue_name} counter
+jobs_finished_total{tier,queue_name,state,reason} counter
+jobs_started_total{tier,queue_name} counter
+limit_hits_total{tier,queue_name,limit,phase} counter
+queue_depth{queue_name} gauge
+queue_oldest_age_seconds{queue_name} gauge
+queue_paused{queue_name} gauge
+queue_wait_seconds{queue_name,tier} histogram
+requests_refused_total{door,field} counter
+routes_total{mode,confidence,tier} counter
+tier_escalations_total{origin,target,reason} counter
+tokens_total{model,kind} counter
+"""
+"""Dashboards and alerts of our users rely on these: a change here is a change for them, and belongs in CHANGELOG.md."""
+
+
+def describe(metric: Metric) -> str:
+    return f"{metric.name}{{{','.join(metric.labels)}}} {metric.kind}"
+
+
+def test_names_labels_and_kinds_are_as_published() -> None:
+    assert sorted(describe(metric) for metric in (*FOLDED, *PROBED)) == NAMES.split("\n")[1:-1]
+
+
+def test_names_follow_the_rules_of_prometheus() -> None:
+    for metric in (*FOLDED, *PROBED):
+        assert re.fullmatch(r"[a-z][a-z_]+", PREFIX + metric.name)
+        assert (metric.kind == Kind.COUNTER) == metric.name.endswith("_total"), metric.name
+        assert bool(metric.buckets) == (metric.kind == Kind.HISTOGRAM)
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+        assert metric.help.endswith(".")
+
+
+def test_series_that_start_at_0_have_a_value_for_each_label_and_stay_few() -> None:
+    total = 0
+    for metric in FOLDED:
+        assert len(set(metric.zeros)) == len(metric.zeros), metric.name
+        assert all(len(zero) == len(metric.labels) for zero in metric.zeros), metric.name
+        total += len(metric.zeros) * (len(metric.buckets) + 3 if metric.buckets else 1)
+    assert total < 3000
+
+
+def rendered(series: dict[SeriesKey, float]) -> dict[tuple[str, tuple[str, ...]], float]:
+    collector = SnapshotCollector(Snapshot(series, (), ()))
+    return {
+        (sample.name.removeprefix(PREFIX), tuple(sample.labels.values())): sample.value
+        for family in collector.collect()
+        for sample in family.samples
+    }
+
+
+def test_stored_units_become_the_units_of_the_name() -> None:
+    labels = {"tier": "spec", "model": "m", "provider": "p"}
+    assert rendered({series_key("cost_usd_total", labels): 1_500_000_000})["cost_usd_total", ("spec", "m", "p")] == 1.5
+
+
+def test_single_buckets_become_cumulative_ones() -> None:
+    place = {"queue_name": "spec", "tier": "spec"}
+    samples = rendered({
+        series_key("attempt_duration_seconds_bucket", place | {"le": "30.0"}): 2,
+        series_key("attempt_duration_seconds_bucket", place | {"le": "+Inf"}): 1,
+        series_key("attempt_duration_seconds_bucket", place | {"le": "7.0"}): 4,
+        series_key("attempt_duration_seconds_sum", place): 500_000,
+    })  # fmt: skip
+    found = {labels[2]: value for (name, labels), value in samples.items()
+             if name == "attempt_duration_seconds_bucket" and labels[:2] == ("spec", "spec")}  # fmt: skip
+    assert [found[bound] for bound in ("5.0", "7.0", "25.0", "30.0", "330.0", "+Inf")] == [0, 4, 4, 6, 6, 7]
+    assert samples["attempt_duration_seconds_count", ("spec", "spec")] == 7
+    assert samples["attempt_duration_seconds_sum", ("spec", "spec")] == 500
+
+
+def test_a_series_from_before_a_label_existed_is_still_shown() -> None:
+    assert rendered({series_key("cost_wasted_usd_total", {}): 2e9})["cost_wasted_usd_total", ("none",)] == 2
