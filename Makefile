@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: setup fmt lint types imports spell test check demo up clean
+.PHONY: docs setup fmt lint types imports spell test check demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -43,3 +43,6 @@ up: setup ## everything embedded, left running
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
+
+docs: setup ## pages that are generated from the code
+	$(BIN)/python -m producers.reference > docs/configuration.md

@@ -210,9 +210,7 @@ class Embedded:
             self._gateway(),
             Program("api", python_module(cli, "api"), ready_url=f"{self.api_url}/readyz"),
             Program("dispatcher", python_module(cli, "dispatcher")),
-            Program(
-                "exporter", python_module(cli, "exporter"), ready_url=self.metrics_url.replace("/metrics", "/healthz")
-            ),
+            Program("exporter", python_module(cli, "exporter"), ready_url=f"{self.exporter_url}/healthz"),
         ]
         concurrency = str(self.options.concurrency)
         for name, queues in WORKERS.items():

@@ -25,7 +25,7 @@ SECTIONS = frozenset(
 class Section(BaseModel):
     """Base of all configuration sections."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class BrokerConfig(Section):

@@ -14,7 +14,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
 from routing.policy import Policy, Profile
 from sandbox.den import Den, Manifest
-from sandbox.scan.gates import scan
+from sandbox.scan.engine import scan
 
 
 def profile_of(policy: Policy, site: Site) -> Profile:
@@ -54,7 +54,7 @@ def build_release(
         manifest=json.loads(manifest.to_json()),
         total_bytes=manifest.total_bytes,
         signals=manifest.signals._asdict(),
-        scan=report.to_row(),
+        scan=report.as_dict(),
         scan_passed=report.passed,
         scan_digest=report.report_digest,
         spec_sha256=den.put(spec) if spec is not None else None,

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from sandbox.scan.gates import scan as scan_files
 
 from producers.commands.context import FAILED, OK, USAGE, AsJson, clear_errors, fail, out, print_json
 from routing.policy import platform_policy
 from sandbox.archive import read_directory, write_directory
+from sandbox.scan.engine import scan as scan_files
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES
 
 app = typer.Typer()
@@ -100,7 +100,7 @@ def scan(
         files = read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=profiles[profile].max_files)
         report = scan_files(files, profiles[profile], profile_name=profile)
     if as_json:
-        print_json(report.to_row())
+        print_json(report.as_dict())
     else:
         for found in report.findings:
             place = f"{found.file}:{found.line}: {found.gate}/{found.rule}"

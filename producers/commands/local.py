@@ -6,15 +6,17 @@ import logging
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from producers.commands.context import FAILED, clear_errors, context_of, fail, out
-from producers.embedded import Embedded, Options
 from producers.supervisor import StartError
 from producers.upfile import data_home, remove_up_file, write_up_file
 from sandbox.rehearsal.config import RehearsalConfig
+
+if TYPE_CHECKING:
+    from producers.embedded import Embedded
 
 app = typer.Typer()
 
@@ -30,6 +32,8 @@ def up(
     speed: Annotated[str, typer.Option(help="Of the rehearsal model: real or max.")] = "real",
 ) -> None:
     """Start everything embedded, print the URL, and keep it running until Ctrl-C."""
+    from producers.embedded import Embedded, Options  # brings servers that no other command needs
+
     environment = context_of(ctx).environment
     options = Options(
         home=home or data_home(environment),
