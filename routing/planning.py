@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.reading import Act, Reading
-from routing.text import Kind
+from routing.acts import Act
+from routing.reading import Reading
+from routing.tokens import Kind
 from routing.triggers import Confidence
 from routing.vocabulary import Hit
 
@@ -81,12 +82,20 @@ def changes_much(reading: Reading) -> bool:
 
 
 def _destroys(reading: Reading) -> bool:
-    if reading.found("destructive_stated"):
+    if any(_ends_clause(reading, hit) for hit in reading.hits.get("destructive_stated", ())):
         return True
+    harmless = {at for hit in reading.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
     return any(
-        _is_ordered(reading, hit) and not _takes_only_dressing(reading, hit)
+        hit.first not in harmless and _is_ordered(reading, hit) and not _takes_only_dressing(reading, hit)
         for hit in reading.hits.get("destructive", ())
     )
+
+
+def _ends_clause(reading: Reading, hit: Hit) -> bool:
+    """`The blog has to go.` takes away; `the photo should go on the left` does not."""
+    if reading.tokens[hit.last].word != "go" or hit.last + 1 == len(reading.tokens):
+        return True
+    return reading.tokens[hit.last + 1].kind in (Kind.STOP, Kind.QUESTION, Kind.COMMA)
 
 
 def _is_ordered(reading: Reading, hit: Hit) -> bool:

@@ -1,4 +1,4 @@
-"""Decide where a prompt goes, before any model or container is touched: mode, lane, tier, queue and debate, with a reason.
+"""Decide where a prompt goes, before any model or container is touched: mode, lane, tier, queue, debate, and why.
 
 The decision is a pure function of the prompt, the request's signals and the vocabulary. It never raises on a prompt.
 """
@@ -10,10 +10,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from routing.acts import Act
 from routing.planning import Debate, Plan, Stakes, changes_much, plan_debate
 from routing.policy import Policy
-from routing.reading import Act, Reading, Talk, mere_talk, read
-from routing.tiering import Choice, Scope, choose_tier
+from routing.reading import Reading, Talk, mere_talk, read
+from routing.tiering import Choice, Scope, choose_tier, orders_creation, repairs
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.triggers import Confidence, Trigger, confidence_of, find_triggers
 from routing.trivial import parse_trivial
@@ -229,7 +230,7 @@ def _action_route(
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
-        intent=_intent(reading, read_only=read_only),
+        intent=_intent(reading, tier=tier, is_new=_is_new(signals), read_only=read_only),
         lane=lane,
         tier=tier,
         queue=_queue(lane, tier, read_only=read_only),
@@ -273,9 +274,12 @@ def _choice(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) 
         return Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
     if lane is Lane.NONE:
         return Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
-    is_new = signals.new_site or (signals.site is not None and signals.site.files == 0)
     explicit = signals.advanced_edit or signals.preference == "agent"
-    return choose_tier(reading, explicit=explicit, is_new=is_new)
+    return choose_tier(reading, explicit=explicit, is_new=_is_new(signals))
+
+
+def _is_new(signals: Signals) -> bool:
+    return signals.new_site or (signals.site is not None and signals.site.files == 0)
 
 
 def _queue(lane: Lane, tier: Tier | None, *, read_only: bool) -> QueueName:
@@ -286,12 +290,13 @@ def _queue(lane: Lane, tier: Tier | None, *, read_only: bool) -> QueueName:
     return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
 
 
-def _intent(reading: Reading, *, read_only: bool) -> Intent:
+def _intent(reading: Reading, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
     if read_only:
         return Intent.QUESTION
-    if reading.found("defect", "copy_fix"):
-        return Intent.FIX
-    return Intent.BUILD
+    if is_new or not repairs(reading):
+        return Intent.BUILD
+    creates = tier is Tier.AGENT and orders_creation(reading)
+    return Intent.BUILD if creates else Intent.FIX
 
 
 _TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from routing.reading import Act, Reading
-from routing.text import Kind
+from routing.acts import Act
+from routing.reading import Reading
 from routing.tiers import Tier
+from routing.tokens import Kind
 from routing.vocabulary import Hit
 
 Scope = Literal["single_section", "structural"]
@@ -22,53 +23,17 @@ class Choice(NamedTuple):
     scope: Scope = "single_section"
 
 
-_NEVER_MERELY_EXISTING = frozenset({"package", "structural", "page_each"})
+_NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
 _CREATING = frozenset(
-    [
-        "add",
-        "build",
-        "create",
-        "make",
-        "implement",
-        "install",
-        "insert",
-        "include",
-        "integrate",
-        "develop",
-        "turn",
-        "convert",
-        "need",
-        "want",
-        "set",
-        "put",
-        "embed",
-        "introduce",
-        "write",
-        "design",
-        "generate",
-        "provide",
-        "new",
-        "replace",
-        "swap",
-    ]
+    {"add", "build", "create", "make", "implement", "install", "insert", "include", "integrate", "turn", "convert"}
+    | {"set", "put", "embed", "introduce", "write", "design", "generate", "provide", "replace", "swap"}
+)
+_RESHAPING = frozenset(
+    {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
 _SOURCE_CODE = (
-    ".css",
-    ".scss",
-    ".js",
-    ".ts",
-    ".tsx",
-    ".jsx",
-    ".mjs",
-    ".py",
-    ".vue",
-    ".svelte",
-    ".html",
-    ".htm",
-    ".php",
-    ".json",
-    ".yml",
-    ".yaml",
+    *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
+    *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml"),
 )
 
 
@@ -85,8 +50,8 @@ def choose_tier(reading: Reading, *, explicit: bool, is_new: bool) -> Choice:
         return Choice(Tier.AGENT, "V1-1", because["power"], "explicit")
     heavy = _heavy(reading, is_new=is_new)
     if heavy:
-        scope: Scope = "structural" if heavy in ("structural", "page_each") else "single_section"
-        return Choice(Tier.AGENT, "V1-2", because[heavy] or because["structural"], "rule", scope)
+        scope: Scope = "structural" if heavy == "structural" else "single_section"
+        return Choice(Tier.AGENT, "V1-2", because[heavy], "rule", scope)
     light = None if is_new else _light(reading)
     if light:
         return Choice(Tier.PATCH, "V1-3", because[light], "rule")
@@ -102,9 +67,7 @@ def choose_tier(reading: Reading, *, explicit: bool, is_new: bool) -> Choice:
 
 def _heavy(reading: Reading, *, is_new: bool) -> str | None:
     """Return the group that calls for the agent, or None."""
-    groups = (
-        ("package", "technique", "logic") if is_new else ("package", "structural", "page_each", "technique", "logic")
-    )
+    groups = ("package", "technique", "logic") if is_new else ("package", "structural", "technique", "logic")
     inline = reading.hits.get("inline_script", ())
     for group in groups:
         for hit in reading.hits.get(group, ()):
@@ -121,11 +84,11 @@ def _covers(exception: Hit, hit: Hit) -> bool:
 
 
 def _is_about_existing(reading: Reading, hit: Hit) -> bool:
-    """Tell whether a widget is there already: it is named with `the` or `our` and nothing creates it, or it is broken."""
+    """Tell whether a widget is there already: named with `the` or `our` and created by nothing, or broken."""
     sentence = reading.sentences[reading.sentence_of(hit.first)]
     act = reading.acts[reading.sentence_of(hit.first)]
     creates = any(reading.tokens[at].word in _CREATING for at in reading.orders if sentence.first <= at < hit.first)
-    if act is Act.DEFECT or reading.hits_in("defect", sentence):
+    if act is Act.DEFECT or reading.hits_in("defect", sentence) or reading.hits_in("repair", sentence):
         return not creates
     definite = reading.vocabulary.words["definite"]
     named = any(reading.tokens[at].word in definite for at in range(max(sentence.first, hit.first - 3), hit.first + 1))
@@ -134,9 +97,11 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
 
 def _light(reading: Reading) -> str | None:
     """Return the group that calls for a patch, or None."""
-    copy = reading.hits.get("copy_fix", ())
-    if reading.found("defect") and not copy:
-        return "defect"
+    if not reading.found("copy_fix", "copy_stale"):
+        if reading.found("defect"):
+            return "defect"
+        if _orders_repair(reading):
+            return "repair"
     for group in ("inline_script", "style_code", "markup"):
         if reading.found(group):
             return group
@@ -150,3 +115,23 @@ def _light(reading: Reading) -> str | None:
     ):
         return "style_code"
     return None
+
+
+def repairs(reading: Reading) -> bool:
+    """Tell whether the request repairs or corrects what is there."""
+    return reading.found("defect", "copy_fix") or _orders_repair(reading)
+
+
+def orders_creation(reading: Reading) -> bool:
+    """Tell whether anything but a repair is ordered."""
+    repair = {hit.first for hit in reading.hits.get("repair", ())}
+    return any(at not in repair and reading.tokens[at].word in _CREATING | _RESHAPING for at in reading.orders)
+
+
+def _orders_repair(reading: Reading) -> bool:
+    """A verb of repair counts where an order stands: `what we fix` is a heading."""
+    words = reading.vocabulary.words["order"]
+    return any(
+        hit.first in reading.orders or (hit.last > hit.first and reading.tokens[hit.first].word not in words)
+        for hit in reading.hits.get("repair", ())
+    )

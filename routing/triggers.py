@@ -1,7 +1,7 @@
 """The ACTION triggers of seed 002, counted as its own worked examples count them (rulings A4, A7, A8).
 
-Every token is consumed once by the first class that matches it: code block, URL, file or path, keyword. A keyword counts
-once for all its forms; the order is that of the text.
+Every token is consumed once by the first class that matches it: code block, URL, file or path, keyword. A keyword
+counts once for all its forms; the order is that of the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from routing.reading import Reading
-from routing.text import Kind, Token, is_reference
+from routing.tokens import Kind, Token, is_reference
 
 
 class Confidence(StrEnum):

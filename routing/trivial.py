@@ -16,7 +16,11 @@ _DATE_ARGUMENT = re.compile(
     r"|--iso-8601(?:=(?:date|hours|minutes|seconds|ns))?|--rfc-3339=(?:date|seconds|ns)|\+[%A-Za-z0-9:./,_-]{1,100}",
 )
 _SHELL = re.compile(r"[|&;<>`\\(){}\[\]*?!~#\x00-\x1f\x7f\u2028\u2029]|\$(?![A-Z_])")
-_PROSE = re.compile(r"\b(?:the|our|my|your|this|these|those)\b", re.IGNORECASE)
+_PROSE = re.compile(
+    r"\b(?:the|our|my|your|this|these|those)\s+(?:\S+\s+){0,2}?(?:pages?|site|website|hero|header|footer|tagline|headline|heading"
+    r"|title|section|logo|menu|banner|text|form|button|intro|slogan|home\w*|top|bottom)\b",
+    re.IGNORECASE,
+)
 """Who says `echo the tagline below` means a page; who prints a text seldom says so."""
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?", re.IGNORECASE)

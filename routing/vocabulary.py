@@ -20,7 +20,7 @@ from typing import NamedTuple
 import yaml
 
 from routing.errors import PolicyError
-from routing.text import Kind, Token, fold_word, singular
+from routing.tokens import Kind, Token, fold_word, singular
 
 _GAP = ".."
 _GAP_TOKENS = 6
@@ -75,10 +75,11 @@ class Vocabulary:
         """Return every phrase found, by group, in the order of the text."""
         hits: dict[str, list[Hit]] = {}
         index = self.index
-        for at, token in enumerate(tokens):
-            for key in _keys(token):
+        keys = [_keys(token) for token in tokens]
+        for at, names in enumerate(keys):
+            for key in names:
                 for phrase in index.get(key, ()):
-                    last = _match(tokens, at, phrase.rest)
+                    last = _match(keys, at, phrase.rest) if phrase.rest else at
                     if last >= 0:
                         hits.setdefault(phrase.group, []).append(Hit(at, last))
         if not shown.isascii() and _UNSPACED.search(shown):
@@ -93,34 +94,40 @@ class Vocabulary:
                         hits.setdefault(group, []).append(Hit(at, at))
 
 
+_END = ("\n",)
+"""The key of what closes a sentence: no phrase reaches over it."""
+
+
 def _keys(token: Token) -> tuple[str, ...]:
     if token.kind is Kind.WORD:
         single = singular(token.word)
         return (token.word,) if single == token.word else (token.word, single)
+    if token.kind in _ENDS:
+        return _END
     if token.word == ":":
         return ("<colon>",)
     word = _KIND_WORDS.get(token.kind)
     return (word, token.word) if word else ()
 
 
-def _match(tokens: Sequence[Token], at: int, rest: tuple[frozenset[str] | None, ...]) -> int:
+def _match(keys: Sequence[tuple[str, ...]], at: int, rest: tuple[frozenset[str] | None, ...]) -> int:
     """Return the index of the last token of a match that starts at `at`, or -1."""
     position = at
     for number, wanted in enumerate(rest):
         if wanted is None:
-            return _match_after_gap(tokens, position, rest[number + 1 :])
+            return _match_after_gap(keys, position, rest[number + 1 :])
         position += 1
-        if position >= len(tokens) or wanted.isdisjoint(_keys(tokens[position])):
+        if position >= len(keys) or wanted.isdisjoint(keys[position]):
             return -1
     return position
 
 
-def _match_after_gap(tokens: Sequence[Token], position: int, rest: tuple[frozenset[str] | None, ...]) -> int:
+def _match_after_gap(keys: Sequence[tuple[str, ...]], position: int, rest: tuple[frozenset[str] | None, ...]) -> int:
     for skipped in range(_GAP_TOKENS + 1):
         start = position + skipped
-        if skipped and (start >= len(tokens) or tokens[start].kind in _ENDS):
+        if skipped and (start >= len(keys) or keys[start] is _END):
             return -1
-        last = _match(tokens, start, rest)
+        last = _match(keys, start, rest)
         if last >= 0:
             return last
     return -1

@@ -1,0 +1,293 @@
+"""Words, references, quotations and marks of a prompt, each with its place.
+
+What is quoted or fenced becomes one token, so that no rule takes the words of a headline for an order. Every step is
+linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from enum import StrEnum
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+TOKEN_LIMIT = 800
+"""Tokens that are read of a prompt: three quarters of them from its beginning, the rest from its end."""
+MAX_CHUNK = 400
+"""Characters that are read of a run without blanks; no word, path or URL that a rule needs is longer."""
+MAX_QUOTE = 600
+"""Characters after which a new quotation mark opens a quotation of its own."""
+
+
+class Kind(StrEnum):
+    """What a token is."""
+
+    WORD = "word"
+    NUMBER = "number"
+    URL = "url"
+    DOMAIN = "domain"
+    EMAIL = "email"
+    PATH = "path"
+    EXTENSION = "extension"
+    TAG = "tag"
+    QUOTE = "quote"
+    CODE = "code"
+    FENCE = "fence"
+    COMMA = "comma"
+    STOP = "stop"
+    QUESTION = "question"
+
+
+class Token(NamedTuple):
+    """One word, reference, quotation or mark of a prompt."""
+
+    word: str
+    """The key that rules compare: folded, without accents, with straight apostrophes. What a quotation holds."""
+    kind: Kind
+    start: int
+    end: int
+    joined: bool = False
+    """Part of a hyphenated word: a collocation may hold it, but alone it orders nothing (`long-run`)."""
+
+
+@lru_cache(maxsize=8192)
+def fold_word(word: str) -> str:
+    """Return the key of one word: folded, accents off, so that `Sección` and `seccion` are one."""
+    word = word.replace("’", "'")
+    if word.isascii():
+        return word.lower()
+    decomposed = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(character for character in decomposed if not unicodedata.combining(character))
+
+
+@lru_cache(maxsize=8192)
+def singular(word: str) -> str:
+    """Return the word without a plural or possessive ending, as far as spelling tells."""
+    if word.endswith("'s"):
+        word = word[:-2]
+    if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "xes", "zes", "ches", "shes")):
+        return word[:-2]
+    return word[:-1]
+
+
+# --- quotations and code ---------------------------------------------------------------------------------------------
+
+_QUOTES = re.compile(r"```|`|\"|“|”|„|«|»|「|」|(?<![\w)])['‘](?=\S)|(?<=\S)['’](?!\w)")
+_CLOSERS = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "`": "`", "'": "'’", "‘": "’'"}
+_FENCE = "```"
+_FILL = {Kind.QUOTE: "\x1f", Kind.CODE: "\x1e", Kind.FENCE: "\x1d"}
+_KIND_OF_FILL = {fill: kind for kind, fill in _FILL.items()}
+_MARKS = "\"'`“”„«»「」‘’"
+_PAYLOAD_ORDER = re.compile(r'"(?:op|action|task|operation|command|intent)"\s{0,8}:\s{0,8}"([^"\n]{1,80})"')
+_MAX_PAYLOAD_ORDERS = 8
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    kind: Kind
+
+
+def _set_apart(folded: str) -> list[_Span]:
+    """Find quotations and code from left to right; an opening mark that nothing closes is an ordinary character."""
+    spans: list[_Span] = []
+    opened, closers = -1, ""
+    for mark in _QUOTES.finditer(folded):
+        sign, at = mark.group(), mark.start()
+        if opened >= 0 and (sign == _FENCE if closers == _FENCE else sign in closers):
+            kind = Kind.FENCE if closers == _FENCE else Kind.CODE if sign == "`" else Kind.QUOTE
+            spans.append(_Span(opened, mark.end(), kind))
+            opened = -1
+        elif sign == _FENCE and closers != _FENCE:
+            opened, closers = at, _FENCE
+        elif (opened < 0 or (closers != _FENCE and at - opened > MAX_QUOTE)) and _opens(folded, at, sign):
+            opened, closers = at, _CLOSERS[sign]
+    if opened >= 0 and closers == _FENCE:
+        spans.append(_Span(opened, len(folded), Kind.FENCE))
+    return spans
+
+
+def _opens(folded: str, at: int, sign: str) -> bool:
+    is_inches = sign == '"' and at > 0 and folded[at - 1].isalnum()
+    return sign in _CLOSERS and not is_inches
+
+
+def _mask(folded: str) -> tuple[str, dict[int, str]]:
+    """Blank out what is set apart, place for place; return the rest, and what was blanked by its start."""
+    if not _QUOTES.search(folded):
+        return folded, {}
+    spans = _set_apart(folded)
+    if not spans or _is_all_quoted(folded, spans):
+        return folded, {}
+    orders = [found.span(1) for found in islice(_PAYLOAD_ORDER.finditer(folded), _MAX_PAYLOAD_ORDERS)]
+    parts: list[str] = []
+    inner: dict[int, str] = {}
+    position = 0
+    for start, end, kind in spans:
+        parts.append(folded[position:start])
+        if any(start < low and high < end for low, high in orders):
+            parts.append(folded[start:end])
+        else:
+            parts.append(_FILL[kind] * (end - start))
+            inner[start] = folded[start:end].strip(_MARKS)
+        position = end
+    parts.append(folded[position:])
+    return "".join(parts), inner
+
+
+def _is_all_quoted(folded: str, spans: list[_Span]) -> bool:
+    """A prompt that is one quotation as a whole quotes nothing."""
+    if len(spans) != 1 or spans[0].kind is Kind.FENCE:
+        return False
+    return not (folded[: spans[0].start] + folded[spans[0].end :]).strip(" \t\r\n.!")
+
+
+# --- references ------------------------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"[#$€£]?\d[\d.,:/%]*(?:px|rem|em|vh|vw|ms|s|pt|k|st|nd|rd|th|%)?")
+_EXTENSIONS = (
+    r"(?:ts|md|js|py|json|yml|yaml|tsx|jsx|css|scss|html|htm|mjs|cjs|vue|svelte|php|xml|toml|txt|svg|png|jpe?g|gif|webp|avif"
+    r"|ico|pdf|woff2?|mp4|csv)"
+)
+_PROSE_PAIR = re.compile(
+    r"and/or|either/or|s?he/s?he|his/hers?|him/her|s/he|w/o?|ci/cd|tcp/ip|i/o|u[ix]/u[ix]|(?:html|css|js)(?:/(?:html|css|js))+"
+    r"|24/7|a/b|b/w|on/off|yes/no|light/dark|dark/light|n/a|am/pm|pros/cons|input/output|q/a|km/h|left/right|before/after"
+    r"|up/down|true/false|male/female|read/write|client/server|seo/sem|b2b/b2c|drag/drop|png/jpe?g|jpe?g/png|serif/sans|\d.*"
+)
+"""Words with a slash that are no path (A7)."""
+_LIBRARY = re.compile(
+    r"(?:node|next|nuxt|vue|three|d3|p5|chart|alpine|anime|express|react|matter|backbone|ember|moment|day|swiper|leaflet|tone"
+    r"|pixi|fullpage|aos|typed|particles|fuse|masonry)\.js|socket\.io"
+)
+"""Names of libraries that look like files (A7)."""
+_DOMAIN = re.compile(r"(?:[a-z0-9-]+\.)+(?:com|io|dev|org|net|co|app|eu|de|uk|fr|es|it|nl|info|shop)(?:[:/?#]\S*)?")
+_FILE = re.compile(rf"[\w@~.*-]*[\w*-]\.{_EXTENSIONS}(?::\d+)?")
+_BARE_EXTENSION = re.compile(rf"\.{_EXTENSIONS}")
+_PATH = re.compile(r"(?:~|\.{1,2})?(?:/[\w@.*+\[\]%-]+)+/?|(?:[\w@.*+-]+/)+(?:[\w@.*+-]+)?|~/|\.{1,2}/|/")
+_WHOLE_REFERENCE = re.compile(rf"https?://\S+|(?:[\w@~.*-]*/)+[\w@.*-]*|[\w@~.-]*\w\.{_EXTENSIONS}")
+
+
+def is_reference(inner: str) -> bool:
+    """Tell whether what stands in quotes or code is a path, a file name or a URL and nothing else."""
+    if not 1 < len(inner) <= MAX_CHUNK or _PROSE_PAIR.fullmatch(inner):
+        return False
+    return _WHOLE_REFERENCE.fullmatch(inner) is not None
+
+
+def _reference_kind(core: str) -> Kind | None:
+    """Return what a run without blanks refers to, or None when it is made of words and marks."""
+    if "://" in core:
+        return Kind.URL if core.startswith(("http://", "https://")) else None
+    if _LIBRARY.fullmatch(core):
+        return Kind.WORD
+    if "@" in core and "." in core and "/" not in core:
+        return Kind.EMAIL
+    if _NUMBER.fullmatch(core):
+        return Kind.NUMBER
+    return _dotted_kind(core) or _slashed_kind(core)
+
+
+def _dotted_kind(core: str) -> Kind | None:
+    if "." not in core:
+        return None
+    if _BARE_EXTENSION.fullmatch(core):
+        return Kind.EXTENSION
+    if _FILE.fullmatch(core):
+        return Kind.PATH
+    return Kind.DOMAIN if _DOMAIN.fullmatch(core) else None
+
+
+def _slashed_kind(core: str) -> Kind | None:
+    is_path = "/" in core and "<" not in core and not _PROSE_PAIR.fullmatch(core) and _PATH.fullmatch(core)
+    return Kind.PATH if is_path else None
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+_CHUNK = re.compile(r"[\x1d-\x1f]+|[^\s\x1d-\x1f]+|\s*\n\s*\n\s*")
+_PIECE = re.compile(r"</?[a-z][^<>\s]{0,40}>?|[^\W_]+(?:['’][^\W_]+)*|[.!?;,:()\[\]{}&+–—…|=*¿¡。？！、，-]")
+_EDGE = ".,;:!?()[]{}\"'“”‘’„«»…"
+_STOPS = frozenset(".!;…。！{}|")
+_ASKS = frozenset("?？¿")
+
+
+def tokenise(folded: str) -> tuple[list[Token], bool]:
+    """Return the tokens of a folded text, and whether they are all of them."""
+    masked, inner = _mask(folded)
+    tokens: list[Token] = []
+    position, stop_at, whole = 0, TOKEN_LIMIT * 3 // 4, True
+    while chunk := _CHUNK.search(masked, position):
+        _add_token(tokens, chunk.group(), chunk.start(), inner)
+        position = chunk.end()
+        if len(tokens) >= stop_at:
+            if not whole:
+                break
+            whole, stop_at = False, TOKEN_LIMIT
+            position = max(position, len(masked) - TOKEN_LIMIT)
+    return tokens, whole or position >= len(masked)
+
+
+def _add_token(tokens: list[Token], part: str, start: int, inner: dict[int, str]) -> None:
+    end = start + len(part)
+    if part.isalnum() and part.isascii():
+        kind = Kind.NUMBER if part[0].isdigit() and _NUMBER.fullmatch(part) else Kind.WORD
+        tokens.append(Token(part, kind, start, end))
+    elif part[0] in _KIND_OF_FILL:
+        tokens.append(Token(inner.get(start, "")[:MAX_CHUNK], _KIND_OF_FILL[part[0]], start, end))
+    elif part.isspace():
+        tokens.append(Token("\n", Kind.STOP, start, end))
+    else:
+        _add_chunk(tokens, part[:MAX_CHUNK], start)
+
+
+def _add_chunk(tokens: list[Token], part: str, start: int) -> None:
+    """Add the tokens of a run without blanks that is more than one plain word."""
+    core = part.rstrip(_EDGE) if part[0] == "." else part.strip(_EDGE)
+    kind = _reference_kind(core) if core else None
+    if kind is None:
+        _add_pieces(tokens, part, start)
+        return
+    begin = part.find(core)
+    _add_pieces(tokens, part[:begin], start)
+    tokens.append(Token(core, kind, start + begin, start + begin + len(core)))
+    _add_pieces(tokens, part[begin + len(core) :], start + begin + len(core))
+
+
+def _add_pieces(tokens: list[Token], part: str, start: int) -> None:
+    for piece in _PIECE.finditer(part):
+        sign, first, last = piece.group(), piece.start(), piece.end()
+        kind = _piece_kind(sign, part, last)
+        if kind is None:
+            continue
+        if sign in "&+":
+            sign = "and"
+        joined = kind is Kind.WORD and _touches_hyphen(part, first, last)
+        word = fold_word(sign) if kind is Kind.WORD else sign
+        tokens.append(Token(word, kind, start + first, start + last, joined))
+
+
+def _piece_kind(sign: str, part: str, end: int) -> Kind | None:
+    """Return what a piece of a run is, or None when it is to be passed over."""
+    if sign[0].isalnum():
+        return Kind.NUMBER if sign[0].isdigit() and _NUMBER.fullmatch(sign) else Kind.WORD
+    if sign in "&+":
+        return Kind.WORD
+    if sign[0] == "<":
+        return Kind.TAG
+    if sign in _ASKS:
+        return Kind.QUESTION
+    if sign in _STOPS:
+        is_inside = sign == "." and end < len(part) and part[end].isalnum()
+        return None if is_inside else Kind.STOP
+    return None if sign == "-" and len(part) > 1 else Kind.COMMA
+
+
+def _touches_hyphen(part: str, first: int, last: int) -> bool:
+    before = first > 1 and part[first - 1] == "-"
+    return before or (part[last : last + 1] == "-" and last + 1 < len(part))
