@@ -153,6 +153,8 @@ class Component:
     """Props from an outlined section; None for a component that outlines do not offer."""
     outline_hint: str = ""
     """How an outline's items are read, for the model."""
+    nav_label: str | None = None
+    """What a link to it is called in the navigation of a new one-page site; None for no link."""
     minimal: Callable[[Business], JsonObject | None] | None = None
     """Props for adding it with no words but those the site already has; None when it cannot go without."""
     defaults: Mapping[str, Any] = field(default_factory=dict)

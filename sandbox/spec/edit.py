@@ -86,6 +86,33 @@ _COMMON_WORDS: Final = frozenset(
 )
 
 
+def edit_tool() -> JsonObject:
+    """Return the tool that a model is forced to call for an edit."""
+    pointer_schema = {"type": "string", "maxLength": _MAX_POINTER_CHARS}
+    operation = {
+        "type": "object",
+        "properties": {
+            "op": {"type": "string", "enum": sorted(_OPERATIONS)},
+            "path": pointer_schema,
+            "from": pointer_schema,
+            "value": {"description": "any JSON value; required for add, replace and test"},
+        },
+        "required": ["op", "path"],
+    }
+    return {
+        "name": "edit_site",
+        "description": "Hand over the JSON patch (RFC 6902) that does what the request asks.",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "operations": {"type": "array", "minItems": 1, "maxItems": MAX_OPERATIONS, "items": operation},
+                "summary": {"type": "string", "maxLength": 200, "description": "one plain sentence: what changed"},
+            },
+            "required": ["operations", "summary"],
+        },
+    }
+
+
 def apply_edit(site: Site, operations: object) -> Site:
     """Return the site after RFC 6902 operations on its document, repaired losslessly and valid.
 

@@ -56,7 +56,17 @@ COMPONENT = Component(
     outline=_outline,
     outline_hint="one item: title = button label",
     css="""
-.panel { display: flex; flex-wrap: wrap; align-items: center; justify-content: space-between; gap: 1.75rem 3rem; padding: clamp(2rem, 1.2rem + 4vw, 4rem); border-radius: calc(var(--radius) * 1.75); background: var(--fill); color: var(--on-fill); }
+.panel {
+  display: flex;
+  flex-wrap: wrap;
+  align-items: center;
+  justify-content: space-between;
+  gap: 1.75rem 3rem;
+  padding: clamp(2rem, 1.2rem + 4vw, 4rem);
+  border-radius: calc(var(--radius) * 1.75);
+  background: var(--fill);
+  color: var(--on-fill);
+}
 .panel .intro { margin: 0; max-width: 36rem; }
 .panel .eyebrow, .panel .lead, .panel h1, .panel h2, .panel h3 { color: inherit; }
 .panel .actions { margin: 0; }

@@ -109,10 +109,22 @@ COMPONENT = Component(
     words=("comparison table", "comparison", "compare table", "table"),
     outline=_outline,
     outline_hint="first item: detail = column names split by |; then one item per row: title, detail = values split by |",
+    nav_label="Compare",
     css="""
-.table-frame { overflow-x: auto; border: 1px solid var(--line); border-radius: var(--radius); background: var(--surface); }
+.table-frame {
+  overflow-x: auto;
+  border: 1px solid var(--line);
+  border-radius: var(--radius);
+  background: var(--surface);
+}
 table { width: 100%; border-collapse: collapse; font-size: .98rem; }
-th, td { padding: .95rem 1.25rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); min-width: 8rem; }
+th, td {
+  padding: .95rem 1.25rem;
+  text-align: left;
+  vertical-align: top;
+  border-bottom: 1px solid var(--line);
+  min-width: 8rem;
+}
 tbody tr:last-child > * { border-bottom: 0; }
 thead th { font-family: var(--font-headings); font-size: 1.08rem; }
 tbody th { font-weight: 600; }

@@ -114,19 +114,44 @@ COMPONENT = Component(
     outline=_outline,
     outline_hint="no items; contact data comes from `contact`",
     minimal=_minimal,
+    nav_label="Contact",
     css="""
 .contact .wrap { display: grid; gap: 2.5rem; }
 .contact .intro { margin-bottom: 1.75rem; }
-.form { display: grid; gap: 1.15rem; padding: clamp(1.4rem, 4vw, 2.4rem); border: 1px solid var(--line); border-radius: calc(var(--radius) * 1.25); background: var(--surface); color: var(--ink); }
+.form {
+  display: grid;
+  gap: 1.15rem;
+  padding: clamp(1.4rem, 4vw, 2.4rem);
+  border: 1px solid var(--line);
+  border-radius: calc(var(--radius) * 1.25);
+  background: var(--surface);
+  color: var(--ink);
+}
 .field { display: grid; gap: .35rem; }
 .field label { font-size: .93rem; font-weight: 600; }
-.field input, .field select, .field textarea { width: 100%; padding: .7rem .85rem; border: 1px solid var(--field); border-radius: min(var(--radius), .75rem); background: var(--bg); color: var(--ink); font: inherit; }
+.field input, .field select, .field textarea {
+  width: 100%;
+  padding: .7rem .85rem;
+  border: 1px solid var(--field);
+  border-radius: min(var(--radius), .75rem);
+  background: var(--bg);
+  color: var(--ink);
+  font: inherit;
+}
 .field textarea { resize: vertical; }
 .tone-deep .form { --bg: var(--deep); }
 .form .actions { margin-top: .4rem; }
 .hours { margin: 1.75rem 0 0; max-width: 24rem; }
-.hours > div { display: flex; justify-content: space-between; gap: 1rem; padding-block: .5rem; border-bottom: 1px solid var(--line); }
+.hours > div {
+  display: flex;
+  justify-content: space-between;
+  gap: 1rem;
+  padding-block: .5rem;
+  border-bottom: 1px solid var(--line);
+}
 .hours dd { margin: 0; color: var(--muted); font-variant-numeric: tabular-nums; }
-@media (min-width: 56rem) { .contact .wrap:has(form) { grid-template-columns: 1fr 1.15fr; gap: 4.5rem; align-items: start; } }
+@media (min-width: 56rem) {
+  .contact .wrap:has(form) { grid-template-columns: 1fr 1.15fr; gap: 4.5rem; align-items: start; }
+}
 """,
 )

@@ -62,13 +62,37 @@ COMPONENT = Component(
     words=("faq", "faqs", "questions", "frequently asked questions", "q&a"),
     outline=_outline,
     outline_hint="items: title = question, text = answer",
+    nav_label="Questions",
     css="""
-@media (min-width: 60rem) { .faq > .wrap:has(.intro) { display: grid; grid-template-columns: 1fr 1.9fr; gap: 4rem; } }
+@media (min-width: 60rem) {
+  .faq > .wrap:has(.intro) { display: grid; grid-template-columns: 1fr 1.9fr; gap: 4rem; }
+}
 .questions { border-top: 1px solid var(--line); }
 .questions details { border-bottom: 1px solid var(--line); }
-.questions summary { display: flex; justify-content: space-between; align-items: center; gap: 1.5rem; padding-block: 1.2rem; cursor: pointer; list-style: none; font-family: var(--font-headings); font-size: 1.13rem; font-weight: 600; line-height: 1.35; }
+.questions summary {
+  display: flex;
+  justify-content: space-between;
+  align-items: center;
+  gap: 1.5rem;
+  padding-block: 1.2rem;
+  cursor: pointer;
+  list-style: none;
+  font-family: var(--font-headings);
+  font-size: 1.13rem;
+  font-weight: 600;
+  line-height: 1.35;
+}
 .questions summary::-webkit-details-marker { display: none; }
-.questions summary::after { content: ""; width: .6rem; height: .6rem; margin-right: .3rem; border: solid var(--link); border-width: 0 2px 2px 0; transform: rotate(45deg) translate(-2px, -2px); flex: none; }
+.questions summary::after {
+  content: "";
+  width: .6rem;
+  height: .6rem;
+  margin-right: .3rem;
+  border: solid var(--link);
+  border-width: 0 2px 2px 0;
+  transform: rotate(45deg) translate(-2px, -2px);
+  flex: none;
+}
 .questions details[open] summary::after { transform: rotate(-135deg) translate(-2px, -2px); }
 .questions summary:hover { color: var(--link); }
 .answer { padding-bottom: 1.4rem; max-width: 44rem; color: var(--muted); }

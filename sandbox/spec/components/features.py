@@ -74,8 +74,18 @@ COMPONENT = Component(
     words=("features", "feature", "services", "offers", "benefits", "highlights"),
     outline=_outline,
     outline_hint="items: title, text",
+    nav_label="What we do",
     css="""
-.icon-mark { display: inline-grid; place-items: center; width: 3rem; height: 3rem; margin-bottom: 1.1rem; border-radius: min(var(--radius), 1rem); background: var(--tint); color: var(--link); }
+.icon-mark {
+  display: inline-grid;
+  place-items: center;
+  width: 3rem;
+  height: 3rem;
+  margin-bottom: 1.1rem;
+  border-radius: min(var(--radius), 1rem);
+  background: var(--tint);
+  color: var(--link);
+}
 .tone-tinted .icon-mark { background: var(--bg); }
 .tone-deep .icon-mark { background: var(--deep-line); color: var(--deep-accent); }
 .card-link { margin-top: auto; padding-top: .9rem; font-weight: 600; }

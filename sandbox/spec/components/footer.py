@@ -59,16 +59,30 @@ COMPONENT = Component(
     words=("footer", "page footer", "site footer"),
     minimal=_minimal,
     css="""
-.site-footer { padding-block: clamp(2.75rem, 2rem + 3vw, 4.5rem) 2rem; background: var(--deep); color: var(--on-deep); font-size: .98rem; }
-.footer-top { display: grid; gap: 2.25rem 3rem; }
+.site-footer {
+  padding-block: clamp(2.75rem, 2rem + 3vw, 4.5rem) 2rem;
+  background: var(--deep);
+  color: var(--on-deep);
+  font-size: .98rem;
+}
+main:has(> .tone-deep:last-child) + .site-footer { border-top: 1px solid var(--deep-line); }
+.footer-top { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 2.25rem 3rem; }
+.footer-top > :first-child { flex: 0 1 24rem; }
 .site-footer p { color: var(--deep-muted); max-width: 24rem; margin-top: .6rem; }
 .site-footer .brand-name { margin: 0; color: var(--on-deep); }
 .site-footer ul { list-style: none; margin: 0; padding: 0; display: grid; gap: .55rem; }
 .site-footer a { color: var(--on-deep); text-decoration: none; }
 .site-footer a:hover { text-decoration: underline; color: var(--deep-accent); }
 .site-footer .icon { color: var(--deep-accent); }
-.site-footer .footer-note { max-width: none; margin-top: 2.75rem; padding-top: 1.4rem; border-top: 1px solid var(--deep-line); font-size: .9rem; }
+.site-footer .footer-note {
+  max-width: none;
+  margin-top: 2.75rem;
+  padding-top: 1.4rem;
+  border-top: 1px solid var(--deep-line);
+  font-size: .9rem;
+}
 .site-footer :focus-visible { outline-color: var(--deep-accent); }
-@media (min-width: 50rem) { .footer-top { grid-template-columns: 1.7fr repeat(auto-fit, minmax(10rem, 1fr)); } }
+@media (max-width: 40rem) { .footer-top { flex-direction: column; } }
+@media (max-width: 40rem) { .footer-top > :first-child { flex-basis: auto; } }
 """,
 )

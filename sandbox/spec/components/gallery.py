@@ -45,6 +45,7 @@ COMPONENT = Component(
     },
     render=render,
     words=("gallery", "photo gallery", "photos", "image gallery", "pictures"),
+    nav_label="Gallery",
     css="""
 .gallery-grid { display: grid; grid-template-columns: 1fr 1fr; gap: clamp(.8rem, 2vw, 1.5rem); }
 .gallery-grid figure { margin: 0; }

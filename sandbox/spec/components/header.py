@@ -30,12 +30,11 @@ def render(props: HeaderProps, ctx: RenderContext) -> Html:
     logo = image(ctx, props.logo, class_="brand-logo", eager=True) if props.logo else None
     brand = tag("a", logo, words, class_="brand", href=ctx.url(INDEX))
     links = [tag("li", _link(link, ctx)) for link in props.links]
+    action = None
     if props.action:
-        links.append(
-            tag("li", tag("a", props.action.label, class_="button button-small", href=ctx.url(props.action.href)))
-        )
+        action = tag("a", props.action.label, class_="button button-small", href=ctx.url(props.action.href))
     nav = tag("nav", tag("ul", *links), class_="site-nav", aria_label="Main") if links else None
-    return tag("header", tag("div", brand, nav, class_="wrap"), class_="site-header", id=ctx.id)
+    return tag("header", tag("div", brand, nav, action, class_="wrap"), class_="site-header", id=ctx.id)
 
 
 def _link(link: Link, ctx: RenderContext) -> Html:
@@ -62,21 +61,52 @@ COMPONENT = Component(
     minimal=_minimal,
     css="""
 .site-header { border-bottom: 1px solid var(--line); background: var(--bg); }
-.site-header .wrap { display: flex; flex-wrap: wrap; align-items: center; justify-content: space-between; gap: .9rem 2.5rem; padding-block: 1.05rem; }
+.site-header .wrap {
+  display: flex;
+  flex-wrap: wrap;
+  align-items: center;
+  gap: .8rem 1.9rem;
+  padding-block: 1.05rem;
+}
 .brand { display: inline-flex; align-items: center; gap: .75rem; color: var(--ink); text-decoration: none; }
 .brand-logo { width: 2.75rem; height: 2.75rem; object-fit: contain; }
 .brand-words { display: grid; }
-.brand-name { font-family: var(--font-headings); font-weight: 700; font-size: 1.3rem; line-height: 1.15; letter-spacing: -.01em; }
+.brand-name {
+  font-family: var(--font-headings);
+  font-weight: 700;
+  font-size: 1.3rem;
+  line-height: 1.15;
+  letter-spacing: -.01em;
+}
 .brand-line { font-size: .82rem; color: var(--muted); line-height: 1.3; }
-.site-nav ul { display: flex; flex-wrap: wrap; align-items: center; gap: .3rem 1.6rem; list-style: none; margin: 0; padding: 0; }
-.site-nav a:not(.button) { display: inline-block; padding-block: .4rem; color: var(--ink); text-decoration: none; font-size: .98rem; font-weight: 500; border-bottom: 2px solid transparent; }
-.site-nav a:not(.button):hover { color: var(--link); border-color: currentColor; }
+.site-nav { margin-left: auto; }
+.site-nav ul {
+  display: flex;
+  flex-wrap: wrap;
+  align-items: center;
+  gap: .3rem 1.6rem;
+  list-style: none;
+  margin: 0;
+  padding: 0;
+}
+.site-nav a {
+  display: inline-block;
+  padding-block: .4rem;
+  color: var(--ink);
+  text-decoration: none;
+  font-size: .98rem;
+  font-weight: 500;
+  border-bottom: 2px solid transparent;
+}
+.site-nav a:hover { color: var(--link); border-color: currentColor; }
 .site-nav a[aria-current] { color: var(--link); border-color: currentColor; }
-@media (max-width: 40rem) {
-  .site-header .wrap { padding-block: .9rem .7rem; gap: .55rem; }
-  .site-nav { width: 100%; }
+@media (max-width: 46rem) {
+  .site-header .wrap { padding-block: .9rem .7rem; gap: .5rem 1rem; }
+  .site-header .button { margin-left: auto; }
+  .brand-line { display: none; }
+  .site-nav { order: 1; width: 100%; margin: 0; }
   .site-nav ul { gap: .1rem 1.25rem; }
-  .site-nav a:not(.button) { font-size: .95rem; }
+  .site-nav a { font-size: .95rem; }
 }
 """,
 )

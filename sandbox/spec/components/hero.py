@@ -76,20 +76,51 @@ COMPONENT = Component(
     outline=_outline,
     outline_hint="items: up to 4 short facts as title",
     css="""
-.hero h1, .hero h2 { font-size: clamp(2.35rem, 1.45rem + 3.7vw, 4.1rem); line-height: 1.06; letter-spacing: -.02em; }
+.hero h1, .hero h2 {
+  font-size: clamp(2.35rem, 1.45rem + 3.7vw, 4.1rem);
+  line-height: 1.06;
+  letter-spacing: -.02em;
+}
 .hero .intro { margin-bottom: 0; max-width: 40rem; }
-.hero .lead { font-size: clamp(1.1rem, 1rem + .5vw, 1.3rem); line-height: 1.55; margin-top: 1.25rem; max-width: 34rem; }
+.hero .lead {
+  font-size: clamp(1.1rem, 1rem + .5vw, 1.3rem);
+  line-height: 1.55;
+  margin-top: 1.25rem;
+  max-width: 34rem;
+}
 .hero .actions { margin-top: 2rem; }
 .hero-split .wrap { display: grid; gap: clamp(2.5rem, 1rem + 5vw, 5rem); align-items: center; }
-.hero-picture img { width: 100%; aspect-ratio: 5 / 4.4; object-fit: cover; border-radius: calc(var(--radius) * 1.5); }
+.hero-picture img {
+  width: 100%;
+  aspect-ratio: 5 / 4.4;
+  object-fit: cover;
+  border-radius: calc(var(--radius) * 1.5);
+}
 .hero-centered { text-align: center; }
+.hero-centered.tone-plain { background: linear-gradient(var(--tint), var(--bg)); }
 .hero-centered .intro, .hero-centered .lead { margin-inline: auto; }
 .hero-centered .actions, .hero-centered .hero-notes { justify-content: center; }
 .hero-centered .hero-picture { margin-top: 3rem; }
 .hero-centered .hero-picture img { aspect-ratio: 21 / 9; }
-.hero-notes { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem; list-style: none; margin: 1.9rem 0 0; padding: 0; color: var(--muted); font-size: .95rem; }
+.hero-notes {
+  display: flex;
+  flex-wrap: wrap;
+  gap: .4rem 1.6rem;
+  list-style: none;
+  margin: 1.9rem 0 0;
+  padding: 0;
+  color: var(--muted);
+  font-size: .95rem;
+}
 .hero-notes li { display: flex; align-items: center; gap: .55rem; }
-.hero-notes li::before { content: ""; width: .5rem; height: .5rem; border-radius: 50%; background: var(--accent); flex: none; }
+.hero-notes li::before {
+  content: "";
+  width: .5rem;
+  height: .5rem;
+  border-radius: 50%;
+  background: var(--accent);
+  flex: none;
+}
 @media (min-width: 56rem) {
   .hero-split .wrap { grid-template-columns: 1.08fr 1fr; }
 }

@@ -56,7 +56,12 @@ COMPONENT = Component(
 .page-intro .intro { margin: 0; }
 .page-intro h1, .page-intro h2 { font-size: clamp(2.1rem, 1.5rem + 2.4vw, 3.2rem); letter-spacing: -.02em; }
 .page-intro .lead { font-size: 1.2rem; line-height: 1.55; }
-.page-intro-picture img { width: 100%; aspect-ratio: 16 / 10; object-fit: cover; border-radius: calc(var(--radius) * 1.25); }
+.page-intro-picture img {
+  width: 100%;
+  aspect-ratio: 16 / 10;
+  object-fit: cover;
+  border-radius: calc(var(--radius) * 1.25);
+}
 @media (min-width: 56rem) { .page-intro .wrap:has(img) { grid-template-columns: 1.3fr 1fr; gap: 4rem; } }
 """,
 )

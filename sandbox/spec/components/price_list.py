@@ -71,14 +71,29 @@ COMPONENT = Component(
     words=("price list", "menu", "pricelist", "food menu"),
     outline=_outline,
     outline_hint="items: title, detail = price, text",
+    nav_label="Menu",
     css="""
 .price-list { list-style: none; margin: 0; padding: 0; display: grid; gap: 0 clamp(2rem, 5vw, 4.5rem); }
 .price-list li { padding-block: 1.15rem; border-bottom: 1px solid var(--line); }
 .line-top { display: flex; align-items: baseline; gap: .7rem; }
 .line-top h2, .line-top h3, .line-top h4 { font-size: 1.15rem; }
-.line-price { margin-left: auto; font-weight: 700; font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--link); }
-.price-list p { margin-top: .25rem; font-size: .97rem; }
-.tag { align-self: center; padding: .05rem .55rem; border-radius: 99px; border: 1px solid var(--line); font-size: .76rem; color: var(--muted); white-space: nowrap; }
+.line-price {
+  margin-left: auto;
+  font-weight: 700;
+  font-variant-numeric: tabular-nums;
+  white-space: nowrap;
+  color: var(--link);
+}
+.price-list p { margin-top: .25rem; font-size: .97rem; color: var(--muted); }
+.tag {
+  align-self: center;
+  padding: .05rem .55rem;
+  border-radius: 99px;
+  border: 1px solid var(--line);
+  font-size: .76rem;
+  color: var(--muted);
+  white-space: nowrap;
+}
 @media (min-width: 50rem) { .price-list { grid-template-columns: 1fr 1fr; } }
 """,
 )

@@ -96,15 +96,41 @@ COMPONENT = Component(
     words=("pricing", "prices", "plans", "pricing table", "packages"),
     outline=_outline,
     outline_hint="items: title = plan, detail = price, text",
+    nav_label="Prices",
     css="""
 .plans { align-items: stretch; }
 .plan { position: relative; padding-block: 2.1rem 2rem; }
 .plan-marked { border: 2px solid var(--fill-edge); }
-.badge { position: absolute; top: 0; left: 1.6rem; transform: translateY(-50%); margin: 0; padding: .2rem .8rem; border-radius: 99px; background: var(--accent); color: var(--on-accent); font-size: .8rem; font-weight: 700; }
+.plan .badge {
+  position: absolute;
+  top: 0;
+  left: 1.6rem;
+  transform: translateY(-50%);
+  margin: 0;
+  padding: .2rem .8rem;
+  border-radius: 99px;
+  background: var(--accent);
+  color: var(--on-accent);
+  font-size: .8rem;
+  font-weight: 700;
+}
 .price { display: flex; flex-wrap: wrap; align-items: baseline; gap: .2rem .5rem; margin: .35rem 0 .9rem; }
-.price strong { font-family: var(--font-headings); font-size: 2.5rem; line-height: 1.1; letter-spacing: -.02em; color: var(--ink); }
+.price strong {
+  font-family: var(--font-headings);
+  font-size: 2.5rem;
+  line-height: 1.1;
+  letter-spacing: -.02em;
+  color: var(--ink);
+}
 .period { color: var(--muted); font-size: .95rem; }
-.ticks { list-style: none; margin: 1.3rem 0 0; padding: 1.3rem 0 0; border-top: 1px solid var(--line); display: grid; gap: .6rem; }
+.ticks {
+  list-style: none;
+  margin: 1.3rem 0 0;
+  padding: 1.3rem 0 0;
+  border-top: 1px solid var(--line);
+  display: grid;
+  gap: .6rem;
+}
 .ticks li { display: grid; grid-template-columns: 1.25rem 1fr; gap: .65rem; line-height: 1.45; }
 .ticks .icon { width: 1.2rem; height: 1.2rem; margin-top: .12rem; color: var(--link); }
 .plan .actions { margin-top: auto; padding-top: 1.8rem; }

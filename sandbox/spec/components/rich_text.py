@@ -14,7 +14,7 @@ from sandbox.spec.component import (
 )
 from sandbox.spec.html import Html, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import image, paragraphs, section
+from sandbox.spec.parts import image, intro, paragraphs, section
 
 
 class RichTextProps(SectionProps):
@@ -27,9 +27,13 @@ class RichTextProps(SectionProps):
 def render(props: RichTextProps, ctx: RenderContext) -> Html:
     """Render the text, beside its picture if it has one."""
     body = tag("div", paragraphs(props.body), class_="prose")
-    picture = tag("div", image(ctx, props.image), class_="prose-picture") if props.image else None
-    kind = "rich-text rich-text-split" if picture else "rich-text"
-    return section(ctx, props, tag("div", body, picture, class_="prose-row") if picture else body, kind=kind)
+    if props.image is None:
+        return section(ctx, props, body, kind="rich-text")
+    row = tag("div", tag("div", intro(ctx, props), body), tag("div", image(ctx, props.image), class_="prose-picture"))
+    labelled = f"{ctx.id}.title" if props.heading else None
+    classes = f"band tone-{props.tone} rich-text rich-text-split"
+    inner = tag("div", row, class_="wrap")
+    return tag("section", inner, id=ctx.id, class_=classes, aria_labelledby=labelled)
 
 
 def _outline(section: OutlineSection, business: Business) -> JsonObject:
@@ -48,13 +52,20 @@ COMPONENT = Component(
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline,
     outline_hint="text = the paragraphs; items: list lines",
+    nav_label="About",
     css="""
 .prose { max-width: 44rem; font-size: 1.08rem; }
 .prose > * + * { margin-top: 1.05rem; }
 .prose p, .prose li { color: var(--ink); }
 .prose ul { padding-left: 1.2rem; }
-.prose-row { display: grid; gap: 2.5rem; align-items: center; }
-.prose-picture img { width: 100%; aspect-ratio: 4 / 3; object-fit: cover; border-radius: calc(var(--radius) * 1.25); }
-@media (min-width: 56rem) { .prose-row { grid-template-columns: 1.15fr 1fr; gap: 4.5rem; } }
+.rich-text-split .intro { margin-bottom: 1.6rem; }
+.rich-text-split .wrap > div { display: grid; gap: 2.5rem; align-items: center; }
+.prose-picture img {
+  width: 100%;
+  aspect-ratio: 4 / 3;
+  object-fit: cover;
+  border-radius: calc(var(--radius) * 1.25);
+}
+@media (min-width: 56rem) { .rich-text-split .wrap > div { grid-template-columns: 1.15fr 1fr; gap: 4.5rem; } }
 """,
 )

@@ -60,9 +60,28 @@ COMPONENT = Component(
     outline_hint="items: title = what is counted, detail = the number; only numbers that the request gives",
     css="""
 .stats { padding-block: calc(clamp(2.5rem, 2rem + 2.5vw, 4rem) * var(--space)); }
-.stat-row { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(9rem, 100%), 1fr)); gap: 2rem; margin: 0; }
-.stat-row > div { display: flex; flex-direction: column-reverse; justify-content: flex-end; padding-left: 1.2rem; border-left: 3px solid var(--accent); }
-.stat-row dd { margin: 0; font-family: var(--font-headings); font-size: clamp(1.8rem, 1.4rem + 1.8vw, 2.7rem); font-weight: 700; line-height: 1.1; letter-spacing: -.02em; color: var(--ink); }
+.stat-row {
+  display: grid;
+  grid-template-columns: repeat(auto-fit, minmax(min(9rem, 100%), 1fr));
+  gap: 2rem;
+  margin: 0;
+}
+.stat-row > div {
+  display: flex;
+  flex-direction: column-reverse;
+  justify-content: flex-end;
+  padding-left: 1.2rem;
+  border-left: 3px solid var(--accent);
+}
+.stat-row dd {
+  margin: 0;
+  font-family: var(--font-headings);
+  font-size: clamp(1.8rem, 1.4rem + 1.8vw, 2.7rem);
+  font-weight: 700;
+  line-height: 1.1;
+  letter-spacing: -.02em;
+  color: var(--ink);
+}
 .stat-row dt { margin-top: .35rem; color: var(--muted); font-size: .97rem; line-height: 1.4; }
 """,
 )

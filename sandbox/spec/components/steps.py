@@ -57,10 +57,33 @@ COMPONENT = Component(
     words=("steps", "process", "how it works", "timeline"),
     outline=_outline,
     outline_hint="items: title, text, in order",
+    nav_label="How it works",
     css="""
-.steps { list-style: none; counter-reset: step; margin: 0; padding: 0; display: grid; gap: 2rem clamp(1.5rem, 4vw, 3rem); }
+.steps {
+  list-style: none;
+  counter-reset: step;
+  margin: 0;
+  padding: 0;
+  display: grid;
+  gap: 2rem clamp(1.5rem, 4vw, 3rem);
+}
 .steps li { counter-increment: step; position: relative; padding-left: 4rem; min-height: 2.8rem; }
-.steps li::before { content: counter(step); position: absolute; left: 0; top: 0; display: grid; place-items: center; width: 2.7rem; height: 2.7rem; border-radius: 50%; background: var(--fill); color: var(--on-fill); font-family: var(--font-headings); font-weight: 700; font-size: 1.1rem; }
+.steps li::before {
+  content: counter(step);
+  position: absolute;
+  left: 0;
+  top: 0;
+  display: grid;
+  place-items: center;
+  width: 2.7rem;
+  height: 2.7rem;
+  border-radius: 50%;
+  background: var(--fill);
+  color: var(--on-fill);
+  font-family: var(--font-headings);
+  font-weight: 700;
+  font-size: 1.1rem;
+}
 .tone-deep .steps li::before { background: var(--accent); color: var(--on-accent); }
 .steps p { margin-top: .4rem; }
 @media (min-width: 50rem) {
@@ -68,7 +91,15 @@ COMPONENT = Component(
   .steps-3 { grid-template-columns: repeat(3, 1fr); }
   .steps-4 { grid-template-columns: repeat(4, 1fr); }
   .steps-3 li, .steps-4 li { padding: 3.9rem 0 0; }
-  .steps-3 li:not(:last-child)::after, .steps-4 li:not(:last-child)::after { content: ""; position: absolute; top: 1.35rem; left: 3.4rem; right: calc(-1 * clamp(1.5rem, 4vw, 3rem) + .7rem); height: 1px; background: var(--line); }
+  .steps-3 li:not(:last-child)::after, .steps-4 li:not(:last-child)::after {
+    content: "";
+    position: absolute;
+    top: 1.35rem;
+    left: 3.4rem;
+    right: calc(-1 * clamp(1.5rem, 4vw, 3rem) + .7rem);
+    height: 1px;
+    background: var(--line);
+  }
 }
 """,
 )

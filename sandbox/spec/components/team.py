@@ -75,10 +75,25 @@ COMPONENT = Component(
     words=("team", "people", "staff", "our team", "about us"),
     outline=_outline,
     outline_hint="items: title = name, detail = role, text; only people that the request names",
+    nav_label="Team",
     css="""
 .people { list-style: none; margin: 0; padding: 0; display: grid; gap: 2.25rem clamp(1.5rem, 4vw, 3rem); }
-.people li { display: grid; grid-template-columns: 5rem 1fr; gap: 1.1rem; align-items: start; }
-.face { display: grid; place-items: center; width: 5rem; height: 5rem; border-radius: 50%; object-fit: cover; background: var(--fill); color: var(--on-fill); font-family: var(--font-headings); font-size: 1.5rem; font-weight: 700; letter-spacing: .02em; }
+.people li { display: grid; grid-template-columns: 5rem 1fr; gap: 1.1rem; align-content: start; }
+.people p:not(.role) { color: var(--muted); }
+.face {
+  display: grid;
+  place-items: center;
+  width: 5rem;
+  height: 5rem;
+  border-radius: 50%;
+  object-fit: cover;
+  background: var(--fill);
+  color: var(--on-fill);
+  font-family: var(--font-headings);
+  font-size: 1.5rem;
+  font-weight: 700;
+  letter-spacing: .02em;
+}
 .role { margin: .15rem 0 .5rem; color: var(--link); font-size: .93rem; font-weight: 600; }
 @media (min-width: 50rem) {
   .people-2 { grid-template-columns: repeat(2, 1fr); }

@@ -73,13 +73,20 @@ COMPONENT = Component(
     words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
     outline=_outline,
     outline_hint="items: title = name, text = quote, detail = role; only quotes that the request gives",
+    nav_label="Reviews",
     css="""
 .quotes figure { display: flex; flex-direction: column; height: 100%; margin: 0; }
-.quotes blockquote { margin: 0 0 1.4rem; font-family: var(--font-headings); font-size: 1.15rem; line-height: 1.5; color: var(--ink); }
+.quotes blockquote {
+  margin: 0 0 1.4rem;
+  font-family: var(--font-headings);
+  font-size: 1.15rem;
+  line-height: 1.5;
+  color: var(--ink);
+}
 .quotes blockquote p { color: inherit; }
 .quotes figcaption { margin-top: auto; display: grid; font-size: .93rem; line-height: 1.4; }
 .quote-name { font-weight: 700; color: var(--ink); }
 .quote-role { color: var(--muted); }
-.stars { margin: 0 0 .8rem; letter-spacing: .15em; color: var(--link); }
+.quotes .stars { margin: 0 0 .8rem; letter-spacing: .15em; color: var(--link); }
 """,
 )
