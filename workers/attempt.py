@@ -10,8 +10,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sandbox.models import ModelClient
-
 from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
 from monitoring.ledger.tables import Release, Site
@@ -19,6 +17,7 @@ from routing.policy import CallPurpose, ModelCall, Policy
 from routing.tiers import Limits, QueueName
 from sandbox.den import Den
 from sandbox.errors import SandboxError
+from sandbox.models import ModelClient
 from sandbox.release import manifest_of
 from workers.retries import decide_call
 

@@ -29,7 +29,7 @@ def build_csp(profile: Profile, notes: Notes) -> str:
         "media-src": ["'self'"],
         "connect-src": ["'self'"],
         "manifest-src": ["'self'"],
-        "form-action": ["'self'", *_hosts(profile.form_hosts)],
+        "form-action": ["'self'", "mailto:", *_hosts(profile.form_hosts)],
         "base-uri": ["'none'"],
         "object-src": ["'none'"],
         "frame-src": ["'none'"],

@@ -68,6 +68,8 @@ class References:
         elif target.kind == "local":
             if use == "script":
                 self._count_local_script(target.path, place)
+        elif use == "form" and url.strip().lower().startswith("mailto:"):
+            return  # opens the visitor's own mail program and sends nothing by itself
         elif use != "link" or target.kind == "other":
             self.find("form-host" if use == "form" else "deceptive-url", place, url)
 
