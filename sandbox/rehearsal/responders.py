@@ -10,7 +10,7 @@ from sandbox.rehearsal.blocks import Block, Text
 from sandbox.rehearsal.coding import code_agent
 from sandbox.rehearsal.example import example_of
 from sandbox.rehearsal.request import Request
-from sandbox.rehearsal.site import site_edit
+from sandbox.rehearsal.site import site_edit, site_outline
 
 Responder = Callable[[Request], Sequence[Block]]
 
@@ -24,6 +24,7 @@ RESPONDERS: dict[str, Responder] = {
     "answer": answer,
     "code_agent": code_agent,
     "site_edit": site_edit,
+    "site_outline": site_outline,
     "structured": structured,
 }
 """Every responder that a scenario file may name."""

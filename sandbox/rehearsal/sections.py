@@ -15,7 +15,12 @@ from sandbox.spec.component import Business, Component, OutlineSection
 _TOPIC = re.compile(
     r"\b(?:about|on|regarding|explaining|describing|showing|listing|covering|for)\b\s+(.+)", re.I | re.S
 )
-_LIST = re.compile(r"(?:\b(?:with|including|such as|like|namely|listing|for)\b|:)\s+([^.:]+,[^.:]+)", re.I)
+_LISTS = tuple(
+    re.compile(rf"{introduction}\s+([^.:]+,[^.:]+|[^.:,]+\sand\s[^.:,]+)", re.I)
+    for introduction in (r"\b(?:such as|including|like|namely|listing)\b", ":", r"\bwith\b", r"\b(?:of|for)\b")
+)
+"""What introduces a list, the surest first."""
+_ARTICLE = re.compile(r"^(?:and|a|an|the|our|my)\s+", re.I)
 _SEPARATOR = re.compile(r",\s*(?:and\s+)?|\s+and\s+|;\s*", re.I)
 _NUMBER = re.compile(r"\d[\d.,]*")
 _PLACE = re.compile(r"\b(?:below|under|after|beneath|above|before)\b.*", re.I | re.S)
@@ -45,8 +50,10 @@ def topic_of(ask: str) -> str:
 
 def items_of(ask: str) -> list[dict[str, str]]:
     """Return the things that a request lists, or else its meaningful words, as outline items."""
-    listed = _LIST.search(plain(ask))
-    names = [part.strip(" .!?\"'“”") for part in _SEPARATOR.split(listed[1])] if listed else []
+    clean = plain(ask)
+    listed = next((found for pattern in _LISTS if (found := pattern.search(clean))), None)
+    parts = _SEPARATOR.split(listed[1]) if listed else []
+    names = [_ARTICLE.sub("", part.strip(" .!?\"'“”")) for part in parts]
     names = [name for name in names if name] or quoted(ask)[1:] or key_words(topic_of(ask), 3) or ["Rehearsal"]
     return [_item(name) for name in names[:_MAX_ITEMS]]
 
