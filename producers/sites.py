@@ -35,7 +35,7 @@ from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy import Policy
 from sandbox.archive import read_directory, write_directory
 from sandbox.den import Den
-from sandbox.release import build_release, manifest_of
+from sandbox.release import build_release, manifest_of, show_active
 from sandbox.spec.model import parse_site
 from sandbox.spec.render import render
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES
@@ -126,11 +126,6 @@ def content_of(files: Mapping[str, bytes]) -> Content:
     return Content(pages | assets, site.canonical().encode())
 
 
-def site_key(site: Site) -> str:
-    """Return the name of a site's projection in the Den; neither part can hold an underscore."""
-    return f"{site.tenant}_{site.name}"
-
-
 class Sites:
     """The sites of one installation."""
 
@@ -182,7 +177,7 @@ class Sites:
                 session, "site_imported", actor=actor, tenant=tenant, site=name, release=str(release.id),
                 digest=release.digest, scan=release.scan_digest,
             )  # fmt: skip
-        self.show_active(site.id)
+        show_active(self._ledger, self._den, site.id)
         return release
 
     def export_site(self, tenant: str, name: str, out: Path, *, release: UUID | None = None) -> Release:
@@ -254,7 +249,7 @@ class Sites:
                 session, "rolled_back", actor=actor, tenant=tenant, site=name, release=str(release.id),
                 origin=str(active.id) if active else None, digest=release.digest,
             )  # fmt: skip
-        self.show_active(site.id)
+        show_active(self._ledger, self._den, site.id)
         return release
 
     def active(self, tenant: str, name: str) -> Release:
@@ -264,14 +259,6 @@ class Sites:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
         """
         return self._release(tenant, name, None)
-
-    def show_active(self, site_id: UUID) -> None:
-        """Bring the Den's projection to what the ledger says. Held under the row's lock, so two cannot cross."""
-        with self._ledger.begin() as session:
-            site = lock_site(session, site_id)
-            release = active_release(session, site)
-            if release is not None:
-                self._den.project(site_key(site), manifest_of(release), release_id=str(release.id))
 
     def _ensure(self, session: Session, tenant: str, name: str, *, profile: str, actor: str) -> tuple[Site, bool]:
         try:

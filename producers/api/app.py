@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib.metadata import version
 from typing import Any
 
@@ -9,7 +10,6 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from producers.api import health, job_routes, pages, site_routes
-from producers.api.bodies import MAX_BODY_BYTES
 from producers.api.examples import request_schemas
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers
@@ -45,10 +45,10 @@ def create_app(resources: Resources) -> FastAPI:
         description=_DESCRIPTION,
         redoc_url=None,
         redirect_slashes=False,
-        max_body_size=MAX_BODY_BYTES,
     )
     app.state.resources = resources
     app.state.metrics = metrics
+    app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
     for part in (job_routes, site_routes, pages, health):

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from producers.api.problems import BrokenBodyError
+from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from routing.errors import FieldError, InvalidJobError
 
 MAX_BODY_BYTES = 64 * 1024
+"""What a body may hold, counted without JSON's escapes: a prompt of 32 KiB must pass however its sender writes it."""
+MAX_RAW_BYTES = 256 * 1024
+"""What is read at all."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the raw body. Its size is bounded by the application, which answers 413."""
-    return await request.body()
+    """Return the raw body; of one that is too large no more is read than it takes to see that.
+
+    Raises:
+        BodyTooLargeError: the caller's fault.
+    """
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_RAW_BYTES:
+            raise BodyTooLargeError
+        parts.append(part)
+    return b"".join(parts)
 
 
 def parse_json(raw: bytes) -> Any:
@@ -26,15 +41,19 @@ def parse_json(raw: bytes) -> Any:
 
     Raises:
         BrokenBodyError: the caller's fault: no JSON, not UTF-8, a duplicate key, NaN, or nested too deeply.
+        BodyTooLargeError: the caller's fault.
     """
     try:
-        return json.loads(raw.decode(), object_pairs_hook=_object_of, parse_constant=_refuse_constant)
+        body = json.loads(raw.decode(), object_pairs_hook=_object_of, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
         raise BrokenBodyError("must be UTF-8") from None
     except json.JSONDecodeError as error:
         raise BrokenBodyError(f"must be valid JSON; line {error.lineno}, column {error.colno}") from None
     except (ValueError, RecursionError):
         raise BrokenBodyError("must be valid JSON of moderate depth and size") from None
+    if len(raw) > MAX_BODY_BYTES and _size_of(body) > MAX_BODY_BYTES:
+        raise BodyTooLargeError
+    return body
 
 
 def check_text(body: object) -> None:
@@ -43,17 +62,11 @@ def check_text(body: object) -> None:
     Raises:
         InvalidJobError: the caller's fault; names the first field at fault.
     """
-    stack: list[tuple[str, object]] = [("", body)]
-    while stack:
-        path, value = stack.pop()
+    for path, value in _walk(body):
         if isinstance(value, str) and not _is_storable(value):
             raise InvalidJobError((FieldError(path or "body", "must be valid Unicode text without NUL"),))
-        if isinstance(value, dict):
-            if not all(map(_is_storable, value)):
-                raise InvalidJobError((FieldError(path or "body", "a field's name must be valid Unicode text"),))
-            stack.extend((f"{path}.{key}" if path else key, item) for key, item in value.items())
-        if isinstance(value, list):
-            stack.extend((f"{path}.{place}" if path else str(place), item) for place, item in enumerate(value))
+        if isinstance(value, dict) and not all(map(_is_storable, value)):
+            raise InvalidJobError((FieldError(path or "body", "a field's name must be valid Unicode text"),))
 
 
 def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
@@ -75,6 +88,25 @@ def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
 def _field_error(item: Any) -> FieldError:
     rule = item["msg"].removeprefix("Value error, ")
     return FieldError(".".join(map(str, item["loc"]))[:200] or "body", rule[:1].lower() + rule[1:])
+
+
+def _walk(body: object) -> Iterator[tuple[str, object]]:
+    """Yield every value with its dotted path, a container before what it holds."""
+    stack: list[tuple[str, object]] = [("", body)]
+    while stack:
+        path, value = stack.pop()
+        yield path, value
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        stack.extend((f"{path}.{name}" if path else str(name), item) for name, item in inner)
+
+
+def _size_of(body: object) -> int:
+    """Return the bytes of all text in a body, and one for every value."""
+    size = 0
+    for _, value in _walk(body):
+        text = value if isinstance(value, str) else "".join(value) if isinstance(value, dict) else ""
+        size += len(text.encode("utf-8", "surrogatepass")) + 1
+    return size
 
 
 def _is_storable(text: str) -> bool:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal, NoReturn
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse
@@ -17,7 +17,7 @@ from monitoring.ledger.releases import approve, find_site, reject
 from monitoring.ledger.tables import Job
 from producers.api.bodies import check_text, parse_json, parse_model, read_body
 from producers.api.examples import SUBMIT_BODY, body_of
-from producers.api.problems import BrokenBodyError, Problem
+from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.api.stream import Tail, follow, look
 from producers.jobs import JobSummary, JobView, describe, summarise, tier_name
@@ -87,7 +87,7 @@ def _read_request(raw: bytes, key: str | None, *, resources: Resources, caller: 
         body = parse_json(raw)
         check_text(body)
         return body if key is None else _with_key(body, key)
-    except (BrokenBodyError, InvalidJobError) as error:
+    except (BrokenBodyError, BodyTooLargeError, InvalidJobError) as error:
         _refuse(raw, error, resources=resources, caller=caller)
 
 
@@ -141,6 +141,7 @@ def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
     },
 )
 async def get_events(
+    request: Request,
     resources: ResourcesDep,
     caller: Reader,
     job_id: UUID,
@@ -156,8 +157,9 @@ async def get_events(
     if first.is_over and not first.events:
         return Response(status_code=204)
     events = follow(
-        resources.ledger, job_id, tenant=caller.tenant, tail=tail, first=first, poll_seconds=resources.poll_seconds
-    )
+        resources.ledger, job_id, tenant=caller.tenant, tail=tail, first=first,
+        poll_seconds=resources.poll_seconds, stopping=request.app.state.stopping,
+    )  # fmt: skip
     return EventSourceResponse(events, ping=15, headers={"Cache-Control": "no-store"})
 
 

@@ -20,7 +20,7 @@ from monitoring.ledger.tables import Job, Release
 from producers.api.problems import PageNotFoundError, PreviewGoneError
 from producers.api.resources import Resources, ResourcesDep
 from producers.jobs import PREVIEW_AUDIENCE
-from routing.jobs import State
+from routing.jobs import SiteName, State
 from sandbox.den import Entry
 from sandbox.errors import PreviewRefusedError
 from sandbox.media import content_type_of
@@ -65,13 +65,13 @@ def show_preview(resources: ResourcesDep, request: Request, token: str, path: st
 
 
 @router.api_route("/live/{tenant}/{site}", methods=["GET", "HEAD"])
-def enter_site(tenant: str, site: str) -> Response:
+def enter_site(tenant: SiteName, site: SiteName) -> Response:
     """Lead to the directory: relative links work only there."""
     return RedirectResponse(f"/live/{quote(tenant, safe='')}/{quote(site, safe='')}/")
 
 
 @router.api_route("/live/{tenant}/{site}/{path:path}", methods=["GET", "HEAD"])
-def show_page(resources: ResourcesDep, request: Request, tenant: str, site: str, path: str) -> Response:
+def show_page(resources: ResourcesDep, request: Request, tenant: SiteName, site: SiteName, path: str) -> Response:
     """Show one file of a site's active release."""
     try:
         release = resources.sites.active(tenant, site)
@@ -86,7 +86,11 @@ def show_page(resources: ResourcesDep, request: Request, tenant: str, site: str,
 
 def _offered_release(session: Session, claim: PreviewClaim) -> Release:
     """Return the release while it may be shown: as long as it waits for a judgement, and once it is published."""
-    release = session.get(Release, UUID(claim.release_id))
+    try:
+        release_id = UUID(claim.release_id)
+    except ValueError:
+        raise PageNotFoundError from None
+    release = session.get(Release, release_id)
     if release is None or str(release.site_id) != claim.site:
         raise PageNotFoundError
     job = session.get(Job, release.job_id) if release.job_id else None

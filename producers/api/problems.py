@@ -59,6 +59,10 @@ class BrokenBodyError(Exception):
         self.rule = rule
 
 
+class BodyTooLargeError(Exception):
+    """The body is larger than any job request can be (the caller's fault)."""
+
+
 class PreviewGoneError(Exception):
     """The link was good once (nobody's fault): it expired, or its release is not offered any more."""
 
@@ -96,6 +100,10 @@ async def _on_invalid_job(_: Request, error: Exception) -> JSONResponse:
 async def _on_broken_body(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, BrokenBodyError)
     return invalid([FieldError("body", error.rule)], status=400)
+
+
+async def _on_too_large(_: Request, __: Exception) -> JSONResponse:
+    return invalid([FieldError("body", "must not be longer than 64 KiB")], status=413)
 
 
 async def _on_invalid_site(_: Request, error: Exception) -> JSONResponse:
@@ -161,6 +169,7 @@ async def _on_unexpected(_: Request, __: Exception) -> JSONResponse:
 _HANDLERS = {
     InvalidJobError: _on_invalid_job,
     BrokenBodyError: _on_broken_body,
+    BodyTooLargeError: _on_too_large,
     InvalidSiteError: _on_invalid_site,
     RequestValidationError: _on_validation,
     DataError: _on_unstorable,

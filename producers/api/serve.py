@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import uvicorn
 from fastapi import FastAPI
 
@@ -14,9 +16,22 @@ STOP_SECONDS = 10
 """How long requests under way may take once a stop was asked for. Event streams are closed at once."""
 
 
+class _Server(uvicorn.Server):
+    """A server that ends event streams before it waits for requests under way."""
+
+    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.stopping.set()
+        await super().shutdown(sockets)
+
+
 def create_server(app: FastAPI, *, config: ApiConfig) -> uvicorn.Server:
     """Return a server that has not started. Its caller has configured logging."""
-    return uvicorn.Server(
+    return _Server(
+        app,
         uvicorn.Config(
             app,
             host=config.host,
@@ -30,7 +45,7 @@ def create_server(app: FastAPI, *, config: ApiConfig) -> uvicorn.Server:
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=STOP_SECONDS,
-        )
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from producers.api.examples import body_of
 from producers.api.problems import Problem
 from producers.api.resources import Admin, Approver, Reader, Resources, ResourcesDep
 from producers.jobs import QueueView, queue_depths
+from routing.jobs import SiteName
 
 router = APIRouter(prefix="/v1", responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
 
@@ -83,7 +84,7 @@ def create_site(resources: ResourcesDep, caller: Admin, raw: Body, response: Res
 
 @router.get("/sites/{name}/releases", tags=["sites"])
 def get_releases(
-    resources: ResourcesDep, caller: Reader, name: str, limit: Annotated[int, Query(ge=1, le=200)] = 50
+    resources: ResourcesDep, caller: Reader, name: SiteName, limit: Annotated[int, Query(ge=1, le=200)] = 50
 ) -> list[ReleaseView]:
     """List a site's published releases, newest first."""
     site, releases = resources.sites.releases(caller.tenant, name, limit=limit)
@@ -91,7 +92,7 @@ def get_releases(
 
 
 @router.post("/sites/{name}/rollback", tags=["sites"], openapi_extra=body_of(RollbackBody, {}))
-def roll_back(resources: ResourcesDep, caller: Approver, name: str, raw: Body) -> ReleaseView:
+def roll_back(resources: ResourcesDep, caller: Approver, name: SiteName, raw: Body) -> ReleaseView:
     """Make an earlier release the active one again."""
     body = parse_model(RollbackBody, raw)
     release = resources.sites.rollback(caller.tenant, name, to=body.release_id, actor=caller.actor)

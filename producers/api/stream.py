@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -74,7 +75,8 @@ def look(ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail) -> News:
 
 
 async def follow(
-    ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail, first: News, poll_seconds: float
+    ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail, first: News, poll_seconds: float,
+    stopping: threading.Event,
 ) -> AsyncIterator[ServerSentEvent]:  # fmt: skip
     """Yield a job's events from `first` on until the job has ended; a reader that is cut off resumes by the last id."""
     news = first
@@ -82,7 +84,7 @@ async def follow(
         for event in news.events:
             data = json.dumps(event.model_dump(mode="json"), separators=(",", ":"))
             yield ServerSentEvent(data=data, event=event.kind, id=str(event.id))
-        if news.is_over:
+        if news.is_over or stopping.is_set():
             return
         await asyncio.sleep(poll_seconds)
         try:

@@ -1,0 +1,213 @@
+"""A real HTTP door on a real ledger, with the broker away: what is accepted waits in the ledger."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sqlalchemy import func, select
+from sqlmodel import SQLModel
+
+from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.jobs import end, find_job, move
+from monitoring.ledger.releases import active_release, add_release, await_approval, find_site
+from monitoring.ledger.runway import pause
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Job, Release, Site
+from producers.api.app import create_app
+from producers.api.resources import Resources
+from producers.keys import Scope, create_key, create_tenant
+from producers.publisher import Publisher
+from producers.submit import Submitter
+from routing.app import create_app as create_celery
+from routing.jobs import JobMessage, Reason, State
+from routing.policy import Policy, platform_policy
+from routing.tiers import TASK_OF_QUEUE, QueueName
+from sandbox.den import Den
+from sandbox.preview import PreviewSigner
+from sandbox.release import build_release
+from tests.services import Postgres
+from workers.lifecycle import Resources as WorkerResources
+from workers.publish import run_publish
+
+DEAD_BROKER = "redis://127.0.0.1:1/0"
+PUBLIC_URL = "http://testserver"
+
+HOME = b"<!doctype html><html lang=en><title>Bakery</title><h1>Bread</h1><link rel=stylesheet href=style.css></html>"
+STYLE = b"h1 { color: #123456 }\n"
+PAGES: Mapping[str, bytes] = {"index.html": HOME, "style.css": STYLE, "menu/index.html": HOME}
+
+
+@dataclass
+class Clock:
+    """Time that a test moves."""
+
+    ahead: float = 0.0
+    started: float = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.started + self.ahead
+
+
+@dataclass
+class World:
+    """One installation, and one tenant of its own for this test."""
+
+    ledger: Ledger
+    den: Den
+    den_root: Path
+    policy: Policy
+    app: FastAPI
+    client: TestClient
+    resources: Resources
+    clock: Clock
+    tenant: str
+    keys: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def key(self, *scopes: str, tenant: str | None = None) -> str:
+        """Make a key of this test's tenant, or of another."""
+        scopes = scopes or tuple(Scope)
+        with self.ledger.begin() as session:
+            create_tenant(session, tenant or self.tenant)
+            return create_key(session, tenant or self.tenant, name=f"k-{secrets.token_hex(4)}", scopes=scopes)
+
+    def headers(self, *scopes: str, tenant: str | None = None) -> dict[str, str]:
+        """Return headers that authenticate."""
+        scopes = scopes or tuple(Scope)
+        known = (tenant or self.tenant, *scopes)
+        if known not in self.keys:
+            self.keys[known] = self.key(*scopes, tenant=tenant)
+        return {"Authorization": f"Bearer {self.keys[known]}"}
+
+    def call(self, method: str, path: str, **arguments: Any) -> Any:
+        """Send a request with a key of all scopes."""
+        headers = {**self.headers(), **arguments.pop("headers", {})}
+        return self.client.request(method, path, headers=headers, follow_redirects=False, **arguments)
+
+    def site(self, name: str, files: Mapping[str, bytes], tmp_path: Path) -> Release:
+        """Import a site."""
+        directory = tmp_path / f"{name}-{secrets.token_hex(3)}"
+        write_files(directory, files)
+        return self.resources.sites.import_site(self.tenant, name, directory)
+
+    def submit(self, **body: Any) -> UUID:
+        """Submit a job."""
+        answer = self.call("POST", "/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        return UUID(answer.json()["id"])
+
+    def claim(self, job_id: UUID) -> Claim:
+        """Take a waiting job as a worker would."""
+        with self.ledger.begin() as session:
+            job = find_job(session, job_id)
+            message = JobMessage(job_id=job.id, fence=job.fence)
+            taken = claim(session, message, queue=QueueName(job.queue), worker="test", policy=self.policy)
+        assert taken is not None
+        return taken
+
+    def offer(self, job_id: UUID, files: Mapping[str, bytes]) -> Release:
+        """Do a job's work: scan a result and let it wait for approval."""
+        taken = self.claim(job_id)
+        with self.ledger.begin() as session:
+            job = hold(session, taken.attempt)
+            site = session.get_one(Site, job.site_id)
+            base = active_release(session, site)
+            new = build_release(
+                self.den, files, site=site, policy=self.policy, base_release_id=base.id if base else None, job_id=job.id
+            )
+            assert new.scan_passed, new.scan
+            move(session, job, State.SCANNING)
+            release = add_release(session, new)
+            await_approval(session, job, release, hours=1)
+        return release
+
+    def finish(self, job_id: UUID, state: State, **result: Any) -> None:
+        """End a waiting job as a worker would."""
+        taken = self.claim(job_id)
+        with self.ledger.begin() as session:
+            end(session, hold(session, taken.attempt), state, reason=Reason.DONE, result=result)
+
+    def publish(self, job_id: UUID) -> None:
+        """Run the publish task for an approved job."""
+        with self.ledger.begin() as session:
+            fence = find_job(session, job_id).fence
+        resources = WorkerResources(
+            ledger=self.ledger, den=self.den, policy=self.policy, gateway_url="http://127.0.0.1:1", worker="test"
+        )
+        run_publish(JobMessage(job_id=job_id, fence=fence), resources)
+
+    def job(self, job_id: UUID) -> Job:
+        """Return a job's row."""
+        with self.ledger.begin() as session:
+            return find_job(session, job_id)
+
+    def active(self, name: str) -> UUID | None:
+        """Return a site's active release."""
+        with self.ledger.begin() as session:
+            return find_site(session, self.tenant, name).active_release_id
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows each table of the ledger has."""
+        with self.ledger.begin() as session:
+            return {
+                name: session.scalar(select(func.count()).select_from(table)) or 0
+                for name, table in SQLModel.metadata.tables.items()
+            }
+
+
+def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files below a directory."""
+    for path, data in files.items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+@pytest.fixture
+def world(ledger: Ledger, tmp_path: Path) -> Iterator[World]:
+    """A door on a ledger of its own."""
+    with open_world(ledger, tmp_path / "den") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared_world(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One door for a module whose tests leave nothing behind that another could see."""
+    with postgres.database() as url:
+        ledger = Ledger(create_ledger_engine(url, pool_size=4))
+        with open_world(ledger, tmp_path_factory.mktemp("den")) as opened:
+            yield opened
+        ledger.close()
+
+
+@contextmanager
+def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
+    """Open a door. The queues are paused, so nothing tries to reach the broker, which is away."""
+    clock = Clock()
+    policy = platform_policy()
+    den = Den(directory)
+    resources = Resources(
+        ledger=ledger,
+        submitter=Submitter(ledger, Publisher(create_celery(DEAD_BROKER)), policy),
+        den=den,
+        signer=PreviewSigner(["preview-key-of-the-tests-0123456789"], clock=clock),
+        policy=policy,
+        public_url=PUBLIC_URL,
+        poll_seconds=0.02,
+    )
+    app = create_app(resources)
+    tenant = f"t-{secrets.token_hex(5)}"
+    with ledger.begin() as session:
+        create_tenant(session, tenant)
+        for queue in TASK_OF_QUEUE:
+            pause(session, queue, is_paused=True)
+    with TestClient(app) as client:
+        yield World(ledger, den, directory, policy, app, client, resources, clock, tenant)

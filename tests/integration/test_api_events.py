@@ -1,0 +1,174 @@
+"""A job's events over HTTP: as a list, as a stream that follows the job to its end, and resumed after a cut."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+import uvicorn
+
+from monitoring.ledger.events import EventKind, record
+from monitoring.ledger.jobs import find_job
+from producers.api.serve import create_server
+from producers.config import ApiConfig
+from producers.supervisor import free_port
+from routing.jobs import State
+from tests.integration.http_world import World, world
+from tests.services import wait_until
+
+__all__ = ["world"]
+
+
+class Server:
+    """The real server on a free port, in a thread."""
+
+    def __init__(self, server: uvicorn.Server, port: int) -> None:
+        self.server = server
+        self.url = f"http://127.0.0.1:{port}"
+        self.thread = threading.Thread(target=server.run)
+
+    def stop(self) -> float:
+        """Stop it and return how many seconds that took."""
+        started = time.monotonic()
+        self.server.should_exit = True
+        self.thread.join(15)
+        assert not self.thread.is_alive()
+        return time.monotonic() - started
+
+
+@pytest.fixture
+def server(world: World) -> Iterator[Server]:
+    port = free_port()
+    running = Server(create_server(world.app, config=ApiConfig(port=port)), port)
+    running.thread.start()
+    wait_until(lambda: running.server.started, seconds=10, what="the server started")
+    yield running
+    running.stop()
+
+
+def read_stream(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    """Read server-sent events as a browser does."""
+    event: dict[str, str] = {}
+    for line in lines:
+        if not line and event:
+            yield event
+            event = {}
+        elif ":" in line and not line.startswith(":"):
+            name, _, value = line.partition(":")
+            event[name] = value.strip()
+
+
+def follow(server: Server, world: World, job_id: UUID, **headers: str) -> list[dict[str, str]]:
+    """Follow a job to the end of its stream."""
+    url = f"{server.url}/v1/jobs/{job_id}/events"
+    with httpx.stream("GET", url, headers={**world.headers(), **headers}, timeout=20) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return list(read_stream(answer.iter_lines()))
+
+
+def as_list(world: World, job_id: UUID, query: str = "") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = world.call("GET", f"/v1/jobs/{job_id}/events?format=json{query}").json()
+    return found
+
+
+def test_the_events_so_far_come_as_a_list(world: World) -> None:
+    job_id = world.submit(prompt="What is a bakery?")
+    events = as_list(world, job_id)
+    assert [event["kind"] for event in events] == ["accepted", "waiting"]
+    assert as_list(world, job_id, f"&after={events[0]['id']}") == events[1:]
+
+
+def test_the_stream_follows_a_job_and_ends_after_its_final_state(world: World, server: Server) -> None:
+    job_id = world.submit(prompt="What is a bakery?")
+    worker = threading.Timer(0.3, world.finish, (job_id, State.ANSWERED), {"answer": "A shop."})
+    worker.start()
+    events = follow(server, world, job_id)
+    worker.join()
+    assert [event["event"] for event in events][-1] == "ended"
+    assert json.loads(events[-1]["data"])["data"]["state"] == "answered"
+    listed = as_list(world, job_id)
+    assert [int(event["id"]) for event in events] == [event["id"] for event in listed]
+    assert [json.loads(event["data"]) for event in events] == listed
+
+
+def test_a_stream_resumes_after_the_last_event_that_was_seen(world: World, server: Server) -> None:
+    job_id = world.submit(prompt="What is a bakery?")
+    world.finish(job_id, State.ANSWERED, answer="A shop.")
+    whole = follow(server, world, job_id)
+    for seen in range(1, len(whole)):
+        assert follow(server, world, job_id, **{"Last-Event-ID": whole[seen - 1]["id"]}) == whole[seen:]
+
+
+def test_a_reader_that_has_it_all_is_told_not_to_come_back(world: World) -> None:
+    job_id = world.submit(prompt="What is a bakery?")
+    world.finish(job_id, State.ANSWERED, answer="A shop.")
+    last = as_list(world, job_id)[-1]["id"]
+    answer = world.call("GET", f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": str(last)})
+    assert (answer.status_code, answer.content) == (204, b"")
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "1e3", str(2**63), ""])
+def test_a_last_event_id_that_is_no_id_is_refused_by_name(world: World, value: str) -> None:
+    job_id = world.submit(prompt="What is a bakery?")
+    answer = world.call("GET", f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": value})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["last-event-id"]
+
+
+def test_an_event_that_commits_late_below_one_already_sent_still_arrives_once(world: World, server: Server) -> None:
+    job_id = world.submit(prompt="What is a bakery?")
+    early_written, later_committed = threading.Event(), threading.Event()
+
+    def write_late() -> None:
+        with world.ledger.begin() as session:
+            record(session, EventKind.PROGRESS, job=find_job(session, job_id), text="early")
+            early_written.set()
+            later_committed.wait(10)
+
+    writer = threading.Thread(target=write_late)
+    writer.start()
+    assert early_written.wait(10)
+    with world.ledger.begin() as session:
+        record(session, EventKind.PROGRESS, job=find_job(session, job_id), text="later")
+    events: list[dict[str, str]] = []
+    reader = threading.Thread(target=lambda: events.extend(follow(server, world, job_id)))
+    reader.start()
+    time.sleep(0.3)  # the reader sees "later" while "early" is not committed
+    later_committed.set()
+    writer.join()
+    time.sleep(0.2)
+    world.finish(job_id, State.ANSWERED, answer="A shop.")
+    reader.join(15)
+    texts = [json.loads(event["data"])["data"].get("text") for event in events if event["event"] == "progress"]
+    assert texts == ["later", "early"]
+
+
+def test_a_stop_of_the_server_closes_open_streams_at_once(world: World, server: Server) -> None:
+    job_id = world.submit(prompt="What is a bakery?")
+    opened = threading.Event()
+
+    def read() -> None:
+        url = f"{server.url}/v1/jobs/{job_id}/events"
+        with httpx.stream("GET", url, headers=world.headers(), timeout=20) as answer:
+            for _ in read_stream(answer.iter_lines()):
+                opened.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert opened.wait(10)
+    assert server.stop() < 5
+    reader.join(5)
+    assert not reader.is_alive()
+
+
+def test_the_real_server_names_no_software_and_serves_head(world: World, server: Server) -> None:
+    answer = httpx.get(f"{server.url}/healthz")
+    assert answer.status_code == 200
+    assert "server" not in answer.headers
+    assert answer.headers["x-content-type-options"] == "nosniff"

@@ -1,0 +1,221 @@
+"""Previews and live pages: exactly the bytes of one release, for the holder of its link, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from uuid import UUID
+
+import pytest
+
+from monitoring.ledger.tables import Release, Site
+from routing.jobs import State
+from sandbox.preview import PreviewSigner
+from sandbox.release import manifest_of
+from tests.integration.http_world import HOME, PAGES, STYLE, World, world
+
+__all__ = ["world"]
+
+EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
+NEW_PAGES: Mapping[str, bytes] = {**PAGES, "index.html": HOME.replace(b"Bread", b"Fresh bread")}
+PATH_TRICKS = [
+    "../index.html", "..%2findex.html", "%2e%2e/index.html", "%252e%252e/index.html", "a/../index.html", "./index.html",
+    "index.html%00", "index.html%00.png", "menu%2findex.html", "menu\\index.html", "menu%5cindex.html", "/index.html",
+    "INDEX.HTML", "index.html/", "index.html.", "index.html%20", "..;/index.html", "%c0%ae%c0%ae/index.html", "~root",
+    "C:/index.html", "menu", "..%5c..%5cetc%5cpasswd", "....//index.html", "%ff",
+]  # fmt: skip
+
+
+def offered(world: World, tmp_path: Path) -> tuple[UUID, str]:
+    """Return a job that waits for approval, and the path of its preview."""
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(**EDIT)
+    world.offer(job_id, NEW_PAGES)
+    url: str = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"]
+    assert url.startswith("http://testserver/preview/")
+    assert url.endswith("/")
+    return job_id, url.removeprefix("http://testserver")
+
+
+def get(world: World, path: str, method: str = "GET", **headers: str) -> Any:
+    return world.client.request(method, path, follow_redirects=False, headers=headers)
+
+
+@pytest.mark.req("H-082")
+@pytest.mark.threat("H1")
+def test_a_preview_shows_exactly_the_scanned_bytes_under_the_scans_policy(world: World, tmp_path: Path) -> None:
+    job_id, preview = offered(world, tmp_path)
+    release_id = world.job(job_id).release_id
+    with world.ledger.begin() as session:
+        release = session.get_one(Release, release_id)
+    assert release.scan_passed
+    for path in manifest_of(release):
+        answer = get(world, preview + path)
+        assert (answer.status_code, answer.content) == (200, NEW_PAGES[path])
+        assert answer.headers["content-security-policy"] == release.scan["csp"]
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert "noindex" in answer.headers["x-robots-tag"]
+        assert "set-cookie" not in answer.headers
+    assert get(world, preview + "style.css").headers["content-type"] == "text/css; charset=utf-8"
+
+
+def test_a_directory_is_its_index_page_and_a_link_without_its_slash_leads_there(world: World, tmp_path: Path) -> None:
+    _, preview = offered(world, tmp_path)
+    assert get(world, preview).content == NEW_PAGES["index.html"]
+    assert get(world, preview + "menu/").content == NEW_PAGES["menu/index.html"]
+    answer = get(world, preview.rstrip("/"))
+    assert (answer.status_code, answer.headers["location"]) == (307, preview)
+    live = get(world, f"/live/{world.tenant}/bakery")
+    assert (live.status_code, live.headers["location"]) == (307, f"/live/{world.tenant}/bakery/")
+
+
+@pytest.mark.parametrize("place", ["preview", "live"])
+def test_head_answers_as_get_without_the_bytes(world: World, tmp_path: Path, place: str) -> None:
+    _, preview = offered(world, tmp_path)
+    url = (preview if place == "preview" else f"/live/{world.tenant}/bakery/") + "style.css"
+    head, full = get(world, url, "HEAD"), get(world, url)
+    assert (head.status_code, head.content, full.content) == (200, b"", STYLE)
+    assert head.headers == full.headers
+    assert head.headers["content-length"] == str(len(STYLE))
+
+
+@pytest.mark.req("H-082")
+@pytest.mark.threat("H1")
+def test_an_altered_token_is_404_and_an_expired_one_410(world: World, tmp_path: Path) -> None:
+    _, preview = offered(world, tmp_path)
+    token = preview.split("/")[2]
+    for place in range(0, len(token), 7):
+        altered = token[:place] + ("A" if token[place] != "A" else "B") + token[place + 1 :]
+        assert get(world, f"/preview/{altered}/").status_code == 404
+    for nonsense in ("x", "a.b.c", "%00", "x" * 5000):
+        assert get(world, f"/preview/{nonsense}/").status_code == 404
+    world.clock.ahead = world.policy.approval.preview_hours * 3600 + 2
+    answer = get(world, preview)
+    assert (answer.status_code, answer.json()["type"]) == (410, "urn:pointsman:problem:preview_gone")
+
+
+@pytest.mark.threat("H1")
+def test_a_token_of_another_installation_audience_or_site_opens_nothing(world: World, tmp_path: Path) -> None:
+    job_id, _ = offered(world, tmp_path)
+    job = world.job(job_id)
+    other_site = world.site("butcher", PAGES, tmp_path)
+    mine = {"site": str(job.site_id), "release_id": str(job.release_id), "audience": "reviewer"}
+    signer = world.resources.signer
+    stranger = PreviewSigner(["another-installations-key-0123456789"], clock=world.clock)
+    tokens = [
+        stranger.sign(**mine),
+        signer.sign(**{**mine, "audience": "public"}),
+        signer.sign(**{**mine, "site": str(other_site.site_id)}),
+        signer.sign(**{**mine, "release_id": str(other_site.id)}),
+        signer.sign(**{**mine, "release_id": str(job.id)}),
+        signer.sign(**{**mine, "release_id": "../../etc"}),
+    ]
+    assert get(world, f"/preview/{signer.sign(**mine)}/").status_code == 200
+    assert [get(world, f"/preview/{token}/").status_code for token in tokens] == [404] * len(tokens)
+
+
+@pytest.mark.parametrize("end", ["reject", "cancel"])
+def test_a_preview_that_is_no_longer_offered_is_withdrawn(world: World, tmp_path: Path, end: str) -> None:
+    job_id, preview = offered(world, tmp_path)
+    assert get(world, preview).status_code == 200
+    assert world.call("POST", f"/v1/jobs/{job_id}/{end}", json={"reason": "no"}).status_code == 200
+    assert get(world, preview).status_code == 410
+
+
+def test_a_preview_stays_while_it_is_published_and_after(world: World, tmp_path: Path) -> None:
+    job_id, preview = offered(world, tmp_path)
+    world.call("POST", f"/v1/jobs/{job_id}/approve")
+    assert get(world, preview).status_code == 200
+    world.publish(job_id)
+    assert world.job(job_id).state == State.PUBLISHED
+    assert get(world, preview).content == NEW_PAGES["index.html"]
+
+
+@pytest.mark.req("H-084", "H-087")
+def test_a_live_page_has_the_bytes_of_the_active_release_until_a_publish_and_after(
+    world: World, tmp_path: Path
+) -> None:
+    job_id, _ = offered(world, tmp_path)
+    live = f"/live/{world.tenant}/bakery/"
+    assert get(world, live).content == PAGES["index.html"]
+    world.call("POST", f"/v1/jobs/{job_id}/approve")
+    assert get(world, live).content == PAGES["index.html"]
+    world.publish(job_id)
+    for path, data in NEW_PAGES.items():
+        answer = get(world, live + path)
+        assert answer.content == data
+        assert answer.headers["content-security-policy"]
+        assert "set-cookie" not in answer.headers
+
+
+def test_a_live_page_that_has_not_changed_is_not_sent_again(world: World, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    url = f"/live/{world.tenant}/bakery/"
+    tag = get(world, url).headers["etag"]
+    again = get(world, url, **{"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    world.site("bakery", NEW_PAGES, tmp_path)
+    assert get(world, url, **{"If-None-Match": tag}).content == NEW_PAGES["index.html"]
+
+
+@pytest.mark.parametrize("trick", PATH_TRICKS)
+def test_a_path_trick_is_404_in_previews_and_live_pages(world: World, tmp_path: Path, trick: str) -> None:
+    _, preview = offered(world, tmp_path)
+    (world.den_root / "secret.txt").write_text("secret")
+    for base in (preview, f"/live/{world.tenant}/bakery/"):
+        status, body = raw_get(world, base + trick)
+        assert status == 404, base + trick
+        assert b"secret" not in body
+
+
+def raw_get(world: World, path: str) -> tuple[int, bytes]:
+    """Send a path as it stands, as a server hands it on: every client that we have tidies it up first."""
+    sent: list[MutableMapping[str, Any]] = []
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+        "path": unquote(path), "raw_path": path.encode(), "root_path": "", "query_string": b"", "headers": [],
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(world.app(scope, receive, send))
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+@pytest.mark.parametrize(
+    "path", ["no-tenant/bakery/", "{tenant}/nowhere/", "{tenant}/empty/", "{tenant}/BAKERY/", "%00/%00/"]
+)
+def test_a_site_that_is_not_there_or_empty_is_404(world: World, tmp_path: Path, path: str) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    assert world.call("POST", "/v1/sites", json={"name": "empty"}).status_code == 201
+    answer = get(world, f"/live/{path.format(tenant=world.tenant)}")
+    assert answer.status_code == 404
+    assert json.loads(answer.content)["status"] == 404
+
+
+def test_a_release_whose_scan_did_not_pass_is_never_shown(world: World, tmp_path: Path) -> None:
+    job_id, preview = offered(world, tmp_path)
+    with world.ledger.begin() as session:
+        session.get_one(Release, world.job(job_id).release_id).scan_passed = False
+    assert get(world, preview).status_code == 410
+
+
+def test_only_this_tenants_site_of_a_name_is_shown(world: World, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    with world.ledger.begin() as session:
+        site = session.get_one(Site, world.job(world.submit(**EDIT)).site_id)
+    assert site.tenant == world.tenant
+    world.headers(tenant=f"{world.tenant}-b")
+    assert get(world, f"/live/{world.tenant}-b/bakery/").status_code == 404
