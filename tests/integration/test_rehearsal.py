@@ -309,7 +309,7 @@ def test_a_short_reply_keeps_the_stated_pace(server: Server) -> None:
 
 
 def test_a_scenario_mistake_stops_the_start(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("rules:\n  - nmae: x\n")
+    (tmp_path / "bad.yaml").write_text("rules:\n  - title: x\n")
     with (
         pytest.raises(ScenarioError, match=r"bad\.yaml:2: "),
         running_rehearsal(RehearsalConfig(scenarios=(tmp_path,))),
