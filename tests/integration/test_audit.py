@@ -199,6 +199,15 @@ def test_a_seal_is_not_made_more_often_than_asked(fleet: Fleet) -> None:
     assert seal_now(fleet) is not None
 
 
+@pytest.mark.req("H-009")
+def test_the_route_of_a_job_is_on_record_from_its_acceptance(fleet: Fleet) -> None:
+    route = {"tier": 1, "rule": "text change", "signals": {"files": 2}, "policy": "p1", "confidence": "strong"}
+    job_id = fleet.accept(route=route)
+    assert fleet.job(job_id).route == route
+    row = fleet.row("SELECT * FROM audit WHERE action = 'job_accepted' AND job_id = :id", id=job_id)
+    assert row["detail"]["route"] == route
+
+
 @pytest.mark.req("H-117")
 def test_an_edit_that_was_rejected_has_a_row_with_all_six_facts(fleet: Fleet) -> None:
     job_id = fleet.accept()

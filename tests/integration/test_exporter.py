@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,19 +18,21 @@ from sqlmodel import Session
 
 from monitoring.errors import ForeignMarkError
 from monitoring.exporter import ExporterApp, render_metrics
-from monitoring.ledger.attempts import escalate, hold, recover, report_loss
+from monitoring.ledger.attempts import Claim, escalate, hold, recover, report_loss
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import lock_job, move, request_cancel
+from monitoring.ledger.jobs import lock_job, move, request_cancel, wait_on
 from monitoring.ledger.releases import reject
 from monitoring.ledger.runway import depths, lead, pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Attempt, Job
 from monitoring.probes import _QUEUES
 from monitoring.rollup import fold_pending, fold_step, read_series, rebase
+from producers.supervisor import free_port
 from routing.jobs import Door, JobMessage, Reason, State
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import QueueName, Tier
 from tests.integration.driving import MODEL, Fleet, create_fleet
+from tests.services import wait_until
 
 Series = dict[tuple[str, tuple[str, ...]], float]
 TIER = {None: "none", 1: "spec", 2: "patch", 3: "agent"}
@@ -65,7 +67,7 @@ def counts(fleet: Fleet, sql: str) -> dict[tuple[str, ...], float]:
     return {tuple(TIER.get(label, str(label)) for label in row[:-1]): float(row[-1]) for row in rows if row[-1]}
 
 
-def lose(fleet: Fleet, job_id, claimed, cause: Reason = Reason.WORKER_LOST) -> None:
+def lose(fleet: Fleet, job_id: UUID, claimed: Claim, *, cause: Reason = Reason.WORKER_LOST) -> None:
     with fleet.ledger.begin() as session:
         report_loss(session, JobMessage(job_id=job_id, fence=claimed.attempt.fence - 1), cause=cause)
     with fleet.ledger.begin() as session:
@@ -193,8 +195,6 @@ def test_enqueued_equals_started_plus_waiting_plus_left(fleet: Fleet) -> None:
 
 
 def test_depth_follows_a_job_that_changes_its_queue_while_it_waits(fleet: Fleet) -> None:
-    from monitoring.ledger.jobs import wait_on
-
     job_id = fleet.accept()
     with fleet.ledger.begin() as session:
         wait_on(session, lock_job(session, job_id), QueueName.PATCH)
@@ -397,10 +397,7 @@ def test_a_sigkill_between_fold_and_commit_changes_nothing(fleet: Fleet) -> None
     child.kill()
     child.wait(10)
     child.stdout.close()
-    deadline = time.monotonic() + 5
-    while (found := fenced(fleet)) == 0 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert found == 1
+    wait_until(lambda: fenced(fleet), seconds=5, what="the dead folder's lock is gone")
     assert fenced(fleet) == 1
 
 
@@ -449,12 +446,6 @@ print("clean", flush=True)
 """
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def get(port: int, path: str, *, method: str = "GET") -> tuple[int, bytes, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
@@ -465,6 +456,13 @@ def get(port: int, path: str, *, method: str = "GET") -> tuple[int, bytes, str]:
             return error.code, error.read(), error.headers["Content-Type"]
 
 
+def answers(port: int) -> bool:
+    try:
+        return get(port, "/healthz")[0] == 200
+    except urllib.error.URLError:
+        return False
+
+
 @pytest.fixture
 def exporter(fleet: Fleet) -> Iterator[tuple[subprocess.Popen[str], int]]:
     port = free_port()
@@ -472,13 +470,7 @@ def exporter(fleet: Fleet) -> Iterator[tuple[subprocess.Popen[str], int]]:
         [sys.executable, "-W", "ignore", "-c", SERVE, fleet.url, str(port)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        try:
-            get(port, "/healthz")
-            break
-        except urllib.error.URLError:
-            time.sleep(0.05)
+    wait_until(lambda: answers(port), seconds=15, what="the exporter answers")
     yield child, port
     if child.poll() is None:
         child.kill()
@@ -503,9 +495,7 @@ def test_the_exporter_serves_metrics_and_health_and_ends_cleanly(
 
 def test_the_exporter_folds_although_nobody_scrapes(fleet: Fleet, exporter: tuple[subprocess.Popen[str], int]) -> None:
     record_fenced(fleet)
-    deadline = time.monotonic() + 10
-    while not fleet.scalar("SELECT count(*) FROM rollup") and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: fleet.scalar("SELECT count(*) FROM rollup"), seconds=10, what="a fold")
     assert fleet.scalar("SELECT value FROM rollup WHERE name = 'duplicates_fenced_total'") == 1
 
 
