@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from routing.errors import PolicyError
 
@@ -38,7 +38,7 @@ class BrokerConfig(Section):
 class PolicyConfig(Section):
     """Which policy holds."""
 
-    path: Path | None = None
+    path: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = None
     """An installation's own copy of routing/platform.yaml; empty for the shipped one."""
 
 
@@ -62,8 +62,8 @@ def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> Setting
         section, _, field = name.removeprefix(PREFIX).lower().partition("__")
         if section not in SECTIONS or not field:
             raise PolicyError(f"{name} is no setting of Pointsman; the form is {PREFIX}<SECTION>__<FIELD>")
-        if section in model.model_fields:
-            _put(found.setdefault(section, {}), field.split("__"), value)
+        if section in model.model_fields and not _put(found.setdefault(section, {}), field.split("__"), value):
+            raise PolicyError(f"{name} and another variable contradict each other: one is a part of the other")
     try:
         return model.model_validate(found)
     except ValidationError as error:
@@ -71,10 +71,17 @@ def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> Setting
         raise PolicyError(f"{PREFIX}{'__'.join(str(p) for p in first['loc']).upper()}: {first['msg']}") from None
 
 
-def _put(target: dict[str, Any], path: list[str], value: str) -> None:
+def _put(target: dict[str, Any], path: list[str], value: str) -> bool:
+    """Put a value in its place; False when another variable gives that place another shape."""
     for part in path[:-1]:
-        target = target.setdefault(part, {})
+        below = target.setdefault(part, {})
+        if not isinstance(below, dict):
+            return False
+        target = below
+    if isinstance(target.get(path[-1]), dict):
+        return False
     target[path[-1]] = _decode(value)
+    return True
 
 
 def _decode(value: str) -> Any:

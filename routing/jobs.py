@@ -15,6 +15,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from routing.errors import FieldError, IllegalMoveError, InvalidJobError
 
 MAX_PROMPT_BYTES = 32 * 1024
+MAX_ERRORS = 50
+"""So many bad fields are named; a flood of them makes no flood of errors."""
 SITE_NAME_RULE = "1 to 63 of a-z, 0-9 and hyphen, with a letter or digit at both ends"
 _SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -111,13 +113,17 @@ def check_move(origin: State, target: State) -> None:
         raise IllegalMoveError(origin.value, target.value)
 
 
+def _check_text(text: str) -> str:
+    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):  # no ledger can store it
+        raise ValueError("must be valid Unicode text without NUL")
+    return text
+
+
 def _check_prompt(prompt: str) -> str:
     if not prompt.strip():
         raise ValueError("must not be empty")
-    if len(prompt.encode("utf-8", "surrogatepass")) > MAX_PROMPT_BYTES:
+    if len(_check_text(prompt).encode()) > MAX_PROMPT_BYTES:
         raise ValueError(f"must not be longer than {MAX_PROMPT_BYTES} bytes of UTF-8")
-    if any(0xD800 <= ord(character) <= 0xDFFF for character in prompt) or "\x00" in prompt:
-        raise ValueError("must be valid Unicode text without NUL")
     return prompt
 
 
@@ -133,6 +139,7 @@ def check_site_name(name: str) -> str:
 
 
 SiteName = Annotated[str, AfterValidator(check_site_name)]
+Text = Annotated[str, AfterValidator(_check_text)]
 
 
 class Option(BaseModel):
@@ -140,8 +147,8 @@ class Option(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=200)
 
-    id: str = Field(min_length=1)
-    label: str = Field(min_length=1)
+    id: Text = Field(min_length=1)
+    label: Text = Field(min_length=1)
     source: Literal["chat", "widget"] = "chat"
 
 
@@ -158,7 +165,7 @@ class JobRequest(BaseModel):
     """The name of a site to be made."""
     project: SiteName | None = None
     """A code project of the caller's tenant (ticket lane)."""
-    session: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    session: Annotated[Text, Field(min_length=1, max_length=128)] | None = None
     tier: Literal["spec", "patch", "agent"] | None = None
     """Starting tier chosen by the caller (H-072). It never bypasses scan or approval."""
     pin: bool = False
@@ -169,8 +176,8 @@ class JobRequest(BaseModel):
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
     """A cap of the caller's own, in USD. It can only lower what the policy allows."""
     priority: Literal["P0", "P1", "P2", "P3"] = "P2"
-    callback_url: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    callback_url: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
+    idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
 
     @model_validator(mode="after")
     def _check_together(self) -> JobRequest:
@@ -191,7 +198,8 @@ def parse_request(body: object) -> JobRequest:
     try:
         return JobRequest.model_validate(body)
     except ValidationError as error:
-        raise InvalidJobError(tuple(_field_error(item) for item in error.errors(include_url=False))) from None
+        found = error.errors(include_url=False)[:MAX_ERRORS]
+        raise InvalidJobError(tuple(_field_error(item) for item in found)) from None
 
 
 _RULES = {
@@ -203,9 +211,14 @@ _RULES = {
 
 
 def _field_error(item: Any) -> FieldError:
-    field = ".".join(str(part) for part in item["loc"])[:200] or "body"
+    field = _printable(".".join(str(part) for part in item["loc"]))[:200] or "body"
     message = _RULES.get(item["type"]) or item["msg"].removeprefix("Value error, ")
     return FieldError(field, message[:1].lower() + message[1:])
+
+
+def _printable(name: str) -> str:
+    """The name of an unknown field is the caller's own: it is shown, but it may hold anything."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in name)
 
 
 class JobMessage(BaseModel):

@@ -7,10 +7,11 @@ the plan of one run, can hold neither budgets nor models and is therefore no con
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -149,6 +150,8 @@ class Policy(_Section):
         for queue, limits in self.queues.items():
             if limits.hard_seconds <= limits.soft_seconds:
                 raise ValueError(f"queues.{queue}: hard_seconds must be above soft_seconds")
+        if uncalled := [purpose for purpose in get_args(CallPurpose) if purpose not in self.calls]:
+            raise ValueError(f"calls must hold {', '.join(uncalled)}")
         for purpose, call in self.calls.items():
             if call.model not in self.prices or call.model not in self.speeds:
                 raise ValueError(f"calls.{purpose}: model {call.model} needs a price and a speed")
@@ -159,7 +162,8 @@ class Policy(_Section):
     @property
     def version(self) -> str:
         """A short digest of the whole policy, stored with every decision."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+        body = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(body.encode()).hexdigest()[:12]
 
     def limits_of(self, tier: Tier) -> Limits:
         """Return the limits of a tier's queue."""
@@ -190,6 +194,8 @@ def parse_policy(text: str, *, source: str) -> Policy:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise PolicyError(f"{source}, line {line}: {error.problem}") from None
+    except yaml.YAMLError:
+        raise PolicyError(f"{source}: is no YAML text") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the document"
@@ -211,9 +217,11 @@ def load_policy(path: Path | None) -> Policy:
     if path is None:
         return platform_policy()
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PolicyError(f"{path}: cannot be read: it is not UTF-8") from None
     return parse_policy(text, source=str(path))
 
 
@@ -225,6 +233,8 @@ def lower(policy: Policy, overrides: ProjectOverrides) -> Policy:
     """
     queues = dict(policy.queues)
     for queue, override in overrides.queues.items():
+        if queue not in queues:
+            raise PolicyError(f"queues.{queue}: the platform states no limits for it")
         changes = override.model_dump(exclude_none=True)
         for field, value in changes.items():
             _refuse_raise(f"queues.{queue}.{field}", value, getattr(policy.queues[queue], field))

