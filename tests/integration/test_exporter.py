@@ -18,9 +18,10 @@ from sqlmodel import Session
 
 from monitoring.errors import ForeignMarkError
 from monitoring.exporter import ExporterApp, render_metrics
+from monitoring.ledger import money
 from monitoring.ledger.attempts import Claim, escalate, hold, recover, report_loss
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import lock_job, move, request_cancel, wait_on
+from monitoring.ledger.jobs import end, lock_job, move, request_cancel, wait_on
 from monitoring.ledger.releases import reject
 from monitoring.ledger.runway import depths, lead, pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
@@ -29,7 +30,7 @@ from monitoring.probes import _QUEUES
 from monitoring.rollup import fold_pending, fold_step, read_series, rebase
 from producers.supervisor import free_port
 from routing.jobs import Door, JobMessage, Reason, State
-from routing.prices import NANOUSD_PER_USD
+from routing.prices import NANOUSD_PER_USD, Usage
 from routing.tiers import QueueName, Tier
 from tests.integration.driving import MODEL, Fleet, create_fleet
 from tests.services import wait_until
@@ -215,6 +216,38 @@ def test_waste_is_what_attempts_cost_whose_result_nobody_used(fleet: Fleet) -> N
     found = of(scrape(fleet), "cost_wasted_usd_total")
     assert sum(found.values()) == pytest.approx(float(fleet.scalar(wasted)))
     assert set(found) == {("spec",), ("patch",)}
+
+
+def test_waste_is_counted_once_when_a_call_settles_while_its_attempt_fails(fleet: Fleet) -> None:
+    claimed = fleet.claim(fleet.accept())
+    call_id = fleet.open_call(claimed)
+    with Session(fleet.ledger.engine) as ending:
+        end(ending, hold(ending, claimed.attempt), State.FAILED, reason=Reason.SPEC_POOR)
+        settling = threading.Thread(target=fleet.settle, args=(call_id,))
+        settling.start()
+        settling.join(0.3)
+        assert settling.is_alive(), "the booking waits until it can see how the attempt ended"
+        ending.commit()
+    settling.join(10)
+    cost = float(fleet.scalar("SELECT cost_nanousd FROM call")) / NANOUSD_PER_USD
+    assert of(scrape(fleet), "cost_wasted_usd_total") == {("spec",): pytest.approx(cost)}
+
+
+def test_waste_is_counted_once_when_an_attempt_fails_while_its_call_settles(fleet: Fleet) -> None:
+    claimed = fleet.claim(fleet.accept())
+    call_id = fleet.open_call(claimed)
+    ending = threading.Thread(target=fleet.end, args=(claimed, State.FAILED, Reason.SPEC_POOR))
+    with Session(fleet.ledger.engine) as settling:
+        settle = money.settle(
+            call_id, usage=Usage(10, 10), cost_nanousd=60_000, finish="completed", status=200, state="settled"
+        )
+        money.run(settling, settle)
+        ending.start()
+        ending.join(0.3)
+        assert ending.is_alive(), "the end waits until it can see what the attempt cost"
+        settling.commit()
+    ending.join(10)
+    assert of(scrape(fleet), "cost_wasted_usd_total") == {("spec",): 60_000 / NANOUSD_PER_USD}
 
 
 @pytest.mark.req("R-109")
