@@ -112,7 +112,8 @@ def content_of(files: Mapping[str, bytes]) -> Content:
 
     Raises:
         SpecError: the spec is invalid (the fault of whoever wrote it).
-        InvalidSiteError: an asset stands where a page is rendered, or there is nothing at all (likewise).
+        InvalidSiteError: a file differs from the page that the spec renders in its place, or there is nothing at all
+            (likewise). An equal one, as an export writes it, is fine.
     """
     if not files:
         raise InvalidSiteError("directory", "must hold at least one file")
@@ -121,8 +122,9 @@ def content_of(files: Mapping[str, bytes]) -> Content:
     site = parse_site(files[SPEC_FILE])
     pages = render(site)
     assets = {path: data for path, data in files.items() if path != SPEC_FILE}
-    if both := sorted(pages.keys() & assets.keys()):
-        raise InvalidSiteError(SPEC_FILE, f"renders {both[0]}, which also stands in the directory; remove one of them")
+    if other := sorted(path for path in pages.keys() & assets.keys() if pages[path] != assets[path]):
+        rule = f"renders {other[0]}, but the directory holds another file of this name; remove one of the two"
+        raise InvalidSiteError(SPEC_FILE, rule)
     return Content(pages | assets, site.canonical().encode())
 
 

@@ -16,6 +16,7 @@ from monitoring.errors import MonitoringError, PublishConflictError, SiteNotFoun
 from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.jobs import end, lock_job, move, wait_on
+from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import Reason, State
 from routing.tiers import QueueName
@@ -54,7 +55,7 @@ def ensure_site(session: Session, tenant: str, name: str, *, profile: str = "def
 def add_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> bool:
     """Make an empty site; False when the tenant has one of this name already."""
     new = insert(Site).values(tenant=tenant, name=name, profile=profile).on_conflict_do_nothing()
-    return bool(session.execute(new).rowcount)  # type: ignore[attr-defined]
+    return session.scalar(new.returning(col(Site.id))) is not None
 
 
 def find_site(session: Session, tenant: str, name: str) -> Site:
@@ -164,6 +165,7 @@ def approve(session: Session, job_id: UUID, *, actor: str, tenant: str | None = 
     release = _judged(session, job)
     _decide(session, job, release, decision="approved", actor=actor)
     job.expires_at = None
+    job.lost_attempts = 0  # publishing is other work than what may have cost workers before
     move(session, job, State.PUBLISHING, actor=actor)
     audit.append(session, "approved", actor=actor, job=job)
     wait_on(session, job, QueueName.CONTROL)
@@ -247,7 +249,7 @@ def _decide(
             scan_digest=release.scan_digest,
             decision=decision,
             actor=actor,
-            reason=reason,
+            reason=storable(reason),
         )
     )
     session.flush()
