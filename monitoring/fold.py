@@ -70,6 +70,10 @@ def _closed(value: object, allowed: Container[str]) -> str:
     return value if isinstance(value, str) and value in allowed else metrics.OTHER
 
 
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
 def _queue(data: Mapping[str, Any]) -> str:
     return _closed(data.get("queue"), metrics.QUEUES)
 
@@ -93,13 +97,9 @@ def _milliseconds(seconds: object) -> int:
 def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("door"), metrics.DOORS))
     if data.get("mode") is not None:
-        confidence = data.get("confidence") or metrics.NONE
-        tally.add(
-            metrics.ROUTES,
-            _closed(data["mode"], metrics.MODES),
-            _closed(confidence, (*metrics.CONFIDENCES, metrics.NONE)),
-            tier_label(data.get("tier")),
-        )
+        mode = _closed(_lower(data["mode"]), metrics.MODES)
+        confidence = _closed(_lower(data.get("confidence") or metrics.NONE), metrics.CONFIDENCES)
+        tally.add(metrics.ROUTES, mode, confidence, tier_label(data.get("tier")))
 
 
 def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 from routing.jobs import Door, JobRequest, Reason, State
 from routing.prices import NANOUSD_PER_USD
+from routing.router import Mode
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.triggers import Confidence
 
 PREFIX = "pointsman_"
 MILLISECONDS = 1000
@@ -58,8 +60,8 @@ OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated"})
 LIMITS = ("time", "cost", "output")
 PHASES = ("admit", "run", "stream")
 DOORS = tuple(door.value for door in Door)
-MODES = ("answer", "action")
-CONFIDENCES = ("strong", "weak")
+MODES = tuple(mode.value.lower() for mode in Mode)
+CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", OTHER)
 BOX_USES = (NONE, "used")

@@ -25,7 +25,9 @@ from monitoring.ledger.tables import Job, Release, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
 from routing.prices import Usage, cost_nanousd, nanousd_per_token
+from routing.router import Mode
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.triggers import Confidence
 
 MODEL = "claude-haiku-4-5-20251001"
 
@@ -43,8 +45,9 @@ class Fleet:
         queue = QUEUE_OF_TIER[tier] if tier else QueueName.ANSWER
         new = NewJob(
             id=uuid4(), tenant="acme", door=door, request=JobRequest(prompt="make the header blue"),
-            state=State.QUEUED, queue=queue, mode="action" if tier else "answer", tier=tier.value if tier else None,
-            route={"confidence": "strong"}, site_id=self.site_id if tier else None, cap_nanousd=10**9,
+            state=State.QUEUED, queue=queue, mode=(Mode.ACTION if tier else Mode.ANSWER).value,
+            tier=tier.value if tier else None, route={"confidence": Confidence.STRONG.value},
+            site_id=self.site_id if tier else None, cap_nanousd=10**9,
         )  # fmt: skip
         with self.ledger.begin() as session:
             return accept(session, NewJob(**{**vars(new), **fields})).job.id

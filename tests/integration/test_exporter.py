@@ -165,7 +165,7 @@ COUNTERS = {
     "queue_depth": "SELECT queue, count(*) FROM job WHERE waiting_since IS NOT NULL GROUP BY 1",
     "jobs_by_box_total": """SELECT CASE WHEN queue = 'agent' THEN 'used' ELSE 'none' END, tier, count(*) FROM job
                              WHERE ended_at IS NOT NULL GROUP BY 1, 2""",
-    "routes_total": "SELECT 'strong', mode, tier, count(*) FROM event_accepted GROUP BY 1, 2, 3",
+    "routes_total": "SELECT 'strong', lower(mode), tier, count(*) FROM event_accepted GROUP BY 1, 2, 3",
 }
 
 

@@ -11,6 +11,8 @@ from monitoring import metrics
 from monitoring.fold import fold, tier_label
 from monitoring.ledger.events import EventKind
 from monitoring.metrics import SeriesKey
+from routing.router import Mode
+from routing.triggers import Confidence
 
 
 class Happened(NamedTuple):
@@ -63,10 +65,16 @@ def test_only_a_move_to_clarifying_is_a_clarification() -> None:
     assert of(fold(moves), "clarifications_total") == {(): 1}
 
 
-@pytest.mark.req("R-097", "R-108")
-def test_a_route_is_counted_by_mode_confidence_and_tier() -> None:
-    data = {"door": "http", "mode": "action", "tier": 2, "confidence": "weak"}
-    assert of(fold([Happened("accepted", data)]), "routes_total") == {("weak", "action", "patch"): 1}
+@pytest.mark.req("R-097", "R-106", "R-107", "R-108")
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("confidence", Confidence)
+def test_a_route_is_counted_by_mode_confidence_and_tier(mode: Mode, confidence: Confidence) -> None:
+    data = {"door": "http", "mode": mode.value, "tier": 2, "confidence": confidence.value}
+    labels = (confidence.name.lower(), mode.name.lower(), "patch")
+    assert of(fold([Happened("accepted", data)]), "routes_total") == {labels: 1}
+
+
+def test_a_job_that_is_not_routed_yet_counts_no_route() -> None:
     unrouted = Happened("accepted", {"door": "http", "mode": None, "tier": None})
     assert of(fold([unrouted]), "routes_total") == {}
 
@@ -92,7 +100,7 @@ _ALLOWED = {
     "queue_name": {*metrics.QUEUES, "other"}, "door": {*metrics.DOORS, "other"},
     "outcome": {*metrics.OUTCOMES, "other"}, "state": {*metrics.OUTCOMES, "other"},
     "limit": {*metrics.LIMITS, "other"}, "phase": {*metrics.PHASES, "other"}, "field": set(metrics.FIELDS),
-    "mode": {*metrics.MODES, "other"}, "confidence": {*metrics.CONFIDENCES, "none", "other"},
+    "mode": {*metrics.MODES, "other"}, "confidence": {*metrics.CONFIDENCES, "other"},
     "box": set(metrics.BOX_USES), "kind": set(metrics.TOKEN_KINDS),
 }  # fmt: skip
 _hostile = st.one_of(st.none(), st.text(), st.integers(), st.booleans(), st.sampled_from(["spec", "http", "cost"]))
