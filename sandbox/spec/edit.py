@@ -139,7 +139,8 @@ def _checked(operations: object) -> Sequence[JsonObject]:
     check_json(operations)
     for index, operation in enumerate(operations):
         place = f"/operations/{index}"
-        fields = _OPERATIONS.get(operation.get("op", "")) if isinstance(operation, dict) else None
+        op = operation.get("op") if isinstance(operation, dict) else None
+        fields = _OPERATIONS.get(op) if isinstance(op, str) else None
         if fields is None or not fields <= set(operation):
             raise refuse("bad_operation", place, "an operation has an op of RFC 6902 and the fields that this op needs")
         for name in {"path", "from"} & fields:

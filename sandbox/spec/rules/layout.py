@@ -148,8 +148,9 @@ def _swap(match: re.Match[str], request: Request, site: Site) -> Iterator[Direct
 def _moved(place: Place, anchor: str, site: Site, *, after: bool, words: str) -> Iterator[DirectEdit]:
     root = root_of(site, place.page)
     order = list(root.element.get("children") or ())
-    is_fixed = components()[place.type].place != "main"
-    if is_fixed or place.key not in order or anchor not in order:
+    main = _main_order(place, site)
+    beyond = (anchor == order[-1] and not after) or (anchor == order[0] and after)
+    if place.key not in main or not (anchor in main or beyond) or place.key not in order or anchor not in order:
         return
     order.remove(place.key)
     order.insert(order.index(anchor) + after, place.key)

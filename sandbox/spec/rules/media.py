@@ -60,7 +60,7 @@ def _buttons(phrase: str, site: Site, request: Request) -> Iterator[Spot]:
     wanted = re.sub(r"^button$", "", plain(rest))
     ordinal = next((number for word, number in _ORDINALS.items() if re.match(rf"{word}\b", wanted)), None)
     if ordinal is not None:
-        wanted = wanted.split(" ", 1)[1] if " " in wanted else ""
+        wanted = re.sub(r"^\w+ ?(?:button )?(?:(?:in|of|on) (?:the )?)?", "", wanted)
     label = request.quoted(wanted)
     sections = {place[:2] for place in find_sections(wanted, site, request)} if wanted and label is None else None
     for spot in find_actions(site):

@@ -112,6 +112,8 @@ def _field_spots(phrase: str, site: Site, request: Request) -> Iterator[tuple[Sp
         if section_phrase is not None:
             named = {place[:2] for place in find_sections(section_phrase, site, request)}
             sections = [place for place in sections if place[:2] in named]
+        if field_word.startswith("copyright"):
+            sections = [place for place in sections if place.type == "Footer"]
         for field, words in _FIELDS.items():
             if field_word in words:
                 yield from ((spot, field) for place in sections if (spot := _prop_spot(place, field)))

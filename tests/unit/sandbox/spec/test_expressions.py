@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandbox.spec.expressions import MISSING, Scope, complaint_about_condition, is_visible, look_up, resolve
+from sandbox.spec.model import parse_site
+from sandbox.spec.render import render
+from tests.unit.sandbox.spec.samples import element
+
+SCOPE = Scope(
+    state={"user": {"name": "Ann"}, "n": 3, "list": [1, 2], "a/b": "slash", "yes": True}, item={"title": "Rye"}, index=1
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"$state": "/user/name"}, "Ann"),
+        ({"$state": "user/name"}, "Ann"),
+        ({"$state": "/a~1b"}, "slash"),
+        ({"$state": "/list/1"}, 2),
+        ({"$state": "/gone"}, MISSING),
+        ({"$item": "title"}, "Rye"),
+        ({"$item": ""}, {"title": "Rye"}),
+        ({"$index": True}, 1),
+        ({"$bindState": "/n"}, 3),
+        ({"$bindItem": "title"}, "Rye"),
+        ({"$template": "Hi ${/user/name}, ${title}, ${/gone}, ${n}"}, "Hi Ann, Rye, , 3"),
+        ({"$template": "${yes}"}, "true"),
+        ({"$cond": {"$state": "/n", "gt": 2}, "$then": {"$state": "/user/name"}, "$else": "no"}, "Ann"),
+        ({"$cond": {"$state": "/n", "lt": 2}, "$then": "yes", "$else": "no"}, "no"),
+        ([{"$state": "/n"}, {"$state": "/gone"}], [3, None]),
+        ({"a": {"$state": "/gone"}, "b": 1}, {"b": 1}),
+    ],
+)
+def test_expressions_resolve_as_in_json_render(value: Any, expected: Any) -> None:
+    assert resolve(value, SCOPE) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (True, True),
+        ({"$state": "/n", "eq": 3}, True),
+        ({"$state": "/n", "neq": 3}, False),
+        ({"$state": "/yes", "eq": 1}, False),
+        ({"$state": "/n", "gte": {"$state": "/n"}}, True),
+        ({"$state": "/user/name", "gt": 1}, False),
+        ({"$state": "/gone"}, False),
+        ({"$state": "/gone", "not": True}, True),
+        ({"$state": "/list"}, True),
+        ([{"$state": "/n"}, {"$item": "title", "eq": "Rye"}], True),
+        ({"$and": [True, {"$or": [False, {"$index": True, "eq": 1}]}]}, True),
+        ({"$or": []}, False),
+    ],
+)
+def test_conditions_evaluate_as_in_json_render(condition: Any, expected: bool) -> None:
+    assert complaint_about_condition(condition) is None
+    assert is_visible(condition, SCOPE) is expected
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [None, 1, "yes", {}, {"path": "/a"}, {"$state": 1}, {"$state": "/a", "$item": "b"}, {"$state": "/a", "gt": "1"}, {"$and": {}},
+     {"$and": [], "$or": []}, {"$state": "/a", "not": False}, [[True]], [True], {"$index": 1}],
+)  # fmt: skip
+def test_conditions_of_any_other_shape_are_refused(condition: Any) -> None:
+    assert complaint_about_condition(condition) is not None
+
+
+def test_a_pointer_cannot_reach_what_only_looks_like_data() -> None:
+    assert look_up({"a": "text"}, "/a/__class__") is MISSING
+    assert look_up([1], "/-1") is MISSING
+    assert look_up([1], "/²") is MISSING
+
+
+def test_repeats_conditions_and_slots_are_resolved_when_the_page_is_built() -> None:
+    site = parse_site(
+        {
+            "root": "page",
+            "state": {"breads": [{"name": "Rye", "sold": False}, {"name": "Spelt", "sold": True}], "open": False},
+            "elements": {
+                "page": {"type": "Page", "props": {"title": "x"}, "children": ["s"]},
+                "s": {
+                    "type": "Section",
+                    "props": {"heading": "Bread"},
+                    "children": ["grid", "closed"],
+                    "slots": {"aside": ["note"]},
+                },
+                "grid": {
+                    "type": "Grid",
+                    "props": {},
+                    "children": ["card"],
+                    "repeat": {"statePath": "/breads", "key": "name"},
+                    "visible": {"$item": "sold", "not": True},
+                },
+                "card": element("Card", heading={"$item": "name"}, text={"$template": "No. ${/breads/0/name}"}),
+                "closed": {**element("Text", text="We are open"), "visible": {"$state": "/open"}},
+                "note": element("Text", text="Beside"),
+            },
+        }
+    )
+    html = render(site)["index.html"].decode()
+    assert ("Rye" in html, "Spelt" in html, "We are open" in html, "Beside" in html) == (True, False, False, True)
