@@ -45,4 +45,4 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info
 
 docs: setup ## pages that are generated from the code
-	$(BIN)/python -m producers.reference > docs/configuration.md
+	$(BIN)/python docs/generate.py > docs/configuration.md

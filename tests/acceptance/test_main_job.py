@@ -1,0 +1,107 @@
+"""The main job through real processes: three doors in, a published page out."""
+
+from uuid import UUID
+
+import httpx
+import pytest
+
+from tests.acceptance.installation import Installation
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_a_direct_edit_is_previewed_approved_published_and_rolled_back(installation: Installation) -> None:
+    installation.embedded.import_site("bakery")
+    live = "/live/demo/bakery/"
+    before = installation.http.get(live).text
+
+    job_id = installation.submit("Change the hero heading to 'Bread since 1932'", site="bakery")
+    waiting = installation.wait_for(job_id, "awaiting_approval")
+    preview = httpx.get(waiting["preview_url"], trust_env=False)
+    assert "Bread since 1932" in preview.text
+    assert installation.http.get(live).text == before
+    assert waiting["bill"]["spent_nanousd"] == 0
+
+    installation.http.post(f"/v1/jobs/{job_id}/approve")
+    installation.wait_for(job_id, "published")
+    assert installation.http.get(live).text == preview.text
+
+    installation.http.post("/v1/sites/bakery/rollback")
+    assert installation.http.get(live).text == before
+
+
+def test_an_edit_that_needs_the_model_is_billed_as_the_provider_logged_it(installation: Installation) -> None:
+    from routing.policy import platform_policy
+    from sandbox.rehearsal.log import billed_nanousd, read_log
+
+    installation.embedded.import_site("model-edit")
+    seen = len(read_log(installation.embedded.request_log))
+    job_id = installation.submit("Add a short FAQ about opening hours and how to order ahead", site="model-edit")
+    job = installation.wait_for(job_id, "awaiting_approval")
+    logged = read_log(installation.embedded.request_log)[seen:]
+    assert job["bill"]["spent_nanousd"] == sum(billed_nanousd(call, platform_policy().prices) for call in logged) > 0
+
+
+@pytest.mark.req("H-011", "H-015", "H-022")
+def test_a_new_site_is_made_from_a_description_with_one_model_call(installation: Installation) -> None:
+    job_id = installation.submit("A site for Ada's Bikes, a repair shop in Ghent", new_site="adas-bikes")
+    job = installation.wait_for(job_id, "awaiting_approval")
+    assert job["bill"]["calls"] == 1
+    page = httpx.get(job["preview_url"], trust_env=False)
+    assert page.status_code == httpx.codes.OK
+    assert "<main" in page.text
+
+
+def test_a_client_that_knows_only_broker_and_task_name_gets_a_job_done(installation: Installation) -> None:
+    job_id = installation.submit_by_celery("What is a sourdough starter?")
+    job = installation.wait_for(job_id, "answered")
+    assert UUID(job["id"]) == job_id
+    assert job["door"] == "celery"
+    assert job["answer"]
+
+
+def test_a_refused_celery_message_becomes_a_rejected_job_under_its_own_id(installation: Installation) -> None:
+    job_id = installation.submit_by_celery("Change the heading to 'Hi'", site="no-such-site")
+    job = installation.wait_for(job_id, "rejected")
+    assert job["reason"] == "invalid_request"
+    assert "site:" in job["detail"]
+
+
+@pytest.mark.req("R-066", "R-067")
+def test_a_trivial_command_is_answered_without_a_model(installation: Installation) -> None:
+    job = installation.wait_for(installation.submit("echo hello"), "answered")
+    assert (job["queue"], job["answer"], job["bill"]["calls"]) == ("tools", "hello", 0)
+
+
+@pytest.mark.parametrize(("tier", "queue"), [("patch", "patch"), ("agent", "agent")])
+def test_a_tier_that_is_not_installed_says_so(installation: Installation, tier: str, queue: str) -> None:
+    installation.embedded.import_site(f"needs-{tier}")
+    job_id = installation.submit("Change the hero heading to 'Hi'", site=f"needs-{tier}", tier=tier)
+    job = installation.wait_for(job_id, "failed")
+    assert (job["queue"], job["reason"]) == (queue, "not_available")
+    assert "not available in this installation" in job["detail"]
+
+
+def test_a_job_that_reaches_its_cost_cap_ends_there_and_never_above(installation: Installation) -> None:
+    installation.embedded.import_site("capped")
+    job_id = installation.submit("What do our pages say about prices and classes?", site="capped", budget_usd=0.008)
+    job = installation.wait_for(job_id, "budget_exceeded")
+    assert job["reason"] == "cost_cap"
+    assert 0 < job["bill"]["spent_nanousd"] <= 8_000_000
+    assert job["bill"]["reserved_nanousd"] == 0
+
+
+def test_a_running_job_is_cancelled_at_its_next_chunk(installation: Installation) -> None:
+    job_id = installation.submit("Explain how bread rises [rehearse:slow]")
+    installation.wait_for(job_id, "running")
+    assert installation.http.post(f"/v1/jobs/{job_id}/cancel").is_success
+    job = installation.wait_for(job_id, "cancelled", seconds=10)
+    assert job["bill"]["reserved_nanousd"] == 0
+
+
+def test_the_exporter_counts_what_the_ledger_holds(installation: Installation) -> None:
+    text = httpx.get(f"{installation.embedded.exporter_url}/metrics", trust_env=False).text
+    ended = [line for line in text.splitlines() if line.startswith("pointsman_jobs_finished_total")]
+    counted = sum(float(line.rsplit(" ", 1)[1]) for line in ended)
+    jobs = installation.http.get("/v1/jobs", params={"limit": 200}).json()
+    assert counted == sum(1 for job in (jobs["jobs"] if isinstance(jobs, dict) else jobs) if job["ended_at"])
