@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from monitoring.ledger.jobs import find_job, list_jobs, lock_job, request_cancel
 from monitoring.ledger.releases import approve, find_site, reject
 from monitoring.ledger.tables import Job
-from producers.api.bodies import check_text, parse_json, parse_model, read_body
+from producers.api.bodies import parse_json, parse_model, read_body
 from producers.api.examples import SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
@@ -85,7 +85,6 @@ def _read_request(raw: bytes, key: str | None, *, resources: Resources, caller: 
     """Return the body with the idempotency key of the header in it."""
     try:
         body = parse_json(raw)
-        check_text(body)
         return body if key is None else _with_key(body, key)
     except (BrokenBodyError, BodyTooLargeError, InvalidJobError) as error:
         _refuse(raw, error, resources=resources, caller=caller)

@@ -171,21 +171,27 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
         target.write_bytes(data)
 
 
+@pytest.fixture(scope="module")
+def shared_ledger(postgres: Postgres) -> Iterator[Ledger]:
+    """One ledger for a module: each of its tests has a tenant of its own."""
+    with postgres.database() as url:
+        ledger = Ledger(create_ledger_engine(url, pool_size=4))
+        yield ledger
+        ledger.close()
+
+
 @pytest.fixture
-def world(ledger: Ledger, tmp_path: Path) -> Iterator[World]:
-    """A door on a ledger of its own."""
-    with open_world(ledger, tmp_path / "den") as opened:
+def world(shared_ledger: Ledger, tmp_path: Path) -> Iterator[World]:
+    """A door, a store and a tenant of this test's own."""
+    with open_world(shared_ledger, tmp_path / "den") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def shared_world(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One door for a module whose tests leave nothing behind that another could see."""
-    with postgres.database() as url:
-        ledger = Ledger(create_ledger_engine(url, pool_size=4))
-        with open_world(ledger, tmp_path_factory.mktemp("den")) as opened:
-            yield opened
-        ledger.close()
+    with open_world(shared_ledger, tmp_path_factory.mktemp("den")) as opened:
+        yield opened
 
 
 @contextmanager

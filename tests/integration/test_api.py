@@ -23,9 +23,9 @@ from producers.keys import hash_secret
 from producers.submit import Submitter
 from routing.jobs import State
 from routing.policy import platform_policy
-from tests.integration.http_world import HOME, PAGES, World, world
+from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
-__all__ = ["world"]
+__all__ = ["shared_ledger", "world"]
 
 PUBLIC = {
     "/healthz", "/readyz", "/metrics", "/docs", "/docs/oauth2-redirect", "/openapi.json", "/preview/{token}",

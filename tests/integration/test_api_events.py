@@ -19,10 +19,10 @@ from producers.api.serve import create_server
 from producers.config import ApiConfig
 from producers.supervisor import free_port
 from routing.jobs import State
-from tests.integration.http_world import World, world
+from tests.integration.http_world import World, shared_ledger, world
 from tests.services import wait_until
 
-__all__ = ["world"]
+__all__ = ["shared_ledger", "world"]
 
 
 class Server:

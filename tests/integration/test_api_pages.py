@@ -16,9 +16,9 @@ from monitoring.ledger.tables import Release, Site
 from routing.jobs import State
 from sandbox.preview import PreviewSigner
 from sandbox.release import manifest_of
-from tests.integration.http_world import HOME, PAGES, STYLE, World, world
+from tests.integration.http_world import HOME, PAGES, STYLE, World, shared_ledger, world
 
-__all__ = ["world"]
+__all__ = ["shared_ledger", "world"]
 
 EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
 NEW_PAGES: Mapping[str, bytes] = {**PAGES, "index.html": HOME.replace(b"Bread", b"Fresh bread")}
@@ -138,7 +138,6 @@ def test_a_preview_stays_while_it_is_published_and_after(world: World, tmp_path:
     assert get(world, preview).content == NEW_PAGES["index.html"]
 
 
-@pytest.mark.req("H-084", "H-087")
 def test_a_live_page_has_the_bytes_of_the_active_release_until_a_publish_and_after(
     world: World, tmp_path: Path
 ) -> None:

@@ -36,9 +36,9 @@ from sandbox.archive import read_directory
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.release import build_release, manifest_of
 from sandbox.spec.errors import SpecError
-from tests.integration.http_world import HOME, PAGES, World, world, write_files
+from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world, write_files
 
-__all__ = ["world"]
+__all__ = ["shared_ledger", "world"]
 
 NEW_PAGES = {**PAGES, "index.html": HOME.replace(b"Bread", b"Cake"), "about.html": HOME}
 SPEC = json.dumps(
