@@ -1,4 +1,4 @@
-"""What a site says about its owner, read back from the site: one place for what a direct edit or a new section needs."""
+"""What a site says about its owner, read back from the site for direct edits and new sections."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a component of the catalog is, and the prop types that components share.
 
-Props use the same names for the same things (`heading`, `text`, `items`, `actions`, `image`): the model has less to learn, and a
-direct edit finds "the heading of the pricing section" in a component that was written after it.
+Props use the same names for the same things (`heading`, `text`, `items`, `actions`, `image`): the model has less to
+learn, and a direct edit finds "the heading of the pricing section" in a component that was written after it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-
 Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
 Tone = Literal["plain", "tinted", "deep"]
 IconName = Literal[
-    "bread", "calendar", "chart", "check", "clock", "cup", "gift", "globe", "hand", "heart", "home", "leaf", "mail", "people",
-    "phone", "pin", "shield", "spark", "star", "tools", "truck",
+    "bread", "calendar", "chart", "check", "clock", "cup", "gift", "globe", "hand", "heart", "home",
+    "leaf", "mail", "people", "phone", "pin", "shield", "spark", "star", "tools", "truck",
 ]  # fmt: skip
 
 
@@ -114,7 +114,7 @@ class OutlineSection:
 
 @dataclass(frozen=True)
 class Business:
-    """What the whole site is about: shared by all sections of an outline, and read back from a site for direct edits."""
+    """Whom the site is about: shared by all sections of an outline, and read back from a site for direct edits."""
 
     name: str
     tagline: str | None = None

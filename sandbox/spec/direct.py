@@ -1,7 +1,8 @@
 """Step 0 of tier 1: the direct edit, which calls no model and costs nothing.
 
-A request is taken only when its whole text matches the grammar and all matches together mean one and the same change. Any doubt
-(two targets, a second clause, a value that could be an instruction) gives None, and the request goes to the model.
+A request is taken only when its whole text matches the grammar and all matches together mean one and the same change.
+Any doubt (two targets, a second clause, a value that could be an instruction) gives None, and the request goes to the
+model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """json-render's expressions and conditions, read once at build time.
 
-A static page has one state: the one written in the spec. So `$state`, `$item`, `$index`, `$cond` and `$template` have one value
-each, and a two-way binding (`$bindState`, `$bindItem`) shows that value and writes nowhere.
+A static page has one state: the one written in the spec. So `$state`, `$item`, `$index`, `$cond` and `$template` have
+one value each, and a two-way binding (`$bindState`, `$bindItem`) shows that value and writes nowhere.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def complaint_about_condition(condition: Any) -> Complaint | None:
 
 _INVALID_VISIBLE: Final = Complaint(
     "invalid_visible",
-    'a condition is true, false, {"$state": "/path", "eq": value}, {"$item": ...}, {"$index": true, ...}, a list of those, '
+    'a condition is true, false, {"$state": "/path", "eq": value}, {"$item": ...}, {"$index": true, ...}, '
+    "a list of those, "
     'or {"$and": [...]} / {"$or": [...]}',
 )
 

@@ -36,8 +36,8 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     Args:
         name: the element's name.
         children: markup is kept, plain text is escaped, None and empty text are left out.
-        attributes: `_` at the end of a name is dropped and every other one becomes a hyphen; None and False leave the attribute out,
-            True writes it without a value.
+        attributes: `_` at the end of a name is dropped and every other one becomes a hyphen; None and False leave the
+            attribute out, True writes it without a value.
     """
     opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     if name in _VOID:

@@ -1,7 +1,7 @@
 """A site as data: named pages, each one json-render spec.
 
-The reader is strict where `json.loads` is not. A duplicate key, NaN, or a `__proto__` key means one thing to this program
-and another to the next JSON reader that sees the same bytes, so none of them gets in.
+The reader is strict where `json.loads` is not. A duplicate key, NaN, or a `__proto__` key means one thing to this
+program and another to the next JSON reader that sees the same bytes, so none of them gets in.
 """
 
 from __future__ import annotations

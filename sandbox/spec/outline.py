@@ -1,7 +1,7 @@
 """A new site from an outline: the model writes the words, the catalog does everything else, the same way every time.
 
-An outline fits 1,500 tokens where the finished site takes six times as many; that is what lets two attempts fit the tier's
-caps of time and money.
+An outline fits 1,500 tokens where the finished site takes six times as many; that is what lets two attempts fit the
+tier's caps of time and money.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The shape of one page spec, before any prop is read: upstream's codes first, then the rules that upstream lacks.
 
-Upstream accepts what these rules of ours refuse, each by its own code: `bad_key`, `unknown_field`, `unknown_type`, `not_a_page`,
-`misplaced`, `no_children`, `unknown_slot`, `shared_child`, `cycle`, `too_deep`, `too_large`, `bad_expression`, `unknown_function`,
-`on_unsupported` and `watch_unsupported` (a static page runs no action, so a button that has one would be dead).
+Upstream accepts what these rules of ours refuse, each by its own code: `bad_key`, `unknown_field`, `unknown_type`,
+`not_a_page`, `misplaced`, `no_children`, `unknown_slot`, `shared_child`, `cycle`, `too_deep`, `too_large`,
+`bad_expression`, `unknown_function`, `on_unsupported` and `watch_unsupported` (a static page runs no action, so a
+button that has one would be dead).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one stylesheet: the theme's variables, the base, and the rules of every component.
 
-It always holds the rules of all components. Then a change of content never changes it, and an edit of the stylesheet by another
-tier survives the next edit of the content.
+It always holds the rules of all components. Then a change of content never changes it, and an edit of the stylesheet
+by another tier survives the next edit of the content.
 """
 
 from __future__ import annotations

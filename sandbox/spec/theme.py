@@ -21,13 +21,15 @@ FontName = Literal["sans", "serif", "humanist", "geometric", "classical", "slab"
 PresetName = Literal["warm", "ocean", "forest", "slate", "plum", "sunset", "mono"]
 
 FONT_STACKS: Final[dict[str, str]] = {
-    "sans": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", Arial, sans-serif',
+    "sans": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", '
+    "Arial, sans-serif",
     "serif": '"Iowan Old Style", "Palatino Linotype", "URW Palladio L", P052, Georgia, "DejaVu Serif", serif',
     "humanist": 'Seravek, "Gill Sans Nova", Ubuntu, Calibri, "Noto Sans", "DejaVu Sans", sans-serif',
     "geometric": 'Avenir, Montserrat, Corbel, "URW Gothic", "Century Gothic", "DejaVu Sans", sans-serif',
     "classical": 'Optima, Candara, "Noto Sans", "DejaVu Sans", sans-serif',
     "slab": 'Rockwell, "Rockwell Nova", "Roboto Slab", "Sitka Small", "DejaVu Serif", serif',
-    "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", "DejaVu Sans", sans-serif',
+    "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", "DejaVu '
+    'Sans", sans-serif',
     "mono": 'ui-monospace, "Cascadia Code", "Source Code Pro", Menlo, Consolas, "DejaVu Sans Mono", monospace',
 }
 RADII: Final = {"none": "0", "small": "6px", "medium": "14px", "large": "26px"}

@@ -1,7 +1,7 @@
 """Which addresses a spec may hold.
 
-Browsers strip tabs and newlines from addresses, turn backslashes into slashes and read `//host` as another site. All of that is
-refused here instead of repaired, so that what a reviewer reads is what a browser follows.
+Browsers strip tabs and newlines from addresses, turn backslashes into slashes and read `//host` as another site. All
+of that is refused here instead of repaired, so that what a reviewer reads is what a browser follows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_external(url: str) -> bool:
 
 
 def relative_to(page: str, url: str) -> str:
-    """Return an accepted address as the page at path `page` must write it: paths in a spec count from the site's root."""
+    """Return an accepted address as the page at path `page` must write it: in a spec, paths count from the root."""
     if is_external(url) or url.startswith(("#", "?")):
         return url
     depth = len(PurePosixPath(page).parts) - 1

@@ -1,6 +1,7 @@
 """All rules for a site in one place to call: it returns findings and never raises, whatever the input.
 
-Findings carry the spec path, so that a model's repair round, a policy scan and a reviewer point at the same place (H-025).
+Findings carry the spec path, so that a model's repair round, a policy scan and a reviewer point at the same place
+(H-025).
 """
 
 from __future__ import annotations

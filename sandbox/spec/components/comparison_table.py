@@ -97,7 +97,8 @@ def _value(text: str) -> bool | str:
 
 COMPONENT = Component(
     name="ComparisonTable",
-    summary="choices side by side: heading, columns [name], rows [{label, values [text or true/false]}], highlight (column from 1)",
+    summary="choices side by side: heading, columns [name], rows [{label, values [text or true/false]}], "
+    "highlight (column from 1)",
     props=ComparisonTableProps,
     example={
         "heading": "Compare",
@@ -108,7 +109,8 @@ COMPONENT = Component(
     render=render,
     words=("comparison table", "comparison", "compare table", "table"),
     outline=_outline,
-    outline_hint="first item: detail = column names split by |; then one item per row: title, detail = values split by |",
+    outline_hint="first item: detail = column names split by |; then one item per row: title, detail = values "
+    "split by |",
     nav_label="Compare",
     css="""
 .table-frame {

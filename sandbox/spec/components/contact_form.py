@@ -1,7 +1,7 @@
 """ContactForm: how to get in touch.
 
-A static page has no server to post to. Without an `action` the form hands the message to the visitor's own mail program; without
-an `email` either there is nothing to send to, and only the contact data is shown.
+A static page has no server to post to. Without an `action` the form hands the message to the visitor's own mail
+program; without an `email` either there is nothing to send to, and only the contact data is shown.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def _minimal(business: Business) -> JsonObject | None:
 
 COMPONENT = Component(
     name="ContactForm",
-    summary="contact: heading, text, email, phone, address, hours [{days, time}], button, topics [text], note, action (URL of a form service)",
+    summary="contact: heading, text, email, phone, address, hours [{days, time}], button, topics [text], note, "
+    "action (URL of a form service)",
     props=ContactFormProps,
     example={"heading": "Say hello", "email": "hello@bakery.example", "phone": "+44 20 7946 0000", "button": "Send"},
     render=render,

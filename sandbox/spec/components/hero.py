@@ -64,7 +64,8 @@ def _outline(section: OutlineSection, business: Business) -> JsonObject:
 
 COMPONENT = Component(
     name="Hero",
-    summary="opening: eyebrow, heading, text, actions (max 2) [{label, href}], image {src, alt}, layout split|centered, notes [text]",
+    summary="opening: eyebrow, heading, text, actions (max 2) [{label, href}], image {src, alt}, layout "
+    "split|centered, notes [text]",
     props=HeroProps,
     example={
         "heading": "Bread worth getting up for",

@@ -1,4 +1,4 @@
-"""Rules for facts: the name of the business, its phone, email and address, each one fact however often a site says it."""
+"""Rules for facts: name, phone, email and address of the business, each one fact however often a site says it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from sandbox.spec.model import Site
 from sandbox.spec.rules.targets import Place, find_sections, find_strings, is_copy, places
 from sandbox.spec.rules.wording import DirectEdit, Request, Rule, rule
 
-_FACTS: Final = {
-    "email": "email", "email address": "email", "e-mail": "email", "e-mail address": "email", "contact email": "email", "mail address": "email",
-    "phone": "phone", "phone number": "phone", "telephone": "phone", "telephone number": "phone", "contact number": "phone", "tel": "phone",
-    "address": "address", "street address": "address", "postal address": "address",
-    "business name": "brand", "company name": "brand", "brand": "brand", "brand name": "brand", "shop name": "brand", "site name": "brand",
-    "name of the business": "brand", "name of the company": "brand", "name of the shop": "brand",
-}  # fmt: skip
+_NAMES: Final = {
+    "email": ("email", "email address", "e-mail", "e-mail address", "contact email", "mail address"),
+    "phone": ("phone", "phone number", "telephone", "telephone number", "contact number", "tel"),
+    "address": ("address", "street address", "postal address"),
+    "brand": (
+        *("business name", "company name", "shop name", "site name", "brand name", "brand"),
+        *("name of the business", "name of the company", "name of the shop"),
+    ),
+}
+_FACTS: Final = {word: name for name, words in _NAMES.items() for word in words}
 _SHAPES: Final = {
     "email": re.compile(r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)+"),
     "phone": re.compile(r"\+?[0-9(][0-9 ()./-]{4,28}[0-9]"),
@@ -87,19 +90,20 @@ def _spoken(name: str) -> str:
 _FACT: Final = (
     "(?P<fact>" + "|".join(re.escape(word) for word in sorted(_FACTS, key=lambda word: (-len(word), word))) + ")"
 )
-_CHANGE: Final = r"(?:change|set|update|edit|switch|replace)"
 _IN: Final = r"(?: (?:in|on|of) (?:the )?(?P<section>footer|contact form|contact section))?"
 
 RULES: Final[tuple[Rule, ...]] = (
-    rule(rf"{_CHANGE} (?:the |our |my )?{_FACT}{_IN} (?:to|with|as|into) (?P<value>.+)", _set_fact),
-    rule(rf"{_CHANGE} (?:the |our |my )?(?P<section>footer|contact form) {_FACT} (?:to|with|as|into) (?P<value>.+)", _set_fact),
-    rule(rf"(?:the |our |my )(?:new )?{_FACT} (?:is now|is|has changed to|should be|changed to) (?P<value>.+)", _set_fact),
-    rule(rf"(?:the )?{_FACT}(?::| =) (?P<value>.+)", _set_fact),
-    rule(rf"use (?P<value>\S+|<Q>) as (?:the |our )?{_FACT}", _set_fact),
-    rule(r"rename (?:the |our )?(?P<fact>business|company|shop|site|brand)(?: from <Q>)? to (?P<value>.+)",
-         lambda match, request, site: _rename(match, request, site)),
-    rule(rf"add (?:the |our |an? )?{_FACT} (?P<value>.+) (?:to|in) (?:the )?(?P<section>footer|contact form|contact section)", _add_fact),
-)  # fmt: skip
+    rule(rf"<CHANGE> <THE>{_FACT}{_IN} <TO> <VALUE>", _set_fact),
+    rule(rf"<CHANGE> <THE><SECTION> {_FACT} <TO> <VALUE>", _set_fact),
+    rule(rf"(?:the |our |my )(?:new )?{_FACT} (?:is now|is|has changed to|should be|changed to) <VALUE>", _set_fact),
+    rule(rf"(?:the )?{_FACT}(?::| =) <VALUE>", _set_fact),
+    rule(rf"use (?P<value>\S+|<Q>) as <THE>{_FACT}", _set_fact),
+    rule(
+        r"rename <THE>(?P<fact>business|company|shop|site|brand)(?: from <Q>)? to <VALUE>",
+        lambda match, request, site: _rename(match, request, site),
+    ),
+    rule(rf"add (?:the |our |an? )?{_FACT} <VALUE> (?:to|in) (?:the )?<SECTION>", _add_fact),
+)
 
 
 def _rename(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:

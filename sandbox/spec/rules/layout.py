@@ -216,19 +216,41 @@ def _parent(place: Place, site: Site) -> str | None:
     return next((key for key, element in elements.items() if place.key in (element.get("children") or ())), None)
 
 
-_WHAT: Final = r"(?P<what>.+?)"
 _BEFORE_AFTER: Final = (
     r"(?P<way>above|before|over|ahead of|on top of|after|below|under|beneath|behind|underneath|following)"
 )
 _MOVE: Final = r"(?:move|put|place|shift|bring|reorder|show)"
 
 RULES: Final[tuple[Rule, ...]] = (
-    rule(rf"(?:remove|delete|drop|get rid of|take out|take away|cut|erase|hide) {_WHAT}(?: from (?:the )?(?:site|website|page))?", _remove),
-    rule(rf"{_MOVE} {_WHAT} (?:to )?(?:be )?(?:right |directly |just )?{_BEFORE_AFTER} (?P<anchor>.+)", _move),
-    rule(rf"{_WHAT} (?:should|must) (?:come|go|be|stand|appear) (?:right |directly |just )?{_BEFORE_AFTER} (?P<anchor>.+)", _move),
-    rule(rf"{_MOVE} {_WHAT} (?:to|at) the (?:very )?(?P<end>top|bottom|start|beginning|end)(?: of the page)?", _move_to_end),
-    rule(rf"{_MOVE} {_WHAT} (?P<way>up|down|higher|lower)(?: (?:by )?one(?: (?:place|position|spot|section))?| one (?:place|position))?", _move_by_one),
-    rule(rf"(?:swap|exchange|switch)(?: the (?:order|positions?|places) of)? {_WHAT} (?:and|with) (?P<anchor>.+?)(?: around)?", _swap),
-    rule(r"(?:add|insert|include|create) (?:an? |the |new |a new )?(?P<what>[\w -]+?)(?: (?:to|on|in) (?:the |our )?(?P<page>[\w-]+) page"
-         r"| to (?:the|our|my) (?:site|website)| (?:at|to) the (?:bottom|end)(?: of the page)?)?", _add),
-)  # fmt: skip
+    rule(
+        r"(?:remove|delete|drop|get rid of|take out|take away|cut|erase|hide) <WHAT>(?: from (?:the "
+        r")?(?:site|website|page))?",
+        _remove,
+    ),
+    rule(rf"{_MOVE} <WHAT> (?:to )?(?:be )?(?:right |directly |just )?{_BEFORE_AFTER} (?P<anchor>.+)", _move),
+    rule(
+        rf"<WHAT> (?:should|must) (?:come|go|be|stand|appear) (?:right |directly |just )?{_BEFORE_AFTER} "
+        rf"(?P<anchor>.+)",
+        _move,
+    ),
+    rule(
+        rf"{_MOVE} <WHAT> (?:to|at) the (?:very )?(?P<end>top|bottom|start|beginning|end)(?: of the page)?",
+        _move_to_end,
+    ),
+    rule(
+        rf"{_MOVE} <WHAT> (?P<way>up|down|higher|lower)(?: (?:by )?one(?: (?:place|position|spot|section))?| one "
+        rf"(?:place|position))?",
+        _move_by_one,
+    ),
+    rule(
+        r"(?:swap|exchange|switch)(?: the (?:order|positions?|places) of)? <WHAT> (?:and|with) (?P<anchor>.+?)(?: "
+        r"around)?",
+        _swap,
+    ),
+    rule(
+        r"(?:add|insert|include|create) (?:an? |the |new |a new )?(?P<what>[\w -]+?)(?: (?:to|on|in) "
+        r"<THE>(?P<page>[\w-]+) page"
+        r"| to (?:the|our|my) (?:site|website)| (?:at|to) the (?:bottom|end)(?: of the page)?)?",
+        _add,
+    ),
+)

@@ -1,4 +1,4 @@
-"""Rules for the look: colours, fonts, corners, spacing, light and dark. All of them are choices of the index page's theme."""
+"""Rules for the look: colours, fonts, corners, spacing, light and dark, all of them in the index page's theme."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox.spec.colours import COLOUR_NAMES
 from sandbox.spec.model import INDEX, Site
 from sandbox.spec.rules.targets import root_of
 from sandbox.spec.rules.wording import DirectEdit, Request, Rule, rule
-from sandbox.spec.theme import PRESETS
+from sandbox.spec.theme import FONT_STACKS, PRESETS
 
 _COLOUR_ROLES: Final = {
     "primary": "primary", "main": "primary", "brand": "primary", "theme": "primary",
@@ -18,18 +18,22 @@ _COLOUR_ROLES: Final = {
     "background": "background", "page background": "background", "site background": "background", "bg": "background",
 }  # fmt: skip
 _FONTS: Final = {
-    "sans": "sans", "sans-serif": "sans", "sans serif": "sans", "system": "sans", "serif": "serif", "humanist": "humanist",
-    "geometric": "geometric", "classical": "classical", "slab": "slab", "slab serif": "slab", "slab-serif": "slab",
-    "rounded": "rounded", "mono": "mono", "monospace": "mono", "monospaced": "mono",
-}  # fmt: skip
+    **{name: name for name in FONT_STACKS},
+    **dict.fromkeys(("sans-serif", "sans serif", "system"), "sans"),
+    **dict.fromkeys(("slab serif", "slab-serif"), "slab"),
+    **dict.fromkeys(("monospace", "monospaced"), "mono"),
+}
 _RADII: Final = {
-    "square": "none", "sharp": "none", "slightly rounded": "small", "small": "small", "rounded": "medium", "round": "medium",
-    "very rounded": "large", "very round": "large", "fully rounded": "large", "large": "large",
-}  # fmt: skip
+    **dict.fromkeys(("square", "sharp"), "none"),
+    **dict.fromkeys(("slightly rounded", "small"), "small"),
+    **dict.fromkeys(("rounded", "round"), "medium"),
+    **dict.fromkeys(("very rounded", "very round", "fully rounded", "large"), "large"),
+}
 _SPACINGS: Final = {
-    "compact": "compact", "tight": "compact", "dense": "compact", "regular": "regular", "normal": "regular", "default": "regular",
-    "airy": "airy", "generous": "airy", "spacious": "airy", "loose": "airy", "roomy": "airy",
-}  # fmt: skip
+    **dict.fromkeys(("compact", "tight", "dense"), "compact"),
+    **dict.fromkeys(("regular", "normal", "default"), "regular"),
+    **dict.fromkeys(("airy", "generous", "spacious", "loose", "roomy"), "airy"),
+}
 _SPACING_STEPS: Final = ("compact", "regular", "airy")
 
 
@@ -111,27 +115,58 @@ _NAME: Final = r"(?P<colour>#[0-9a-fA-F]+|[a-zA-Z]+(?: (?!as\b|for\b|to\b|the\b)
 _FONT_ROLE: Final = r"(?:(?P<role>(?:site|website|main|whole site|body|body text|text|paragraph|headings?|titles?)) )?"
 _SITE: Final = r"(?: (?:of|on|for) (?:the |our )?(?:whole |entire )?(?:site|website|page|everything)| everywhere)?"
 
+_MAKE: Final = r"(?:change|set|make|turn|switch|update)"
 RULES: Final[tuple[Rule, ...]] = (
-    rule(rf"(?:change|set|make|turn|switch|update) (?:the |our )?{_ROLE} colou?r{_SITE}(?: to| as| into| be)? {_NAME}", _colour),
-    rule(rf"(?:change|set|make|turn|switch|update) (?:the |our )?(?P<role>(?:page |site )?background){_SITE}(?: to| as| into| be)? {_NAME}",
-         _colour),
-    rule(rf"(?:use|make) {_NAME} (?:as |for |to be )?(?:the |our )?(?:new )?{_ROLE}(?: colou?r)?{_SITE}", _colour),
-    rule(rf"(?:the |our )?{_ROLE} colou?r(?: should be|:| =) ?{_NAME}", _colour),
-    rule(rf"(?:change|set|make|switch|update) (?:the |our )?{_FONT_ROLE}(?:fonts?|typeface)(?: family)?{_SITE}(?: to| as| into)? "
-         rf"(?:an? )?(?P<font>[a-z -]+?|<Q>)(?: (?:font|typeface|one))?", _font),
-    rule(r"(?:use|switch to|change to) (?:an? )?(?P<font>[a-z -]+?|<Q>) (?:fonts?|typeface)(?: (?:for|in|on) (?:the |all )?"
-         r"(?P<role>headings?|titles?|body(?: text)?|text|site|website|whole site))?", _font),
-    rule(rf"(?:change|set|make|switch) (?:the |all )?(?P<role>headings?|titles?|body text) (?:to |in |into )(?:an? )?"
-         rf"(?P<font>{_words(_FONTS)})(?: font)?", _font),
-    rule(rf"(?:use|make|set|change) (?:the |all )?corners?{_SITE}(?: to)?(?: be)? (?P<corners>{_words(_RADII)})", _corners),
+    rule(rf"{_MAKE} <THE>{_ROLE} colou?r{_SITE}(?: to| as| into| be)? {_NAME}", _colour),
+    rule(rf"{_MAKE} <THE>(?P<role>(?:page |site )?background){_SITE}(?: to| as| into| be)? {_NAME}", _colour),
+    rule(rf"(?:use|make) {_NAME} (?:as |for |to be )?<THE>(?:new )?{_ROLE}(?: colou?r)?{_SITE}", _colour),
+    rule(rf"<THE>{_ROLE} colou?r(?: should be|:| =) ?{_NAME}", _colour),
+    rule(
+        rf"{_MAKE} <THE>{_FONT_ROLE}(?:fonts?|typeface)(?: family)?{_SITE}(?: to| as| into)? "
+        rf"(?:an? )?(?P<font>[a-z -]+?|<Q>)(?: (?:font|typeface|one))?",
+        _font,
+    ),
+    rule(
+        r"(?:use|switch to|change to) (?:an? )?(?P<font>[a-z -]+?|<Q>) (?:fonts?|typeface)(?: (?:for|in|on) "
+        r"(?:the |all )?"
+        r"(?P<role>headings?|titles?|body(?: text)?|text|site|website|whole site))?",
+        _font,
+    ),
+    rule(
+        rf"(?:change|set|make|switch) (?:the |all )?(?P<role>headings?|titles?|body text) (?:to |in |into )(?:an? )?"
+        rf"(?P<font>{_words(_FONTS)})(?: font)?",
+        _font,
+    ),
+    rule(
+        rf"(?:use|make|set|change) (?:the |all )?corners?{_SITE}(?: to)?(?: be)? (?P<corners>{_words(_RADII)})",
+        _corners,
+    ),
     rule(rf"use (?P<corners>{_words(_RADII)}) corners?{_SITE}", _corners),
-    rule(rf"(?:make|set|change|use) (?:the )?spacing{_SITE}(?: to)?(?: be)? (?P<spacing>{_words(_SPACINGS)})", _spacing),
+    rule(
+        rf"(?:make|set|change|use) (?:the )?spacing{_SITE}(?: to)?(?: be)? (?P<spacing>{_words(_SPACINGS)})", _spacing
+    ),
     rule(rf"use (?:a )?(?P<spacing>{_words(_SPACINGS)}) spacing{_SITE}", _spacing),
-    rule(rf"(?P<way>(?:use |add )?more|increase(?: the)?|less|(?:use )?less|reduce(?: the)?|decrease(?: the)?) spacing"
-         rf"(?: between (?:the )?sections)?{_SITE}", _spacing_step),
-    rule(r"(?:switch to|use|enable|turn on|go|set|always use)(?: (?:the|to))? (?P<mode>dark|light)(?: (?:mode|theme|scheme|colou?r scheme))", _mode),
-    rule(r"(?:make|turn|set) (?:it|the (?:site|website|page|whole site)) (?:to )?(?P<mode>dark|light)(?: mode)?", _mode),
-    rule(rf"(?:use|switch to|change to|apply|set) (?:the )?(?P<preset>{_words(PRESETS)}|<Q>) (?:theme|palette|preset|colou?rs|colou?r scheme|look){_SITE}",
-         _preset),
-    rule(rf"(?:change|set|switch) (?:the )?(?:theme|palette|preset|colou?r scheme|look){_SITE} to (?:the )?(?P<preset>{_words(PRESETS)}|<Q>)", _preset),
-)  # fmt: skip
+    rule(
+        rf"(?P<way>(?:use |add )?more|increase(?: the)?|less|(?:use )?less|reduce(?: the)?|decrease(?: the)?) spacing"
+        rf"(?: between (?:the )?sections)?{_SITE}",
+        _spacing_step,
+    ),
+    rule(
+        r"(?:switch to|use|enable|turn on|go|set|always use)(?: (?:the|to))? (?P<mode>dark|light)(?: "
+        r"(?:mode|theme|scheme|colou?r scheme))",
+        _mode,
+    ),
+    rule(
+        r"(?:make|turn|set) (?:it|the (?:site|website|page|whole site)) (?:to )?(?P<mode>dark|light)(?: mode)?", _mode
+    ),
+    rule(
+        rf"(?:use|switch to|change to|apply|set) (?:the )?(?P<preset>{_words(PRESETS)}|<Q>) "
+        rf"(?:theme|palette|preset|colou?rs|colou?r scheme|look){_SITE}",
+        _preset,
+    ),
+    rule(
+        rf"(?:change|set|switch) (?:the )?(?:theme|palette|preset|colou?r scheme|look){_SITE} to (?:the "
+        rf")?(?P<preset>{_words(PRESETS)}|<Q>)",
+        _preset,
+    ),
+)

@@ -184,7 +184,6 @@ def _url(token: str, request: Request, site: Site) -> str | None:
     return pages[0] if len(pages) == 1 else None
 
 
-_CHANGE: Final = r"(?:change|set|update|edit|switch|rename|replace)"
 _BUTTON_FIELD: Final = r"(?:button|cta)(?: (?:text|label|caption|wording))?"
 _BEHIND: Final = r"(?P<behind> (?:in|of|on) .+?)?"
 _LEAD_TO: Final = r"(?:link to|point to|lead to|go to|open|links to|points to)"
@@ -192,28 +191,54 @@ _IMAGE: Final = r"(?:image|picture|photo|illustration|photograph)"
 _ADDRESS: Final = r"(?P<url>\S+|<Q>|(?:the )?[\w -]+ page|the homepage)"
 _FILE: Final = r"(?P<url>\S+|<Q>)"
 
+_SWAP: Final = r"(?:replace|swap|change|update|set|switch)"
 RULES: Final[tuple[Rule, ...]] = (
-    rule(rf"{_CHANGE} (?:the |our )?(?:text|label) (?:of|on) (?:the )?(?P<which>.*?) ?button (?:to|with|into|as) (?P<value>.+)", _button_text),
-    rule(rf"{_CHANGE} (?:the |our )?(?P<which>.*?) ?{_BUTTON_FIELD}{_BEHIND} (?:to say|to read|to|with|into|as) (?P<value>.+)", _button_text),
-    rule(rf"make (?:the |our )?(?P<which>.*?) ?{_BUTTON_FIELD}{_BEHIND} (?:say|read) (?P<value>.+)", _button_text),
-    rule(rf"(?:the )(?P<which>.*?) ?{_BUTTON_FIELD} should (?:say|read) (?P<value>.+)", _button_text),
-    rule(rf"(?:make|let|have) (?:the )?(?P<which>.*?) ?button{_BEHIND} {_LEAD_TO} {_ADDRESS}", _button_link),
-    rule(rf"(?:link|point|direct) (?:the )?(?P<which>.*?) ?button{_BEHIND} to {_ADDRESS}", _button_link),
-    rule(rf"the (?P<which>.*?) ?button should {_LEAD_TO} {_ADDRESS}", _button_link),
-    rule(rf"{_CHANGE} (?:the )?(?P<which>.*?) ?button(?:'s)? (?:link|url|href|target|destination) to {_ADDRESS}", _button_link),
-    rule(rf"{_CHANGE} (?:the )?(?:link|url|href|target) of (?:the )?(?P<which>.*?) ?button{_BEHIND} to {_ADDRESS}", _button_link),
-    rule(rf"{_CHANGE} (?:the )?(?P<which><Q>) (?:nav |navigation |menu |header |footer )?(?:link|item|entry)(?: text| label)? to (?P<value>.+)", _nav_text),
-    rule(rf"{_CHANGE} (?:the )?(?:nav|navigation|menu|header|footer) (?:link|item|entry) (?P<which><Q>) to (?P<value>.+)", _nav_text),
-    rule(rf"{_CHANGE} (?P<which><Q>) in the (?:nav|navigation|menu|header|navbar) to (?P<value><Q>)", _nav_text),
-    rule(rf"make (?:the )?(?P<which><Q>) (?:nav |navigation |menu |header |footer )?(?:link|item) {_LEAD_TO} {_ADDRESS}", _nav_link),
-    rule(r"(?:remove|delete|drop) (?:the )?(?:link )?(?P<which><Q>)(?: link)? from (?:the )?(?P<where>nav|navigation|header|footer|navbar)", _nav_remove),
-    rule(rf"add (?:a |the )?(?:new )?link (?P<label><Q>) (?:to|pointing to|leading to|linking to|for) {_ADDRESS} (?:to|in) (?:the )?"
-         rf"(?P<where>nav|navigation|header|footer|navbar)", _nav_add),
-    rule(rf"(?:replace|swap|change|update|set|switch) (?:the |our )?(?P<which>.+?) {_IMAGE} (?:with|to|for|by|as) (?:the image )?{_FILE}", _swap_image),
-    rule(rf"(?:replace|swap|change|update|set|switch) (?:the )?{_IMAGE} (?:of|in|for|on) (?P<which>.+?) (?:with|to|for|by|as) {_FILE}", _swap_image),
-    rule(rf"(?:replace|swap|change|update|set|switch) (?:the |our )?(?P<which>logo) (?:with|to|for|by) {_FILE}", _swap_image),
-    rule(rf"use {_FILE} (?:as|for) (?:the |our )?(?P<which>.+?) {_IMAGE}", _swap_image),
-    rule(rf"(?:replace|swap|change) (?:the )?(?:{_IMAGE} )?(?P<which>[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)) (?:with|to|for|by) {_FILE}", _swap_image),
-    rule(rf"{_CHANGE} (?:the )?alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+?) {_IMAGE} to (?P<value>.+)", _alt_text),
-    rule(rf"{_CHANGE} (?:the )?(?P<which>.+?) {_IMAGE}(?:'s)? alt(?:ernative)?(?: text)? to (?P<value>.+)", _alt_text),
-)  # fmt: skip
+    rule(r"<CHANGE> <THE>(?:text|label) (?:of|on) (?:the )?<WHICH>button <TO> <VALUE>", _button_text),
+    rule(rf"<CHANGE> <THE><WHICH>{_BUTTON_FIELD}{_BEHIND} <TO> <VALUE>", _button_text),
+    rule(rf"make <THE><WHICH>{_BUTTON_FIELD}{_BEHIND} (?:say|read) <VALUE>", _button_text),
+    rule(rf"(?:the )<WHICH>{_BUTTON_FIELD} should (?:say|read) <VALUE>", _button_text),
+    rule(rf"(?:make|let|have) (?:the )?<WHICH>button{_BEHIND} {_LEAD_TO} {_ADDRESS}", _button_link),
+    rule(rf"(?:link|point|direct) (?:the )?<WHICH>button{_BEHIND} to {_ADDRESS}", _button_link),
+    rule(rf"the <WHICH>button should {_LEAD_TO} {_ADDRESS}", _button_link),
+    rule(rf"<CHANGE> (?:the )?<WHICH>button(?:'s)? (?:link|url|href|target|destination) to {_ADDRESS}", _button_link),
+    rule(rf"<CHANGE> (?:the )?(?:link|url|href|target) of (?:the )?<WHICH>button{_BEHIND} to {_ADDRESS}", _button_link),
+    rule(
+        r"<CHANGE> (?:the )?(?P<which><Q>) (?:nav |navigation |menu |header |footer )?(?:link|item|entry)(?: "
+        r"text| label)? to <VALUE>",
+        _nav_text,
+    ),
+    rule(
+        r"<CHANGE> (?:the )?(?:nav|navigation|menu|header|footer) (?:link|item|entry) (?P<which><Q>) to <VALUE>",
+        _nav_text,
+    ),
+    rule(r"<CHANGE> (?P<which><Q>) in the (?:nav|navigation|menu|header|navbar) to (?P<value><Q>)", _nav_text),
+    rule(
+        rf"make (?:the )?(?P<which><Q>) (?:nav |navigation |menu |header |footer )?(?:link|item) {_LEAD_TO} {_ADDRESS}",
+        _nav_link,
+    ),
+    rule(
+        r"(?:remove|delete|drop) (?:the )?(?:link )?(?P<which><Q>)(?: link)? from (?:the "
+        r")?(?P<where>nav|navigation|header|footer|navbar)",
+        _nav_remove,
+    ),
+    rule(
+        rf"add (?:a |the )?(?:new )?link (?P<label><Q>) (?:to|pointing to|leading to|linking to|for) {_ADDRESS} "
+        rf"(?:to|in) (?:the )?"
+        rf"(?P<where>nav|navigation|header|footer|navbar)",
+        _nav_add,
+    ),
+    rule(rf"{_SWAP} <THE>(?P<which>.+?) {_IMAGE} <FOR> (?:the image )?{_FILE}", _swap_image),
+    rule(rf"{_SWAP} (?:the )?{_IMAGE} (?:of|in|for|on) (?P<which>.+?) <FOR> {_FILE}", _swap_image),
+    rule(rf"{_SWAP} <THE>(?P<which>logo) <FOR> {_FILE}", _swap_image),
+    rule(rf"use {_FILE} (?:as|for) <THE>(?P<which>.+?) {_IMAGE}", _swap_image),
+    rule(
+        rf"(?:replace|swap|change) (?:the )?(?:{_IMAGE} )?(?P<which>[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)) "
+        rf"<FOR> {_FILE}",
+        _swap_image,
+    ),
+    rule(
+        rf"<CHANGE> (?:the )?alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+?) {_IMAGE} to <VALUE>",
+        _alt_text,
+    ),
+    rule(rf"<CHANGE> (?:the )?(?P<which>.+?) {_IMAGE}(?:'s)? alt(?:ernative)?(?: text)? to <VALUE>", _alt_text),
+)

@@ -1,4 +1,4 @@
-"""What a noun phrase of a request points at on a site. Every function returns all candidates; rules act only on exactly one."""
+"""What a noun phrase of a request points at on a site: always all candidates, for rules act only on exactly one."""
 
 from __future__ import annotations
 

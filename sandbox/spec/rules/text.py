@@ -25,8 +25,8 @@ from sandbox.spec.rules.wording import DirectEdit, Request, Rule, plain, rule
 
 _FIELDS: Final = {
     "heading": ("heading", "headline", "title", "header", "header text", "heading text", "title text", "main heading"),
-    "text": ("text", "subheading", "sub-heading", "subheadline", "subtitle", "description", "copy", "paragraph", "intro",
-             "intro text", "lead", "lead text", "blurb", "introduction"),
+    "text": ("text", "subheading", "sub-heading", "subheadline", "subtitle", "description", "copy", "paragraph",
+             "intro", "intro text", "lead", "lead text", "blurb", "introduction"),
     "eyebrow": ("eyebrow", "kicker", "overline", "eyebrow text"),
     "tagline": ("tagline", "slogan", "strapline"),
     "body": ("body", "body text", "text", "copy", "content"),
@@ -47,17 +47,19 @@ _ITEM_FIELDS: Final = {
     "caption": ("caption",),
     "tag": ("tag", "label"),
 }
-_CLEAR_WITHOUT_SECTION: Final = frozenset({
-    "tagline", "slogan", "strapline", "heading", "eyebrow", "copyright", "copyright line", "copyright text", "copyright notice",
-    "small print", "submit button", "submit button text", "send button", "send button text", "price", "answer", "quote",
-})  # fmt: skip
+_CLEAR_WITHOUT_SECTION: Final = frozenset(
+    {
+        *("tagline", "slogan", "strapline", "heading", "eyebrow", "small print", "price", "answer", "quote"),
+        *("copyright", "copyright line", "copyright text", "copyright notice"),
+        *("submit button", "submit button text", "send button", "send button text"),
+    }
+)
 _FIRST_HEADING: Final = frozenset({"headline", "main heading", "main headline", "h1", "main title"})
 _FIELD_WORDS: Final = sorted(
     {word for words in (*_FIELDS.values(), *_ITEM_FIELDS.values()) for word in words}, key=lambda w: (-len(w), w)
 )
 _FIELD: Final = "(?:" + "|".join(re.escape(word) for word in _FIELD_WORDS) + ")"
 _PRICE: Final = re.compile(r"(?:[€$£¥]|(?:EUR|USD|GBP|CHF) ?)\s?\d[\d.,]*|\d[\d.,]* ?(?:€|£|EUR|USD|GBP|CHF|kr)")
-_CHANGE: Final = r"(?:change|set|update|edit|switch|rename|replace|alter|modify|rewrite)"
 _TO: Final = re.compile(r" (?:(?:so (?:that )?it (?:says|reads)|to say|to read|to be|to|into|with|as) |= )|: ?", re.I)
 
 
@@ -231,12 +233,12 @@ _EVERYWHERE: Final = (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
-    rule(rf"{_CHANGE} (?P<rest>.+)", _set_at_any_to),
-    rule(rf"{_CHANGE} (?P<target>.+) from (?P<old><Q>) (?:to|into) (?P<value><Q>)", _from_to),
-    rule(r"(?:make|let|have) (?P<target>.+?) (?:say|read) (?P<value>.+)", _set_text),
-    rule(r"(?P<target>(?:the |our ).+?) (?:should|must|needs to|has to) (?:say|read|be) (?P<value>.+)", _set_text),
+    rule(r"<CHANGE> (?P<rest>.+)", _set_at_any_to),
+    rule(r"<CHANGE> (?P<target>.+) from (?P<old><Q>) (?:to|into) (?P<value><Q>)", _from_to),
+    rule(r"(?:make|let|have) (?P<target>.+?) (?:say|read) <VALUE>", _set_text),
+    rule(r"(?P<target>(?:the |our ).+?) (?:should|must|needs to|has to) (?:say|read|be) <VALUE>", _set_text),
     rule(r"(?:use|put|write) (?P<value><Q>) (?:as|for) (?P<target>.+)", _set_text),
-    rule(r"(?P<target>(?:the )?[\w' -]{3,60}?)(?:: ?| = )(?P<value>.+)", _set_text),
+    rule(r"(?P<target>(?:the )?[\w' -]{3,60}?)(?:: ?| = )<VALUE>", _set_text),
     rule(
         rf"{_REPLACE_VERB} {_NOUN}(?P<old><Q>) ?(?:with|by|to|for|into|->|→|=>)(?: (?:say|read))? (?P<new><Q>)"
         rf"(?: (?:in|on|of) (?P<section>(?!all |every )[\w' -]+?))?{_EVERYWHERE}",
@@ -245,8 +247,8 @@ RULES: Final[tuple[Rule, ...]] = (
     rule(rf"{_REPLACE_VERB} (?P<all>{_ALL}) (?P<old><Q>) (?:with|by|to|for|into) (?P<new><Q>)", _replace),
     rule(rf"{_NOUN}(?P<old><Q>) (?:should|must|needs to) (?:say|read|be) (?P<new><Q>)", _replace),
     rule(
-        rf"{_CHANGE} (?:the )?{_PAGE_FIELD}(?: (?:of|on|for) (?:the )?(?P<page>[\w -]+?))? (?:to|as|into|with) (?P<value>.+)",
+        rf"<CHANGE> (?:the )?{_PAGE_FIELD}(?: (?:of|on|for) (?:the )?(?P<page>[\w -]+?))? <TO> <VALUE>",
         _page_text,
     ),
-    rule(rf"{_CHANGE} (?:the )?(?P<page>[\w-]+) {_PAGE_FIELD} (?:to|as|into|with) (?P<value>.+)", _page_text),
+    rule(rf"<CHANGE> (?:the )?(?P<page>[\w-]+) {_PAGE_FIELD} <TO> <VALUE>", _page_text),
 )

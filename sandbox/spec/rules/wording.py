@@ -1,4 +1,4 @@
-"""A request with its quotations set aside, so that grammar never looks inside what somebody wants to write on a page."""
+"""A request with its quotations set aside: grammar never looks inside what somebody wants to write on a page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _LEAD: Final = re.compile(
 _POLITE_QUESTION: Final = re.compile(r"(?:please[ ,]*)?(?:can|could|would|will) (?:you|we) ", re.I)
 _TAIL: Final = re.compile(r"(?:[ ,.!]+(?:please|thanks|thank you|thx|for me)|[ .!])+$", re.I)
 _CLAUSE: Final = re.compile(
-    r"\b(?:and|then|but|also|plus|or|instead|while|unless|because|so that)\b|[;?]|[.!] \S|,\s*(?:make|change|use|add|remove|set|put|with)\b",
+    r"\b(?:and|then|but|also|plus|or|instead|while|unless|because|so that)\b|[;?]|[.!] "
+    r"\S|,\s*(?:make|change|use|add|remove|set|put|with)\b",
     re.I,
 )
 _NOT_A_TEXT: Final = frozenset(
@@ -68,11 +69,14 @@ _NOT_A_TEXT: Final = frozenset(
     ]
 )
 _STYLE: Final = re.compile(
+    r""
     r"\b(?:fonts?|size|bigger|larger|smaller|colou?rs?|bold|italics?|cent(?:er|re)d?|uppercase|lowercase|caps|aligned|underlined?|"
-    r"animated?|emojis?)\b|\b(?:on|in|of) (?:the )?[\w-]+ (?:page|section)\b|\b(?:in|into) [A-Z][a-z]+(?:ese|ish|an|ch|ic)$",
+    r"animated?|emojis?)\b|\b(?:on|in|of) (?:the )?[\w-]+ (?:page|section)\b|\b(?:in|into) "
+    r"[A-Z][a-z]+(?:ese|ish|an|ch|ic)$",
 )
 _DIRECTIVE: Final = re.compile(
-    r"(?:all caps|title case|sentence case|upper case|lower case|a|an|the same|something|be|match|include|mention|sound|look|read)\b",
+    r"(?:all caps|title case|sentence case|upper case|lower case|a|an|the "
+    r"same|something|be|match|include|mention|sound|look|read)\b",
     re.I,
 )
 
@@ -138,9 +142,24 @@ class Rule(NamedTuple):
     handle: Handler
 
 
+_WORDS: Final = {
+    "<Q>": f"(?:{QUOTED})",
+    "<THE>": "(?:the |our |my )?",
+    "<CHANGE>": "(?:change|set|update|edit|switch|rename|replace|alter|modify|rewrite)",
+    "<TO>": "(?:to say|to read|to be|to|with|into|as)",
+    "<FOR>": "(?:with|to|for|by|as)",
+    "<VALUE>": "(?P<value>.+)",
+    "<WHICH>": "(?P<which>.*?) ?",
+    "<WHAT>": "(?P<what>.+?)",
+    "<SECTION>": "(?P<section>footer|contact form|contact section)",
+}
+
+
 def rule(pattern: str, handle: Handler) -> Rule:
-    """Return a rule; `Q` between angle brackets stands for a quotation, a space for any space."""
-    return Rule(re.compile(pattern.replace("<Q>", f"(?:{QUOTED})"), re.I), handle)
+    """Return a rule; the words of the table above stand for what many rules share, `<Q>` for a quotation."""
+    for word, meaning in _WORDS.items():
+        pattern = pattern.replace(word, meaning)
+    return Rule(re.compile(pattern, re.I), handle)
 
 
 def plain(phrase: str) -> str:
@@ -168,7 +187,7 @@ def _hold_quotations(text: str) -> Request | None:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Return where the quotation that opens at `start` ends; an apostrophe inside or after a word opens and ends none."""
+    """Return where the quotation that opens at `start` ends; an apostrophe beside a letter opens and ends none."""
     is_single = text[start] in "'‘"
     if is_single and start and text[start - 1].isalnum():
         return None

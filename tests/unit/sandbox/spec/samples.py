@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -14,6 +15,7 @@ def demo_text() -> str:
     return (resources.files("producers.demo_site") / "site.json").read_text(encoding="utf-8")
 
 
+@cache
 def demo_site() -> Site:
     return parse_site(demo_text())
 

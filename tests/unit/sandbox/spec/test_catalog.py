@@ -34,7 +34,8 @@ def render(props: CouponProps, ctx: RenderContext) -> Html:
 
 
 COMPONENT = Component(
-    name="Coupon", summary="a coupon: code", props=CouponProps, example={"code": "RYE10"}, render=render, words=("coupon",),
+    name="Coupon", summary="a coupon: code", props=CouponProps, example={"code": "RYE10"},
+    render=render, words=("coupon",),
     css=".coupon { color: var(--link); }",
 )
 '''

@@ -46,10 +46,10 @@ TEXTS = [
     ("change the eyebrow of the hero to 'Since 1911'", INDEX, "hero", "eyebrow", "Since 1911"),
     ("Set the tagline to 'Bread since 1911'", INDEX, "header", "tagline", "Bread since 1911"),
     ("change the call to action heading to 'Bake with us'", INDEX, "classes", "heading", "Bake with us"),
-    ("Change the heading of the FAQ on the classes page to 'Good to know'", CLASSES, "questions", "heading", "Good to know"),
+    ("Change the heading of the FAQ on the classes page to 'Questions'", CLASSES, "questions", "heading", "Questions"),
     ("change the footer note to '© 2027'", INDEX, "footer", "note", "© 2027"),
     ("change the copyright line to '© 2027'", INDEX, "footer", "note", "© 2027"),
-    ("Change 'Three things we will not hurry' to 'What we never rush'", INDEX, "approach", "heading", "What we never rush"),
+    ("Change 'Three things we will not hurry' to 'We never rush'", INDEX, "approach", "heading", "We never rush"),
     ("Change the 'Our bread' section heading to 'Today'", INDEX, "menu", "heading", None),
     ("rewrite the description of the menu to 'Fresh today.'", INDEX, "menu", "text", "Fresh today."),
 ]  # fmt: skip

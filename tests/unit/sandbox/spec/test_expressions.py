@@ -63,7 +63,8 @@ def test_conditions_evaluate_as_in_json_render(condition: Any, expected: bool) -
 
 @pytest.mark.parametrize(
     "condition",
-    [None, 1, "yes", {}, {"path": "/a"}, {"$state": 1}, {"$state": "/a", "$item": "b"}, {"$state": "/a", "gt": "1"}, {"$and": {}},
+    [None, 1, "yes", {}, {"path": "/a"}, {"$state": 1}, {"$state": "/a", "$item": "b"}, {"$state": "/a", "gt": "1"},
+     {"$and": {}},
      {"$and": [], "$or": []}, {"$state": "/a", "not": False}, [[True]], [True], {"$index": 1}],
 )  # fmt: skip
 def test_conditions_of_any_other_shape_are_refused(condition: Any) -> None:

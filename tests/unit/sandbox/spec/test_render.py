@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -165,7 +166,7 @@ def test_a_page_has_landmarks_one_h1_and_no_skipped_heading_level() -> None:
         ]
         assert levels.count(1) == 1
         assert levels[0] == 1
-        assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+        assert all(after - before <= 1 for before, after in pairwise(levels))
         assert [len(document.xpath(f"//{name}")) for name in ("header", "main", "footer")] == [1, 1, 1]
 
 
