@@ -6,15 +6,16 @@ A job is accepted when its row commits; what the broker does after that cannot l
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from routing.router import Mode, Route, Signals, SiteSignals, decide
+from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session
 
 from monitoring.errors import SiteNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
+from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import Accepted, NewJob, accept
 from monitoring.ledger.releases import active_release, ensure_site, find_site
@@ -26,6 +27,7 @@ from producers.publisher import Publisher
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
 from routing.policy import Policy
+from routing.router import Mode, Route, Signals, SiteSignals, decide
 from routing.tiers import QueueName, Tier
 
 logger = logging.getLogger(__name__)
@@ -118,24 +120,31 @@ class Submitter:
                 session, "job_refused", actor=f"tenant:{tenant}", tenant=tenant, door=door.value, errors=fields
             )
             if door == Door.CELERY and job_id is not None:
-                session.merge(_rejected_row(job_id, tenant=tenant, fields=fields))
+                session.execute(insert(Job).values(_rejected_row(job_id, tenant, fields)).on_conflict_do_nothing())
 
 
-def _rejected_row(job_id: UUID, *, tenant: str, fields: list[dict[str, str]]) -> Job:
-    """A caller at the Celery door has nothing but its task id: the refusal stands under that id."""
-    return Job(
-        id=job_id,
-        tenant=tenant,
-        door=Door.CELERY.value,
-        state=State.REJECTED.value,
-        prompt="",
-        request_digest="",
-        root_id=job_id,
-        queue="intake",
-        reason=Reason.INVALID_REQUEST.value,
-        detail="; ".join(f"{item['field']}: {item['rule']}" for item in fields),
-        result={"errors": fields},
-    )
+def _rejected_row(job_id: UUID, tenant: str, fields: list[dict[str, str]]) -> dict[str, Any]:
+    """A caller at the Celery door has nothing but its task id: the refusal stands under that id, if it is free."""
+    return {
+        "id": job_id,
+        "tenant": tenant,
+        "door": Door.CELERY.value,
+        "state": State.REJECTED.value,
+        "prompt": "",
+        "request": {},
+        "request_digest": "",
+        "priority": "P2",
+        "root_id": job_id,
+        "route": {},
+        "queue": QueueName.INTAKE.value,
+        "fence": 0,
+        "lost_attempts": 0,
+        "cap_nanousd": 0,
+        "reason": Reason.INVALID_REQUEST.value,
+        "detail": "; ".join(f"{item['field']}: {item['rule']}" for item in fields),
+        "result": {"errors": fields},
+        "ended_at": now(),
+    }
 
 
 def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Target:

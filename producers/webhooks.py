@@ -30,25 +30,44 @@ TIMEOUT_SECONDS = 5.0
 _CLAIM_SECONDS = 60
 
 
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
 def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> str | None:
     """Tell why a callback must not go to `url`, or None when it may (SSRF: the address decides, not the name)."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+    if not _is_sound(url):
         return "the URL must be http or https, with a host and without credentials"
     if not addresses:
         return "the host has no address"
-    if not allow_private and not all(ipaddress.ip_address(address).is_global for address in addresses):
+    if not allow_private and not all(_is_public(address) for address in addresses):
         return "the host has an address that is not public"
     return None
 
 
-def _addresses(url: str) -> list[str]:
-    host = urlsplit(url).hostname
-    if not host:
-        return []
+def _is_sound(url: str) -> bool:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
+        parts = urlsplit(url)
+        httpx.URL(url)
+        is_addressed = bool(parts.hostname) and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
+        return False
+    return parts.scheme in ("http", "https") and is_addressed and not parts.username and not parts.password
+
+
+def _is_public(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if not found.is_global or found.is_multicast:
+        return False
+    if isinstance(found, ipaddress.IPv4Address):
+        return True
+    return found not in _NAT64 and found.ipv4_mapped is None and found.sixtofour is None and found.teredo is None
+
+
+def _addresses(url: str) -> list[str]:
+    try:
+        host = urlsplit(url).hostname
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+    except (OSError, ValueError):  # a name that IDNA refuses is a ValueError
         return []
     return sorted({str(item[4][0]) for item in found})
 
@@ -87,29 +106,33 @@ class WebhookSender:
 
     def _deliver(self, notification: Notification) -> None:
         url = notification.callback_url or ""
-        refusal = refusal_of(url, _addresses(url), allow_private=self._config.allow_private)
-        is_delivered = refusal is None and self._post(url, notification)
+        addresses = _addresses(url)
+        refusal = refusal_of(url, addresses, allow_private=self._config.allow_private)
+        is_delivered = refusal is None and self._post(httpx.URL(url), notification, address=addresses[0])
         if refusal is not None:
             logger.warning("webhook_refused", extra={"job_id": str(notification.job_id), "rule": refusal})
         self._book(notification.job_id, notification.attempts, is_delivered=is_delivered)
 
-    def _post(self, url: str, notification: Notification) -> bool:
+    def _post(self, url: httpx.URL, notification: Notification, *, address: str) -> bool:
+        """Send it to the very address that was checked: a second look-up of the name could give another."""
         assert self._signer is not None
         body = json.dumps(notification.payload, sort_keys=True)
         sent_at = datetime.now(UTC)
         message_id = f"msg_{notification.job_id}"
         headers = {
+            "host": url.netloc.decode("ascii"),
             "content-type": "application/json",
             "webhook-id": message_id,
             "webhook-timestamp": str(int(sent_at.timestamp())),
             "webhook-signature": self._signer.sign(message_id, sent_at, body),
         }
+        target, tls = url.copy_with(host=address), {"sni_hostname": url.raw_host.decode("ascii")}
         try:
-            answer = self._client.post(url, content=body, headers=headers)
+            with self._client.stream("POST", target, content=body, headers=headers, extensions=tls) as answer:
+                return answer.is_success  # the body is the receiver's: it is never read
         except httpx.HTTPError as error:
             logger.info("webhook_failed", extra={"job_id": str(notification.job_id), "error": type(error).__name__})
             return False
-        return answer.is_success
 
     def _book(self, job_id: UUID, attempts: int, *, is_delivered: bool) -> None:
         if is_delivered:

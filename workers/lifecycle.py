@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.exc import InterfaceError, OperationalError
+
 from monitoring import logs
 from monitoring.errors import FencedError
 from monitoring.ledger.attempts import Claim, claim, hold
@@ -32,6 +34,9 @@ from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
 
 logger = logging.getLogger(__name__)
+
+LEDGER_AWAY = (OperationalError, InterfaceError)
+"""The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
 
 Handler = Callable[[Attempt], Outcome]
 
@@ -72,6 +77,8 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
                 _settle(claimed, settlement, resources)
     except FencedError:
         logger.warning("attempt_fenced")
+    except LEDGER_AWAY:
+        logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
 def _open(claimed: Claim, resources: Resources, *, lease: Lease) -> Attempt:
@@ -99,7 +106,7 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
         with soft_limit_armed():
             outcome = handler(attempt)
             return prepare(attempt, outcome, ledger=resources.ledger)
-    except FencedError:
+    except (FencedError, *LEDGER_AWAY):
         raise
     except (SoftTimeLimit, Exception) as error:
         decision = decide_end(error, kept=attempt.kept[-1] if attempt.kept else "nothing was kept")

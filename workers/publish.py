@@ -18,7 +18,7 @@ from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
 from sandbox.release import show_active
 from workers.lease import Lease
-from workers.lifecycle import Resources, take
+from workers.lifecycle import LEDGER_AWAY, Resources, take
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ def run_publish(message: JobMessage, resources: Resources) -> None:
                 _finish(claimed, resources)
     except FencedError:
         logger.warning("attempt_fenced")
+    except LEDGER_AWAY:
+        logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
 def _swap(claimed: Claim, resources: Resources) -> UUID | None:
@@ -44,7 +46,7 @@ def _swap(claimed: Claim, resources: Resources) -> UUID | None:
         site = session.get_one(Site, job.site_id)
         try:
             release = approved_release(session, job)
-            if site.active_release_id != release.id:
+            if release.published_at is None:  # otherwise an attempt before this one swapped it
                 activate(session, site.id, release, base_release_id=release.base_release_id)
         except WrongStateError as error:
             end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))

@@ -24,7 +24,7 @@ Settlement = Callable[[Session, Job], None]
 def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement:
     """Check an outcome against the limits, do what takes time (store, scan), and return what is left to commit."""
     if isinstance(outcome, Answered):
-        size = len(outcome.text.encode())
+        size = len(outcome.text.encode("utf-8", "surrogatepass"))
         done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
         return end_with(done if size <= attempt.limits.output_bytes else _too_large(attempt, size))
     if isinstance(outcome, Candidate):

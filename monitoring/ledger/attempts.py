@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pydantic import ValidationError
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
@@ -20,7 +21,8 @@ from monitoring.errors import FencedError, JobNotFoundError
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
-from monitoring.ledger.tables import Attempt, Job, Site, Tenant
+from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
+from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, ProjectOverrides, lower
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
@@ -62,7 +64,10 @@ def effective_policy(session: Session, tenant: str, policy: Policy) -> Policy:
     row = session.get(Tenant, tenant)
     if row is None or not row.overrides:
         return policy
-    return lower(policy, ProjectOverrides.model_validate(row.overrides))
+    try:
+        return lower(policy, ProjectOverrides.model_validate(row.overrides))
+    except (PolicyError, ValidationError):
+        raise PolicyError(f"the overrides of tenant {tenant} do not fit the platform's policy") from None
 
 
 def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
@@ -76,7 +81,8 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         policy: the platform's policy.
 
     Returns:
-        None when there is nothing to do: a stale copy of the message, a cancelled job or a busy site.
+        None when there is nothing to do: a stale copy of the message, a cancelled job or a busy site; or when the
+        tenant's overrides do not fit, which ends the job.
     """
     try:
         job = lock_job(session, message.job_id)
@@ -85,11 +91,16 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     if job.fence != message.fence or job.waiting_since is None or job.queue != queue.value:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
+    try:
+        effective = effective_policy(session, job.tenant, policy)
+    except PolicyError as error:
+        end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
+        return None
     if queue in _WRITING_QUEUES and not _lock_site(session, job):
         job.pushed_at = None
         session.flush()
         return None
-    return _open_attempt(session, job, queue=queue, worker=worker, policy=policy)
+    return _open_attempt(session, job, queue=queue, worker=worker, effective=effective)
 
 
 def _lock_site(session: Session, job: Job) -> bool:
@@ -98,8 +109,7 @@ def _lock_site(session: Session, job: Job) -> bool:
     return bool(locked.rowcount)  # type: ignore[attr-defined]
 
 
-def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, policy: Policy) -> Claim:
-    effective = effective_policy(session, job.tenant, policy)
+def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, effective: Policy) -> Claim:
     limits = effective.queues[queue]
     token = f"pma_{secrets.token_urlsafe(32)}"
     waited = session.scalar(select(func.extract("epoch", now() - job.waiting_since)))
@@ -132,10 +142,18 @@ def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, 
 
 
 def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:
-    """Prolong an attempt's lease, and learn whether it still holds the job."""
+    """Prolong an attempt's lease, and learn whether it still holds the job.
+
+    Past its deadline an attempt cannot: one that even the hard limit did not end loses its job to the dispatcher.
+    """
     renewed = session.execute(
         sql_update(Attempt)
-        .where(col(Attempt.id) == attempt.id, col(Attempt.ended_at).is_(None), col(Attempt.lost_cause).is_(None))
+        .where(
+            col(Attempt.id) == attempt.id,
+            col(Attempt.ended_at).is_(None),
+            col(Attempt.lost_cause).is_(None),
+            col(Attempt.deadline) > now(),
+        )
         .values(lease_until=after(lease_seconds))
     )
     cancelled_at = session.scalar(select(col(Job.cancel_requested_at)).where(col(Job.id) == attempt.job_id))
@@ -191,31 +209,56 @@ def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
     ).all()
 
 
-def recover(session: Session, attempt: Attempt, *, max_lost: int) -> None:
+def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0) -> None:
     """Take a job away from an attempt whose lease has run out, and decide how it goes on.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
+    A job whose release had become active before its worker died ends `published`.
+
+    Args:
+        session: the caller's transaction.
+        attempt: as it was when it was found; it is read anew under the job's lock.
+        max_lost: a job that lost so many workers ends.
+        silent_seconds: how long before its lease ran out a live attempt renews it: one that was silent longer than
+            that before its deadline died of something else than its time.
     """
     job = lock_job(session, attempt.job_id)
-    session.refresh(attempt)
-    lapsed = session.scalar(select(col(Attempt.lease_until) < now()).where(col(Attempt.id) == attempt.id))
-    if attempt.ended_at is not None or not lapsed:
+    current = session.get_one(Attempt, attempt.id, populate_existing=True)
+    lapse = session.execute(
+        select(
+            col(Attempt.lease_until) < now(),
+            col(Attempt.deadline) <= col(Attempt.lease_until) - func.make_interval(0, 0, 0, 0, 0, 0, silent_seconds),
+        ).where(col(Attempt.id) == attempt.id)
+    ).one()
+    has_lapsed, reached_deadline = lapse
+    if current.ended_at is not None or not has_lapsed:
         return
-    past_deadline = session.scalar(select(col(Attempt.deadline) < now()).where(col(Attempt.id) == attempt.id))
-    timed_out = attempt.lost_cause == Reason.TIME_LIMIT or bool(past_deadline)
+    timed_out = current.lost_cause == Reason.TIME_LIMIT or (current.lost_cause is None and bool(reached_deadline))
     reason = Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
     close_attempt(session, job, outcome="lost", reason=reason)
     job.lost_attempts += 1
     job.fence += 1
     session.flush()
+    _go_on(session, job, reason=reason, max_lost=max_lost)
+
+
+def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int) -> None:
+    """Decide what becomes of a locked job that lost its attempt."""
     is_publishing = job.state == State.PUBLISHING
     if job.cancel_requested_at is not None and not is_publishing:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
-    elif timed_out and not is_publishing:
+    elif reason == Reason.TIME_LIMIT and not is_publishing:
         end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
-    elif job.lost_attempts >= max_lost:
-        end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
-    else:
+    elif job.lost_attempts < max_lost:
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
         wait_on(session, job, QueueName(job.queue))
+    elif is_publishing and _is_published(session, job):
+        end(session, job, State.PUBLISHED, reason=Reason.DONE, detail="its worker died after the release was active")
+    else:
+        end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
+
+
+def _is_published(session: Session, job: Job) -> bool:
+    release = session.get(Release, job.release_id) if job.release_id else None
+    return release is not None and release.published_at is not None

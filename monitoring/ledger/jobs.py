@@ -19,6 +19,7 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
+from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Notification, Site
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.tiers import QueueName
@@ -116,8 +117,10 @@ def accept(session: Session, new: NewJob) -> Accepted:
 
 def _same_job(session: Session, new: NewJob, digest: str) -> Job:
     key = new.request.idempotency_key
-    same = or_(col(Job.id) == new.id, (col(Job.tenant) == new.tenant) & (col(Job.idempotency_key) == key))
-    job = session.scalars(select(Job).where(same)).first()
+    same = col(Job.id) == new.id
+    if key is not None:
+        same = or_(same, (col(Job.tenant) == new.tenant) & (col(Job.idempotency_key) == key))
+    job = session.scalars(select(Job).where(same).order_by(col(Job.id) != new.id)).first()
     if job is None or job.tenant != new.tenant or job.request_digest != digest:
         raise IdempotencyConflictError(job.id if job is not None and job.tenant == new.tenant else new.id)
     return job
@@ -210,7 +213,7 @@ def end(
     left = _left_queue(job)
     job.state = target.value
     job.reason = reason.value
-    job.detail = detail or None
+    job.detail = storable(detail) or None
     job.result = {**job.result, **(result or {})}
     job.waiting_since = None
     job.pushed_at = None

@@ -9,6 +9,8 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 from sqlmodel import Session
 
+from monitoring.ledger.storable import dump_json
+
 STATEMENT_TIMEOUT_MS = 10_000
 
 
@@ -27,10 +29,11 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC",
     }
     if pool_size == 0:
-        return create_engine(driver_url, poolclass=NullPool, connect_args=connect_args)
+        return create_engine(driver_url, poolclass=NullPool, connect_args=connect_args, json_serializer=dump_json)
     return create_engine(
-        driver_url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True, connect_args=connect_args
-    )
+        driver_url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True, connect_args=connect_args,
+        json_serializer=dump_json,
+    )  # fmt: skip
 
 
 class Ledger:

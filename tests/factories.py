@@ -1,0 +1,169 @@
+"""Make tenants, sites, jobs and attempts on a real ledger, and move the ledger's clock for one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import text
+from sqlmodel import SQLModel
+
+from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
+from monitoring.ledger.releases import NewRelease, activate, add_release, approve, await_approval, ensure_site
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job, Release, Site, Tenant
+from routing.jobs import Door, JobMessage, JobRequest, Reason, State
+from routing.policy import Policy, platform_policy
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+
+
+def make_new_job(**overrides: Any) -> NewJob:
+    """A tier 1 job of tenant `acme`, about to be accepted. `prompt` and the request's other fields may be given too."""
+    asked = {name: overrides.pop(name) for name in set(JobRequest.model_fields) - {"tier"} if name in overrides}
+    tier = overrides.pop("tier", Tier.SPEC)
+    fields: dict[str, Any] = {
+        "id": uuid4(),
+        "tenant": "acme",
+        "door": Door.PYTHON,
+        "request": JobRequest.model_validate({"prompt": "Make the header blue"} | asked),
+        "state": State.QUEUED,
+        "queue": QUEUE_OF_TIER[tier] if tier else QueueName.ANSWER,
+        "mode": "ACTION" if tier else "ANSWER",
+        "tier": tier.value if tier else None,
+        "cap_nanousd": 650_000_000,
+    }
+    return NewJob(**(fields | overrides))
+
+
+def make_release(site_id: UUID, **overrides: Any) -> NewRelease:
+    """A candidate that passed its scan."""
+    fields: dict[str, Any] = {
+        "site_id": site_id,
+        "digest": uuid4().hex * 2,
+        "manifest": {"v": 1, "files": {}},
+        "total_bytes": 1,
+        "signals": {"files": 1, "has_js": False, "has_build": False},
+        "scan": {"findings": []},
+        "scan_passed": True,
+        "scan_digest": uuid4().hex * 2,
+    }
+    return NewRelease(**(fields | overrides))
+
+
+@dataclass
+class Shop:
+    """A ledger with what tests need to do on it, each in a transaction of its own."""
+
+    ledger: Ledger
+    url: str
+    policy: Policy = field(default_factory=platform_policy)
+
+    def tenant(self, name: str = "acme", **fields: Any) -> str:
+        with self.ledger.begin() as session:
+            tenant = session.get(Tenant, name) or Tenant(name=name)
+            tenant.sqlmodel_update(fields)
+            session.add(tenant)
+        return name
+
+    def site(self, name: str = "shop", *, tenant: str = "acme") -> UUID:
+        if self.find(Tenant, tenant) is None:
+            self.tenant(tenant)
+        with self.ledger.begin() as session:
+            return ensure_site(session, tenant, name).id
+
+    def find(self, table: type[SQLModel], key: Any) -> Any:
+        with self.ledger.begin() as session:
+            return session.get(table, key)
+
+    def accept(self, **overrides: Any) -> UUID:
+        new = make_new_job(**overrides)
+        if self.find(Tenant, new.tenant) is None:
+            self.tenant(new.tenant)
+        if new.tier is not None and new.site_id is None:
+            new = NewJob(**{**vars(new), "site_id": self.site(tenant=new.tenant)})
+        with self.ledger.begin() as session:
+            return accept(session, new).job.id
+
+    def job(self, job_id: UUID) -> Job:
+        found: Job = self.find(Job, job_id)
+        return found
+
+    def message(self, job_id: UUID) -> JobMessage:
+        return JobMessage(job_id=job_id, fence=self.job(job_id).fence)
+
+    def try_claim(self, message: JobMessage, *, queue: QueueName | None = None, worker: str = "w1") -> Claim | None:
+        where = queue or QueueName(self.job(message.job_id).queue)
+        with self.ledger.begin() as session:
+            return claim(session, message, queue=where, worker=worker, policy=self.policy)
+
+    def claim(self, job_id: UUID, *, worker: str = "w1") -> Claim:
+        claimed = self.try_claim(self.message(job_id), worker=worker)
+        assert claimed is not None
+        return claimed
+
+    def running(self, **overrides: Any) -> Claim:
+        return self.claim(self.accept(**overrides))
+
+    def end(self, claimed: Claim, state: State = State.FAILED, reason: Reason = Reason.INTERNAL_ERROR) -> None:
+        with self.ledger.begin() as session:
+            end(session, hold(session, claimed.attempt), state, reason=reason)
+
+    def offer(self, claimed: Claim, **overrides: Any) -> Release:
+        """Let a running job wait for approval of a candidate."""
+        with self.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            assert job.site_id is not None
+            site = session.get_one(Site, job.site_id)
+            job.base_release_id = site.active_release_id
+            move(session, job, State.SCANNING)
+            base = {"base_release_id": site.active_release_id, "job_id": job.id}
+            release = add_release(session, make_release(site.id, **(base | overrides)))
+            await_approval(session, job, release, hours=24)
+            close_attempt(session, job, outcome=State.AWAITING_APPROVAL.value, reason=Reason.DONE)
+            return release
+
+    def approve(self, job_id: UUID, *, actor: str = "reviewer") -> None:
+        with self.ledger.begin() as session:
+            approve(session, job_id, actor=actor)
+
+    def show(self, site_id: UUID) -> Release:
+        """Give a site an active release, as an import does."""
+        with self.ledger.begin() as session:
+            base = session.get_one(Site, site_id).active_release_id
+            release = add_release(session, make_release(site_id, base_release_id=base))
+            activate(session, site_id, release, base_release_id=base)
+            return release
+
+    def active(self, site_id: UUID) -> UUID | None:
+        site: Site = self.find(Site, site_id)
+        return site.active_release_id
+
+    def lapse(self, claimed: Claim, *, seconds: float = 1.0, past_deadline: bool = False) -> None:
+        """Move an attempt's times so far back that its lease ran out `seconds` ago."""
+        self.execute(
+            "UPDATE attempt SET lease_until = now() - make_interval(secs => :seconds),"
+            " deadline = now() + make_interval(secs => :deadline) WHERE id = :id",
+            seconds=seconds,
+            deadline=-3600 if past_deadline else 3600,
+            id=claimed.attempt.id,
+        )
+
+    def clear(self) -> None:
+        """Empty every table: much cheaper than a database for each test."""
+        tables = [table.name for table in SQLModel.metadata.sorted_tables]
+        statements = ["SET LOCAL session_replication_role = replica", *(f"DELETE FROM {name}" for name in tables)]
+        self.execute("; ".join(statements))
+
+    def execute(self, sql: str, **values: Any) -> None:
+        with self.ledger.begin() as session:
+            session.execute(text(sql), values)
+
+    def rows(self, sql: str, **values: Any) -> list[Any]:
+        with self.ledger.begin() as session:
+            return list(session.execute(text(sql), values).all())
+
+    def scalar(self, sql: str, **values: Any) -> Any:
+        with self.ledger.begin() as session:
+            return session.scalar(text(sql), values)
