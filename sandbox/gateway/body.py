@@ -123,7 +123,7 @@ def _check_features(fields: dict[str, Any]) -> None:
     for name, values in _PRICED_FIELDS.items():
         if fields.get(name) is not None and fields[name] not in values:
             raise RefusedError(Code.FEATURE_REFUSED, f"{name}: only {' or '.join(values)} is in the price table")
-    tools = fields.get("tools") or []
+    tools = [] if fields.get("tools") is None else fields["tools"]
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise _bad("tools: must be a list of objects")
     if any((tool.get("type") or "custom") != "custom" for tool in tools):

@@ -40,8 +40,13 @@ class OpenCall:
         )
         self.stop: Stop | None = None
         self.pump: asyncio.Task[None] | None = None
-        """Reads from the provider; cancelled to stop the call."""
+        """Reads from the provider; cancelled to stop the call. None before the call is forwarded."""
         self._start_seconds = start_seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes from the provider."""
+        return self.pump is not None and self.pump.done()
 
     @property
     def attempt_id(self) -> UUID:
@@ -54,9 +59,11 @@ class OpenCall:
         The upstream is closed at once, but for a stream of which nothing has come yet: its input is being paid for, and
         only its first event says how much that is.
         """
-        if self.stop is not None or self.pump is None or self.pump.done():
+        if self.stop is not None or self.is_over:
             return
         self.stop = stop
+        if self.pump is None:
+            return
         if self.admitted.body.streams and not self.meter.has_started:
             asyncio.get_running_loop().call_later(self._start_seconds, self.pump.cancel)
         else:

@@ -131,7 +131,7 @@ class Meter:
             return
         counts = {name: usage.get(name) for name in _USAGE_FIELDS}
         if any(count is not None and not _is_count(count) for count in counts.values()) or (
-            is_first and counts["input_tokens"] is None
+            counts["input_tokens"] is None if is_first else self._input is None
         ):
             self._is_garbled = True
             return

@@ -42,8 +42,8 @@ class Relay:
         self._session = session
         self._status: int | None = None
         """The provider's HTTP status, once it has answered."""
-        self._was_sent = True
-        """False when the provider could not be reached at all."""
+        self._was_sent = False
+        """Whether the provider may have the request."""
         self._headers: Headers = []
         self._has_begun = False
         """The caller has the head of a stream."""
@@ -53,9 +53,10 @@ class Relay:
     async def run(self, accounts: Accounts, calls: OpenCalls) -> None:
         """Carry the call to its end. It is booked whatever happens on the way."""
         call = self._call
-        call.pump = asyncio.create_task(self._pump())
         calls.add(call)
-        await asyncio.wait({call.pump})
+        if call.stop is None:
+            call.pump = asyncio.create_task(self._pump())
+            await asyncio.wait({call.pump})
         settlement = self._settlement()
         try:
             await accounts.settle(call.admitted.id, settlement)
@@ -66,7 +67,7 @@ class Relay:
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.COST_CAP:
             await _record_cut(accounts, call)
         await self._finish()
-        if not call.pump.cancelled() and (error := call.pump.exception()) is not None:
+        if call.pump and not call.pump.cancelled() and (error := call.pump.exception()) is not None:
             logger.error("relay_failed", exc_info=error, extra={"call_id": str(call.admitted.id)})
 
     async def _pump(self) -> None:
@@ -74,6 +75,7 @@ class Relay:
         provider = admitted.caller.provider
         url = provider.base_url.rstrip("/") + "/v1/messages"
         headers = request_headers(admitted.caller.headers, provider, call_id=admitted.id)
+        self._was_sent = True
         try:
             async with self._session.post(url, data=admitted.sent, headers=headers, allow_redirects=False) as response:
                 self._status = response.status
@@ -141,7 +143,7 @@ class Relay:
         if meter.is_complete:
             return meter.settlement(finish="completed", status=_OK)
         if not self._was_sent:
-            return Settlement(Usage(), 0, "settled", "provider_gone", 502)
+            return Settlement(Usage(), 0, "settled", call.stop.finish if call.stop else "provider_gone", 0)
         if self._status not in (None, _OK):
             return Settlement(Usage(), 0, "settled", "refused", self._status or 0)
         if meter.has_failed and not meter.has_started:

@@ -1,0 +1,73 @@
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from monitoring.ledger.money import Bearer
+from routing.tiers import QueueName
+from sandbox.gateway.auth import check_bearer, provider_of, token_of
+from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.gateway.refusals import Code, RefusedError
+
+OWN = ProviderConfig.model_validate({"base_url": "https://example.org", "api_key": "k", "label": "own"})
+
+
+def bearer(**fields: Any) -> Bearer:
+    base = {
+        "attempt_id": uuid4(), "job_id": uuid4(), "root_id": uuid4(), "tenant": "acme", "queue": QueueName.SPEC,
+        "tier": 1, "fence": 1, "job_cap_nanousd": 1, "provider": "own", "overrides": "{}", "today": "2026-01-01",
+        "has_ended": False, "is_late": False, "is_fenced": False, "is_cancelled": False,
+    }  # fmt: skip
+    return Bearer(**{**base, **fields})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{b"authorization": b"Bearer pma_x"}, {b"authorization": b"bearer  pma_x "}, {b"x-api-key": b"pma_x"},
+     {b"authorization": b"Basic eA==", b"x-api-key": b"pma_x"}],
+)  # fmt: skip
+def test_a_token_is_taken_from_either_header(headers: dict[bytes, bytes]) -> None:
+    assert token_of(headers) == "pma_x"
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {b"authorization": b"Bearer"}, {b"authorization": b"Basic eA=="}, {b"x-api-key": b"x" * 300}]
+)
+def test_a_request_without_a_token_is_refused(headers: dict[bytes, bytes]) -> None:
+    with pytest.raises(RefusedError) as caught:
+        token_of(headers)
+    assert caught.value.status == 401
+
+
+@pytest.mark.threat("C2")
+@pytest.mark.parametrize(
+    ("found", "code", "status"),
+    [
+        (None, Code.UNKNOWN_TOKEN, 401),
+        (bearer(has_ended=True, is_fenced=True), Code.ATTEMPT_ENDED, 401),
+        (bearer(is_late=True), Code.DEADLINE_PASSED, 401),
+        (bearer(is_fenced=True), Code.FENCED, 403),
+        (bearer(is_cancelled=True), Code.CANCELLED, 403),
+    ],
+)
+def test_a_bearer_that_may_not_call_is_told_why(found: Bearer | None, code: Code, status: int) -> None:
+    with pytest.raises(RefusedError) as caught:
+        check_bearer(found)
+    assert (caught.value.code, caught.value.status) == (code, status)
+
+
+@pytest.mark.req("S-065", "S-068")
+@pytest.mark.parametrize("provider", [None, "another"])
+def test_there_is_no_provider_but_the_tenants_own(provider: str | None) -> None:
+    with pytest.raises(RefusedError) as caught:
+        provider_of(bearer(provider=provider), {"own": OWN})
+    assert caught.value.code is Code.NO_PROVIDER
+    assert "acme" in caught.value.message
+    assert provider_of(bearer(), {"own": OWN}) is OWN
+
+
+def test_keys_do_not_show_in_a_printed_configuration() -> None:
+    config = GatewayConfig.model_validate({"pepper": "pepper-pepper-pepper", "providers": {"own": OWN.model_dump()}})
+    assert "pepper-pepper" not in repr(config)
+    assert "'k'" not in repr(config)
+    assert "pepper-pepper" not in config.model_dump_json()

@@ -1,0 +1,124 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.gateway.body import CheckedBody, check_body
+from sandbox.gateway.refusals import Code, RefusedError
+
+MODELS = frozenset({"small"})
+BASE: dict[str, Any] = {"model": "small", "max_tokens": 10, "messages": []}
+
+
+def check(body: dict[str, Any] | bytes, **options: Any) -> CheckedBody:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return check_body(raw, models=MODELS, most_tokens=100, **options)
+
+
+def refusal(body: dict[str, Any] | bytes) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
+        check(body)
+    return caught.value
+
+
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+        max_leaves=10,
+    )
+)
+def test_unknown_fields_pass_unchanged(value: Any) -> None:
+    body = BASE | {"some_field": value, "messages": [{"role": "user", "content": [{"type": "text", "x": value}]}]}
+    try:
+        raw = json.dumps(body).encode()
+        raw.decode().encode()
+        checked = check(raw)
+    except RefusedError as error:
+        assert error.code is Code.BAD_REQUEST, "only text that is no Unicode may be refused"
+        return
+    assert json.loads(checked.encoded) == body
+
+
+def test_what_is_checked_is_what_is_sent() -> None:
+    twice = b'{"model":"large","model":"small","max_tokens":10,"max_tokens":20,"messages":[]}'
+    assert json.loads(check(twice).encoded) == BASE | {"max_tokens": 20}
+
+
+def test_max_tokens_is_lowered_to_the_most() -> None:
+    checked = check(BASE | {"max_tokens": 10**12})
+    assert checked.max_tokens == 100
+    assert json.loads(checked.encoded)["max_tokens"] == 100
+    assert json.loads(checked.with_max_tokens(7))["max_tokens"] == 7
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, 1.5, "10", True, [10]])
+def test_max_tokens_must_be_a_positive_integer(value: Any) -> None:
+    error = refusal(BASE | {"max_tokens": value})
+    assert (error.code, error.status) == (Code.BAD_REQUEST, 400)
+    assert "max_tokens" in error.message
+
+
+@pytest.mark.threat("C6")
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model": "large"}, "model"),
+        ({"model": ["small"]}, "model"),
+        ({"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, "tools"),
+        ({"tools": [{"type": ["custom"], "name": "x"}]}, "tools"),
+        ({"mcp_servers": [{}]}, "mcp_servers"),
+        ({"container": {"skills": []}}, "container"),
+        ({"speed": "fast"}, "speed"),
+        ({"inference_geo": "us"}, "inference_geo"),
+        ({"service_tier": "priority"}, "service_tier"),
+        ({"messages": [{"content": [{"type": "image", "source": {"type": "url", "url": "http://x"}}]}]}, "messages"),
+        ({"messages": [{"content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}]}]}, "messages"),
+        (
+            {"messages": [{"content": [{"type": "tool_result", "content": [{"source": {"type": "url"}}]}]}]},
+            "messages",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_provider_would_do_for_the_caller_is_refused(fields: dict[str, Any], named: str) -> None:
+    error = refusal(BASE | fields)
+    assert error.status == 403
+    assert error.message.startswith(named)
+
+
+def test_ordinary_tools_and_inline_images_pass() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    used = {"type": "tool_use", "input": {"type": "url", "source": {"type": "url"}}}
+    tools = [{"name": "a"}, {"type": "custom", "name": "b"}, {"type": None, "name": "c"}]
+    check(BASE | {"tools": tools, "messages": [{"content": [image, used, "text"]}]})
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"null", b"[]", b"{", b'{"a":NaN}', b"\xff\xfe", b"[" * 100_000, b'{"a":"\\ud800"}', b'"' + b"x" * 9],
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
+    assert refusal(raw).code is Code.BAD_REQUEST
+
+
+@pytest.mark.parametrize("fields", [{"messages": {}}, {"messages": None}, {"stream": 1}, {"tools": {}}, {"tools": [1]}])
+def test_fields_of_the_wrong_kind_are_refused(fields: dict[str, Any]) -> None:
+    assert refusal(BASE | fields).code is Code.BAD_REQUEST
+
+
+def test_a_refusal_repeats_nothing_of_the_body() -> None:
+    secret = "s3cret-model-name"
+    assert secret not in str(refusal(BASE | {"model": secret}))
+
+
+def test_counting_needs_no_max_tokens_and_asks_only_what_the_provider_takes() -> None:
+    body = {"model": "small", "messages": [], "system": "s", "metadata": {}}
+    assert check(body, is_counted=True).max_tokens == 0
+    assert json.loads(check(body | {"max_tokens": 5}).for_count()) == {"model": "small", "messages": [], "system": "s"}
+
+
+def test_a_thinking_budget_is_known() -> None:
+    assert check(BASE | {"thinking": {"type": "enabled", "budget_tokens": 4000}}).thinking_tokens == 4000
+    assert check(BASE | {"thinking": {"type": "adaptive"}}).thinking_tokens == 0
+    assert check(BASE | {"thinking": "yes"}).thinking_tokens == 0
