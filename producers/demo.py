@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 import httpx
 from celery import Celery
+from rich.console import Console
 from rich.table import Table
 
 from producers.commands.context import out
@@ -141,6 +142,11 @@ def _noise_png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body
 
 
+def _short(text: object) -> str:
+    words = " ".join(str(text or "").split())
+    return words if len(words) <= 48 else f"{words[:47]}…"
+
+
 class Demo:
     """Drives an installation from outside, as its users would."""
 
@@ -182,8 +188,8 @@ class Demo:
         if answer.status_code == httpx.codes.ACCEPTED:
             case.job_id = UUID(answer.json()["id"])
             return
-        found = answer.json()
-        case.view = {"state": "refused", "detail": f"HTTP {answer.status_code}: {found['errors'][0]}"}
+        first = answer.json()["errors"][0]
+        case.view = {"state": "refused", "detail": f"HTTP {answer.status_code}: {first['field']} {first['rule']}"}
 
     def _by_celery(self, case: Case) -> None:
         """A client that knows the broker's URL and the task's name, and nothing of our code."""
@@ -239,24 +245,26 @@ class Demo:
             self._say(case, "cancel requested")
 
     def _show(self) -> None:
-        table = Table(title="\nWhat each job did", title_justify="left", show_lines=False, expand=False)
-        for heading, justify in (("job", "left"), ("door", "left"), ("tier", "left"), ("why", "left"),
-                                 ("end", "left"), ("seconds", "right"), ("dollars", "right")):  # fmt: skip
-            table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table = Table("job", "door", "tier", "why there", "end", "why it ended", box=None, pad_edge=False)
+        table.add_column("seconds", justify="right")
+        table.add_column("dollars", justify="right")
         for case in self._cases:
             bill = case.view.get("bill")
-            spent = f"${bill['spent_usd']}" if isinstance(bill, dict) else "-"
             seconds = case.view.get("seconds")
             table.add_row(
                 case.name, case.door, str(case.view.get("tier") or case.view.get("queue") or "-"),
-                str(case.view.get("why") or case.view.get("detail") or "")[:80], case.state,
-                f"{seconds:.1f}" if isinstance(seconds, float) else "-", spent,
+                _short(case.view.get("why")), case.state, _short(case.view.get("detail")),
+                f"{seconds:.1f}" if isinstance(seconds, float) else "-",
+                f"${bill['spent_usd']}" if isinstance(bill, dict) else "-",
             )  # fmt: skip
-        out.print(table)
+        out.print("\nWhat each job did:")
+        Console(width=max(out.width, 150)).print(table)
+        out.print()
         self._show_limits()
+        out.print()
         for case in self._cases:
             if url := case.view.get("preview_url"):
-                out.print(f"  preview of {case.name}: {str(url)[:100]}...", markup=False)
+                out.print(f"  preview of {case.name}: {str(url)[:90]}...", markup=False)
 
     def _show_limits(self) -> None:
         policy = platform_policy()

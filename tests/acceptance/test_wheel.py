@@ -1,0 +1,73 @@
+"""The built wheel runs `pointsman up` in an empty environment outside the checkout, data files included."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.services import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run([str(part) for part in argv], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{argv}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed() -> Path:
+    """A virtual environment that holds nothing but the wheel and its dependencies."""
+    scratch = Path(tempfile.mkdtemp(prefix="pointsman-wheel-"))
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", scratch / "dist", ROOT, cwd=scratch)
+    venv.create(scratch / "venv", with_pip=True)
+    wheel = next((scratch / "dist").glob("*.whl"))
+    pip = scratch / "venv" / "bin" / "python"
+    run(pip, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel, cwd=scratch)
+    return scratch
+
+
+@pytest.mark.timeout(400)
+def test_the_wheel_runs_everything_embedded_and_leaves_nothing_behind(installed: Path) -> None:
+    home = installed / "home"
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    pointsman = installed / "venv" / "bin" / "pointsman"
+    up = subprocess.Popen(
+        [str(pointsman), "up", "--port", "0", "--speed", "max"],
+        cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        assert up.stdout is not None
+        said = ""
+        while "Ctrl-C stops" not in said:
+            line = up.stdout.readline()
+            assert line, f"it ended: {said}"
+            said += line
+        api = re.search(r"API\s+(http://\S+)/docs", said)
+        assert api is not None, said
+        assert httpx.get(f"{api[1]}/readyz", trust_env=False).status_code == httpx.codes.OK
+        assert "<main" in httpx.get(f"{api[1]}/live/demo/bakery/", trust_env=False).text
+
+        prompt = "Change the hero heading to 'Bread since 1932'"
+        job = json.loads(run(pointsman, "submit", prompt, "--site", "bakery", "--wait", "--json", cwd=home,
+                             env=environment))  # fmt: skip
+        assert job["state"] == "awaiting_approval"
+        assert run(pointsman, "doctor", cwd=home, env=environment).count("ok ") == 5
+        children = psutil.Process(up.pid).children(recursive=True)
+        assert len(children) > 8
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.wait(60)
+    wait_until(lambda: not [child for child in children if child.is_running()], seconds=30, what="all have ended")
+    assert up.returncode == 0
