@@ -103,6 +103,10 @@ COMPONENT = Component(
 @media (max-width: 46rem) {
   .site-header .wrap { padding-block: .9rem .7rem; gap: .5rem 1rem; }
   .site-header .button { margin-left: auto; }
+  .site-header .brand { flex: 1 1 0; min-width: 0; gap: .6rem; }
+  .site-header .brand-logo { width: 2.3rem; height: 2.3rem; }
+  .site-header .brand-name { font-size: 1.15rem; }
+  .site-header .button { padding: .45rem .9rem; font-size: .9rem; }
   .brand-line { display: none; }
   .site-nav { order: 1; width: 100%; margin: 0; }
   .site-nav ul { gap: .1rem 1.25rem; }

@@ -223,7 +223,7 @@ _MOVE: Final = r"(?:move|put|place|shift|bring|reorder|show)"
 
 RULES: Final[tuple[Rule, ...]] = (
     rule(
-        r"(?:remove|delete|drop|get rid of|take out|take away|cut|erase|hide) <WHAT>(?: from (?:the "
+        r"(?:remove|delete|drop|get rid of|take out|take away|cut|erase) <WHAT>(?: from (?:the "
         r")?(?:site|website|page))?",
         _remove,
     ),

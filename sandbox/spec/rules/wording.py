@@ -87,6 +87,8 @@ class Request(NamedTuple):
     text: str
     """One line, without politeness; each quotation is a numbered placeholder."""
     quotes: tuple[str, ...]
+    trimmed: str = ""
+    """What politeness or punctuation was taken off the end."""
 
     def quoted(self, token: str) -> str | None:
         """Return what a placeholder stands for, or None when the token is not one."""
@@ -96,6 +98,8 @@ class Request(NamedTuple):
         """Return the text that a request wants to be written: quoted, or plain words that can be nothing else."""
         if (quoted := self.quoted(token)) is not None:
             return quoted.strip() or None
+        if self.trimmed.strip(" ."):
+            return None
         is_plain = token[:1].isupper() or token[:1].isdigit()
         if not is_plain or _HELD in token or _CLAUSE.search(token) or _DIRECTIVE.match(token) or _STYLE.search(token):
             return None
@@ -116,8 +120,9 @@ def read_request(prompt: str) -> Request | None:
         if not _POLITE_QUESTION.match(text):
             return None
         text = text[:-1]
-    text = _TAIL.sub("", _LEAD.sub("", text, count=1) if _LEAD.match(text) else text).strip()
-    return Request(text, held.quotes) if text else None
+    text = _LEAD.sub("", text, count=1) if _LEAD.match(text) else text
+    trimmed = _TAIL.sub("", text)
+    return Request(trimmed.strip(), held.quotes, text[len(trimmed) :]) if trimmed.strip() else None
 
 
 @dataclass(frozen=True)

@@ -316,6 +316,9 @@ UNDECIDABLE = [
     "Change the price of Dark rye to 6.10",  # in which currency?
     "Move the gallery",
     "move the hero above the header",
+    "Change the hero heading to Bread for me",
+    "Change the hero heading to Hello!",
+    "hide the gallery",
     # not an order
     "Don't change the hero heading to 'X'",
     "Why did you change the hero heading to 'X'?",

@@ -175,7 +175,8 @@ def test_an_index_far_beyond_a_list_is_only_a_missing_value() -> None:
 BAD_LINKS = [
     "javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\tscript:alert(1)", " javascript:alert(1)", "data:text/html,x",
     "vbscript:x",
-    "blob:https://x", "//evil.example", "\\\\evil.example", "https://good.example@evil.example", "https:/\\evil.example",
+    "blob:https://x", "//evil.example", "\\\\evil.example", "https://good.example@evil.example",
+    "https:/\\evil.example",
     "file:///etc/passwd",
     "../secret", "a/../../b", "a/%2e%2e/b", "https://ex\u0430mple.com", "https://", "http:evil", "x" * 2000, "", "a b",
     'x" onclick="alert(1)', "ftp://x.example", "tel:alert(1)", "mailto:x", "%6Aavascript:alert(1)",
