@@ -159,7 +159,14 @@ def event(kind: str, **fields: Any) -> bytes:
 
 
 def opening(**usage: Any) -> bytes:
-    body = {"id": "msg_1", "type": "message", "role": "assistant", "model": HAIKU, "content": [], "stop_reason": None}
+    body: dict[str, Any] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": HAIKU,
+        "content": [],
+        "stop_reason": None,
+    }
     return event("message_start", message=body | {"usage": {"input_tokens": 100, "output_tokens": 1} | usage})
 
 

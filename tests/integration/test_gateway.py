@@ -81,7 +81,7 @@ class Rehearsed(World):
     def logged(self, calls: int) -> list[LoggedCall]:
         """The provider's own log, once it has so many lines."""
         return wait_until(
-            lambda: found if len(found := read_log(self.log)) >= calls else None, seconds=10, what="the provider's log"
+            lambda: found if len(found := read_log(self.log)) >= calls else [], seconds=10, what="the provider's log"
         )
 
     def provider_bill(self, calls: int) -> int:

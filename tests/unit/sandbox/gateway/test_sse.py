@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ def test_however_a_stream_is_cut_its_events_come_out_whole(cuts: list[int], endi
     whole = STREAM.replace(b"\n", ending)
     places = [0, *sorted(cuts), len(whole)]
     splitter = EventSplitter()
-    events = [e for begin, end in zip(places, places[1:], strict=False) for e in splitter.feed(whole[begin:end])]
+    events = [e for begin, end in pairwise(places) for e in splitter.feed(whole[begin:end])]
     assert b"".join(events) == whole
     assert [data_of(event) for event in events] == [b"1", b"2\n3", b"", b"4"]
 
