@@ -359,7 +359,7 @@ def test_an_edit_of_another_site_does_not_apply() -> None:
         apply_direct(bare_site(), edit)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.text(max_size=200))
 def test_no_text_makes_the_grammar_fail(prompt: str) -> None:
     assert parse_direct(prompt, BARE) is None or prompt

@@ -80,7 +80,7 @@ def test_a_bad_patch_is_refused_by_a_named_rule(operations: Any, code: str) -> N
     assert refusal(operations) == code
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.dictionaries(

@@ -129,7 +129,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(json_values)
 def test_any_json_value_is_read_or_refused_with_findings(value: object) -> None:
     with suppress(SpecError):

@@ -122,7 +122,7 @@ def test_a_bad_outline_is_refused_with_the_place_in_the_outline(outline: dict[st
     assert refusal(outline) == ("bad_outline", path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(json_values)
 def test_any_value_is_expanded_or_refused(value: object) -> None:
     with pytest.raises(SpecError):

@@ -131,7 +131,7 @@ def test_every_free_text_of_the_catalog_is_covered_by_the_escaping_test() -> Non
     assert len(TEXT_PLACES) > 60
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     st.text(
         st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Cf", "Cn", "Co", "Zl", "Zp")),

@@ -27,7 +27,7 @@ def test_every_preset_is_readable_in_light_and_dark(preset: str) -> None:
     assert worst(Theme.model_validate({"preset": preset})) >= MIN_TEXT_CONTRAST
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(primary=colours, accent=colours, background=colours)
 def test_no_choice_of_colours_makes_a_page_unreadable(primary: str, accent: str, background: str) -> None:
     theme = Theme(primary=primary, accent=accent, background=background)

@@ -258,13 +258,13 @@ def test_a_shared_element_must_exist_below_the_root_of_the_index_page() -> None:
     assert codes(page(top=element("Shared", of="top"))) == {"misplaced"}
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(["root", "elements", "state", "x"]), json_values, max_size=4))
 def test_validate_never_raises_on_a_page_of_any_shape(spec: dict[str, Any]) -> None:
     assert isinstance(validate(Site({INDEX: spec})), list)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.dictionaries(
         st.sampled_from(["type", "props", "children", "slots", "visible", "repeat", "on", "watch", "x"]),
