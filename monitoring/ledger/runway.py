@@ -161,14 +161,13 @@ def depths(session: Session) -> Sequence[Depth]:
 def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:
     """Become or stay the one leader of a role for so many seconds; False while another holds it."""
     free = (col(Leader.until) < now()) | (col(Leader.holder) == holder)
-    taken = session.execute(
+    taken = session.scalar(
         insert(Leader)
         .values(role=role, holder=holder, until=after(seconds))
-        .on_conflict_do_update(
-            index_elements=["role"], set_={"holder": holder, "until": after(seconds)}, where=free
-        )
-    )  # fmt: skip
-    return bool(taken.rowcount)  # type: ignore[attr-defined]
+        .on_conflict_do_update(index_elements=["role"], set_={"holder": holder, "until": after(seconds)}, where=free)
+        .returning(col(Leader.holder))
+    )
+    return taken == holder
 
 
 def resign(session: Session, role: str, holder: str) -> None:

@@ -1,0 +1,236 @@
+"""The dispatcher keeps a real broker full from a real ledger, whatever happens to the broker, a worker or itself."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from redis import Redis
+
+from monitoring.ledger.tables import Site
+from producers.config import DispatcherConfig
+from producers.dispatcher import Dispatcher
+from producers.publisher import Publisher
+from producers.runway import BrokerLists
+from routing.app import create_app
+from routing.policy import Runway
+from routing.tiers import QueueName
+from tests.factories import Shop
+
+DEAD_BROKER = "redis://127.0.0.1:1/0"
+Make = Callable[..., Dispatcher]
+
+
+@pytest.fixture
+def broker(broker_url: str) -> Iterator[Any]:
+    with Redis.from_url(broker_url, decode_responses=True) as client:
+        yield client
+        client.config_set("maxmemory", 0)
+
+
+@pytest.fixture
+def dispatcher(shop: Shop, broker_url: str) -> Iterator[Make]:
+    opened: list[BrokerLists] = []
+    apps = []
+
+    def make(holder: str = "one", *, url: str = broker_url, runway: Runway | None = None) -> Dispatcher:
+        app = create_app(url)
+        apps.append(app)
+        opened.append(BrokerLists(url))
+        policy = shop.policy.model_copy(update={"runway": runway} if runway else {})
+        return Dispatcher(
+            shop.ledger, Publisher(app), opened[-1], policy=policy, config=DispatcherConfig(), holder=holder,
+            signing_key=b"k" * 32,
+        )  # fmt: skip
+
+    yield make
+    for lists in opened:
+        lists.close()
+    for app in apps:
+        app.close()
+
+
+def messages(broker: Any, queue: str) -> list[dict[str, Any]]:
+    """The messages on a queue's list, first to be delivered first."""
+    return [json.loads(body) for body in reversed(broker.lrange(queue, 0, -1))]
+
+
+def ids(broker: Any, queue: str) -> list[UUID]:
+    return [UUID(message["headers"]["id"].partition("/")[0]) for message in messages(broker, queue)]
+
+
+def grow_old(shop: Shop) -> None:
+    """Let every push be long ago."""
+    shop.execute("UPDATE job SET pushed_at = pushed_at - interval '1 minute'")
+
+
+def test_waiting_jobs_of_every_queue_reach_their_lists_and_carry_only_ids(
+    shop: Shop, broker: Any, dispatcher: Make
+) -> None:
+    question = shop.accept(tier=None, prompt="a secret plan")
+    edit = shop.accept(prompt="a secret plan")
+    assert dispatcher().run_once()
+    assert (ids(broker, "answer"), ids(broker, "spec")) == ([question], [edit])
+    (message,) = messages(broker, "spec")
+    assert message["content-type"] == "application/json"
+    assert message["headers"]["task"] == "pointsman.spec"
+    assert message["headers"]["timelimit"] == [30, 25]
+    args, kwargs, _ = json.loads(base64.b64decode(message["body"]))
+    assert (args, kwargs) == ([{"schema_version": 1, "job_id": str(edit), "fence": 0}], {})
+    assert "secret" not in json.dumps(message)
+
+
+def test_a_message_on_its_list_is_not_pushed_twice(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    job_id = shop.accept(tier=None)
+    one = dispatcher()
+    for _ in range(3):
+        one.run_once()
+        grow_old(shop)
+    assert ids(broker, "answer") == [job_id]
+
+
+def test_messages_that_the_broker_lost_are_pushed_again(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    jobs = [shop.accept(tier=None) for _ in range(3)]
+    one = dispatcher()
+    one.run_once()
+    broker.flushall()
+    one.run_once()
+    assert ids(broker, "answer") == [], "a message that was just pushed may be on its way to a worker"
+    grow_old(shop)
+    one.run_once()
+    assert ids(broker, "answer") == jobs
+
+
+def test_a_message_taken_but_not_yet_claimed_may_be_pushed_again_and_only_one_copy_counts(
+    shop: Shop, broker: Any, dispatcher: Make
+) -> None:
+    job_id = shop.accept(tier=None)
+    one = dispatcher()
+    one.run_once()
+    message = shop.message(job_id)
+    broker.lpop("answer")
+    grow_old(shop)
+    one.run_once()
+    assert len(ids(broker, "answer")) == 1
+    assert shop.try_claim(message) is not None
+    assert shop.try_claim(message) is None
+
+
+def test_what_does_not_fit_on_the_runway_waits_in_the_ledger(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    jobs = [shop.accept(tier=None) for _ in range(5)]
+    one = dispatcher(runway=Runway(per_queue=2, per_tenant=16))
+    one.run_once()
+    assert ids(broker, "answer") == jobs[:2]
+    shop.claim(jobs[0])
+    one.run_once()
+    assert ids(broker, "answer") == jobs[:3]
+
+
+def test_while_the_broker_is_away_nothing_is_lost(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    jobs = [shop.accept(tier=None) for _ in range(2)]
+    assert dispatcher(url=DEAD_BROKER).run_once()
+    assert {shop.job(job_id).pushed_at for job_id in jobs} == {None}
+    dispatcher().run_once()
+    assert sorted(ids(broker, "answer")) == sorted(jobs)
+
+
+def test_a_broker_that_goes_away_while_messages_stand_there_is_waited_for(
+    shop: Shop, broker: Any, dispatcher: Make
+) -> None:
+    job_id = shop.accept(tier=None)
+    dispatcher().run_once()
+    grow_old(shop)
+    assert dispatcher(url=DEAD_BROKER).run_once()
+    assert ids(broker, "answer") == [job_id]
+
+
+def test_a_broker_without_memory_loses_nothing(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    job_id = shop.accept(tier=None)
+    one = dispatcher()
+    broker.config_set("maxmemory", 1)
+    assert one.run_once()
+    assert shop.job(job_id).pushed_at is None
+    broker.config_set("maxmemory", 0)
+    one.run_once()
+    assert ids(broker, "answer") == [job_id]
+
+
+def test_one_of_two_dispatchers_works_and_the_other_takes_over_when_its_lease_ends(
+    shop: Shop, broker: Any, dispatcher: Make
+) -> None:
+    one, two = dispatcher("one"), dispatcher("two")
+    assert one.run_once()
+    job_id = shop.accept(tier=None)
+    assert not two.run_once()
+    assert ids(broker, "answer") == []
+    shop.execute("UPDATE leader SET until = now() - interval '1 second'")
+    assert two.run_once()
+    assert not one.run_once()
+    assert ids(broker, "answer") == [job_id]
+    two.resign()
+    assert one.run_once()
+
+
+def test_a_job_whose_worker_died_is_back_on_the_list_in_the_same_round(
+    shop: Shop, broker: Any, dispatcher: Make
+) -> None:
+    claimed = shop.running(tier=None)
+    shop.lapse(claimed)
+    dispatcher().run_once()
+    (message,) = messages(broker, "answer")
+    assert message["headers"]["id"] == f"{claimed.job.id}/2"
+    assert shop.job(claimed.job.id).lost_attempts == 1
+
+
+def test_a_job_that_lost_two_workers_ends(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    job_id = shop.accept(tier=None)
+    one = dispatcher()
+    for _ in range(2):
+        shop.lapse(shop.claim(job_id))
+        one.run_once()
+    assert shop.job(job_id).state == "failed"
+
+
+def test_an_overdue_approval_expires_and_frees_its_site(shop: Shop, dispatcher: Make) -> None:
+    claimed = shop.running()
+    release = shop.offer(claimed)
+    shop.execute("UPDATE job SET expires_at = now() - interval '1 second'")
+    dispatcher().run_once()
+    assert shop.job(claimed.job.id).state == "expired"
+    assert shop.find(Site, release.site_id).lock_job_id is None
+
+
+def test_an_approved_job_goes_to_control(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    claimed = shop.running()
+    shop.offer(claimed)
+    shop.approve(claimed.job.id)
+    dispatcher().run_once()
+    (message,) = messages(broker, "control")
+    assert message["headers"]["task"] == "pointsman.publish"
+    assert shop.try_claim(shop.message(claimed.job.id), queue=QueueName.CONTROL) is not None
+
+
+def test_one_tenant_s_unfit_overrides_hold_up_nobody(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    bad = shop.accept(tier=None, tenant="bad")
+    good = shop.accept(tier=None)
+    shop.tenant("bad", overrides={"queues": {"answer": {"llm_usd": 9}}})
+    dispatcher().run_once()
+    assert set(ids(broker, "answer")) == {bad, good}
+    assert shop.try_claim(shop.message(bad)) is None
+    assert shop.job(bad).state == "failed"
+
+
+def test_a_tenant_s_lower_time_limits_travel_with_its_message(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    shop.tenant(overrides={"queues": {"answer": {"soft_seconds": 3, "hard_seconds": 4}}})
+    shop.accept(tier=None)
+    dispatcher().run_once()
+    assert messages(broker, "answer")[0]["headers"]["timelimit"] == [4, 3]
+
+
+def test_each_round_seals_the_audit_trail(shop: Shop, dispatcher: Make) -> None:
+    shop.accept(tier=None)
+    dispatcher().run_once()
+    assert shop.scalar("SELECT count(*) FROM audit WHERE sealed_in IS NULL") == 0
+    assert shop.scalar("SELECT count(*) FROM audit") > 0

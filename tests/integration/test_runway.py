@@ -1,0 +1,209 @@
+"""Which waiting jobs go to the broker: tenants in turn, within the runway, and nothing that cannot run."""
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+
+from monitoring.ledger.runway import (
+    Push,
+    depths,
+    has_room,
+    lead,
+    pause,
+    paused_tenants,
+    resign,
+    standing,
+    top_up,
+    unpush,
+)
+from routing.policy import Runway
+from routing.tiers import QueueName
+from tests.factories import Shop
+
+ANSWER, SPEC = QueueName.ANSWER, QueueName.SPEC
+
+
+def take(shop: Shop, queue: QueueName = ANSWER, *, per_queue: int = 64, per_tenant: int = 16) -> list[Push]:
+    with shop.ledger.begin() as session:
+        return list(top_up(session, queue, runway=Runway(per_queue=per_queue, per_tenant=per_tenant)))
+
+
+def questions(shop: Shop, count: int, *, tenant: str = "acme", **fields: object) -> list[UUID]:
+    return [shop.accept(tier=None, tenant=tenant, **fields) for _ in range(count)]
+
+
+def room(shop: Shop, *, queue: QueueName = ANSWER, tenant: str = "acme", site_id: UUID | None = None) -> bool:
+    with shop.ledger.begin() as session:
+        return has_room(session, queue, tenant, runway=Runway(per_queue=3, per_tenant=2), site_id=site_id)
+
+
+def test_tenants_take_turns_however_many_jobs_one_of_them_has(shop: Shop) -> None:
+    many = questions(shop, 6)
+    few = questions(shop, 2, tenant="small")
+    pushes = take(shop, per_queue=5)
+    assert [push.tenant for push in pushes] == ["acme", "small", "acme", "small", "acme"]
+    assert [push.job_id for push in pushes] == [many[0], few[0], many[1], few[1], many[2]]
+
+
+def test_what_a_tenant_has_standing_counts_as_turns_it_has_had(shop: Shop) -> None:
+    questions(shop, 3)
+    assert len(take(shop, per_queue=3)) == 3
+    questions(shop, 3)
+    questions(shop, 3, tenant="late")
+    assert [push.tenant for push in take(shop, per_queue=6)] == ["late", "late", "late"]
+
+
+def test_urgent_jobs_go_first_within_their_tenant(shop: Shop) -> None:
+    (normal,) = questions(shop, 1)
+    (urgent,) = questions(shop, 1, priority="P0")
+    assert [push.job_id for push in take(shop)] == [urgent, normal]
+
+
+def test_the_runway_of_a_queue_is_never_longer_than_its_setting(shop: Shop) -> None:
+    questions(shop, 5)
+    assert len(take(shop, per_queue=3)) == 3
+    assert take(shop, per_queue=3) == []
+    assert len(take(shop, per_queue=4)) == 1
+
+
+def test_a_tenant_s_share_is_never_longer_than_its_setting(shop: Shop) -> None:
+    questions(shop, 5)
+    questions(shop, 1, tenant="other")
+    assert [push.tenant for push in take(shop, per_tenant=2)] == ["acme", "other", "acme"]
+    assert take(shop, per_tenant=2) == []
+
+
+def test_a_claimed_job_makes_room(shop: Shop) -> None:
+    first, _ = questions(shop, 2)
+    assert [push.job_id for push in take(shop, per_queue=1)] == [first]
+    shop.claim(first)
+    assert len(take(shop, per_queue=1)) == 1
+
+
+def test_a_paused_queue_and_a_paused_tenant_are_skipped_until_they_are_resumed(shop: Shop) -> None:
+    questions(shop, 1)
+    questions(shop, 1, tenant="calm")
+    shop.execute("UPDATE tenant SET paused_at = now() WHERE name = 'calm'")
+    with shop.ledger.begin() as session:
+        assert paused_tenants(session) == ["calm"]
+        pause(session, ANSWER, is_paused=True)
+    assert take(shop) == []
+    with shop.ledger.begin() as session:
+        pause(session, ANSWER, is_paused=False)
+    assert [push.tenant for push in take(shop)] == ["acme"]
+    shop.execute("UPDATE tenant SET paused_at = NULL")
+    assert [push.tenant for push in take(shop)] == ["calm"]
+
+
+def test_pausing_one_queue_leaves_the_others_running(shop: Shop) -> None:
+    questions(shop, 1)
+    with shop.ledger.begin() as session:
+        pause(session, SPEC, is_paused=True)
+        pause(session, SPEC, is_paused=True)
+    assert len(take(shop)) == 1
+
+
+@pytest.mark.req("H-073")
+def test_a_job_whose_site_another_job_writes_is_skipped_and_questions_about_it_are_not(shop: Shop) -> None:
+    site = shop.site()
+    writing = shop.claim(shop.accept(site_id=site))
+    waiting = shop.accept(site_id=site)
+    (question,) = questions(shop, 1, site_id=site)
+    assert take(shop, SPEC) == []
+    assert [push.job_id for push in take(shop)] == [question]
+    shop.end(writing)
+    assert [push.job_id for push in take(shop, SPEC)] == [waiting]
+
+
+def test_a_job_that_holds_its_site_itself_is_pushed_again(shop: Shop) -> None:
+    site = shop.site()
+    job_id = shop.accept(site_id=site)
+    shop.execute("UPDATE site SET lock_job_id = :job", job=job_id)
+    assert [push.job_id for push in take(shop, SPEC)] == [job_id]
+
+
+def test_a_job_is_chosen_once_by_two_dispatchers_at_once(shop: Shop) -> None:
+    jobs = questions(shop, 12)
+    with ThreadPoolExecutor(4) as pool:
+        taken = [push.job_id for pushes in pool.map(lambda _: take(shop), range(4)) for push in pushes]
+    assert sorted(taken) == sorted(jobs)
+
+
+def test_a_pushed_job_keeps_its_fence_and_an_unpushed_one_goes_again(shop: Shop) -> None:
+    (job_id,) = questions(shop, 1)
+    (push,) = take(shop)
+    assert push == Push(job_id, 0, ANSWER, "acme")
+    with shop.ledger.begin() as session:
+        unpush(session, [push])
+    assert take(shop) == [push]
+
+
+def test_a_late_unpush_does_not_touch_a_job_that_was_claimed_meanwhile(shop: Shop) -> None:
+    (job_id,) = questions(shop, 1)
+    (push,) = take(shop)
+    shop.claim(job_id)
+    with shop.ledger.begin() as session:
+        unpush(session, [push])
+    assert take(shop) == []
+    assert shop.job(job_id).state == "running"
+
+
+def test_only_messages_that_should_stand_there_for_long_enough_are_looked_for(shop: Shop) -> None:
+    old, young, _ = questions(shop, 3)
+    shop.execute("UPDATE job SET pushed_at = now() - interval '10 seconds' WHERE id = :id", id=old)
+    shop.execute("UPDATE job SET pushed_at = now() WHERE id = :id", id=young)
+    with shop.ledger.begin() as session:
+        assert standing(session, ANSWER, older_than_seconds=5) == [Push(old, 0, ANSWER, "acme")]
+
+
+def test_a_new_job_goes_to_the_broker_at_once_only_while_there_is_room(shop: Shop) -> None:
+    assert room(shop)
+    questions(shop, 2, is_pushed=True)
+    assert not room(shop)
+    assert room(shop, tenant="other")
+    questions(shop, 1, tenant="other", is_pushed=True)
+    assert not room(shop, tenant="third")
+
+
+def test_a_new_job_waits_where_queue_tenant_or_site_is_not_free(shop: Shop) -> None:
+    site = shop.site()
+    assert room(shop, queue=SPEC, site_id=site)
+    claimed = shop.claim(shop.accept(site_id=site))
+    assert not room(shop, queue=SPEC, site_id=site)
+    shop.end(claimed)
+    assert room(shop, queue=SPEC, site_id=site)
+    shop.execute("UPDATE tenant SET paused_at = now()")
+    assert not room(shop)
+    with shop.ledger.begin() as session:
+        pause(session, ANSWER, is_paused=True)
+    assert not room(shop, tenant="nobody")
+
+
+def test_a_role_has_one_leader_until_its_lease_ends_or_it_resigns(shop: Shop) -> None:
+    def leads(holder: str) -> bool:
+        with shop.ledger.begin() as session:
+            return lead(session, "dispatcher", holder, seconds=60)
+
+    assert leads("a")
+    assert not leads("b")
+    assert leads("a")
+    shop.execute("UPDATE leader SET until = now() - interval '1 second'")
+    assert leads("b")
+    assert not leads("a")
+    with shop.ledger.begin() as session:
+        resign(session, "dispatcher", "a")
+    assert not leads("a")
+    with shop.ledger.begin() as session:
+        resign(session, "dispatcher", "b")
+    assert leads("a")
+
+
+def test_depth_and_age_come_from_the_ledger(shop: Shop) -> None:
+    first, _ = questions(shop, 2)
+    shop.execute("UPDATE job SET waiting_since = now() - interval '90 seconds' WHERE id = :id", id=first)
+    shop.claim(shop.accept())
+    with shop.ledger.begin() as session:
+        (depth,) = depths(session)
+    assert (depth.queue, depth.waiting) == ("answer", 2)
+    assert 90 <= depth.oldest_age_seconds < 100
