@@ -12,6 +12,8 @@ from sqlmodel import Session
 from monitoring.ledger.storable import dump_json
 
 STATEMENT_TIMEOUT_MS = 10_000
+IDLE_TRANSACTION_TIMEOUT_MS = 30_000
+"""A writer that hangs in a transaction would hold back the metrics and the audit seals."""
 
 
 def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "pointsman") -> Engine:
@@ -26,7 +28,8 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
     connect_args = {
         "application_name": application,
         "connect_timeout": 5,
-        "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC",
+        "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC "
+        f"-c idle_in_transaction_session_timeout={IDLE_TRANSACTION_TIMEOUT_MS}",
     }
     if pool_size == 0:
         return create_engine(driver_url, poolclass=NullPool, connect_args=connect_args, json_serializer=dump_json)

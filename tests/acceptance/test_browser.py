@@ -1,0 +1,51 @@
+"""A reviewer's browser shows the preview as it was built: styled, complete, and nothing refused by its policy."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, sync_playwright
+
+from tests.acceptance.installation import Installation
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(
+        shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
+    ),
+]
+QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_preview_looks_as_built_at_both_widths(installation: Installation, browser: Browser, width: int) -> None:
+    installation.embedded.import_site("shown")
+    job_id = installation.submit(f"Change the hero heading to 'Bread for {width}'", site="shown")
+    job = installation.wait_for(job_id, "awaiting_approval")
+    complaints: list[str] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(message.text)
+
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.on("console", listen)
+    page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+    page.goto(job["preview_url"], wait_until="networkidle")
+    assert page.locator("h1").inner_text() == f"Bread for {width}"
+    assert page.evaluate("getComputedStyle(document.body).fontFamily") not in ("", "Times", '"Times New Roman"')
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    assert complaints == []
+    page.close()
+    installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})
+    installation.wait_for(job_id, "rejected")
