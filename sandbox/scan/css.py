@@ -18,11 +18,11 @@ _NAME = rf"(?:[A-Za-z0-9_\-\x80-\U0010ffff]|{_ESCAPE})"
 _STRING = rf"\"(?:[^\"\\\n]|\\\n|{_ESCAPE})*+[\"\\]?|'(?:[^'\\\n]|\\\n|{_ESCAPE})*+['\\]?"
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)"
 _TOKEN = re.compile(
-    rf"(?:{_COMMENT}|[^\"'/\\@A-Za-z0-9_\-(){{}};\x80-\U0010ffff]|/(?!\*))*+"
+    rf"(?:{_COMMENT}|\#{_NAME}++|[^\"'/\\@A-Za-z0-9_\-(){{}};\x80-\U0010ffff]|/(?!\*))*+"
     rf"(?:(?P<string>{_STRING})|(?P<at>@{_NAME}++)|(?P<name>{_NAME}++)(?P<call>\()?|(?P<mark>[(){{}};@\\])|\Z)"
 )
-_URL = re.compile(rf"[ \t\n]*+(?:(?P<string>{_STRING})|(?P<bare>(?:\\[\s\S]|[^\\)])*+)\)?)")
-_ONE_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\n]?|\n|([\s\S]))")
+_URL = re.compile(rf"[ \t\n]*+(?:(?P<string>{_STRING})|(?P<bare>(?:\\[\s\S]|\\\Z|[^\\)])*+)\)?)")
+_ONE_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\n]?|\n|([\s\S])|\Z)")
 _NEWLINES = re.compile(r"\r\n|\r|\f")
 _IS_PROPERTY = re.compile(r"[ \t\n]*+:")
 _WORTH_READING = re.compile(
@@ -132,4 +132,4 @@ def _unescape(match: re.Match[str]) -> str:
     if match[1]:
         code = int(match[1], 16)
         return chr(code) if 0 < code <= _LAST_CODE_POINT and not 0xD800 <= code <= 0xDFFF else "\ufffd"
-    return match[2] or ""
+    return "\ufffd" if match[0] == "\\" else match[2] or ""

@@ -17,13 +17,13 @@ from sandbox.scan.elements import check_element
 from sandbox.scan.headers import MAX_INLINE, build_csp
 from sandbox.scan.kinds import check_kind
 from sandbox.scan.markup import MarkupBudget, Page
-from sandbox.scan.notes import Notes
+from sandbox.scan.notes import Notes, TooManyFindingsError
 from sandbox.scan.references import Place, References
 from sandbox.scan.report import ScanReport
 from sandbox.scan.secrets import SecretBudget, find_secrets
 from sandbox.scan.svg import check_svg, check_xml
 
-MAX_CSS_BYTES = 3 * 1024 * 1024
+MAX_CSS_CHARS = 2 * 1024 * 1024
 _WORTH_COMPRESSING_BYTES = 2 * 1024 * 1024
 
 
@@ -42,8 +42,11 @@ def scan(
         The report; it passes when it has no findings.
     """
     scanner = _Scanner(files, profile, known_keys)
-    for path in sorted(files):
-        scanner.scan_file(path, files[path])
+    try:
+        for path in sorted(files):
+            scanner.scan_file(path, files[path])
+    except TooManyFindingsError:
+        scanner.notes.give_up()
     scanner.check_totals()
     js_bytes, js_gzip_bytes = scanner.check_js_budget()
     return ScanReport(
@@ -71,7 +74,7 @@ class _Scanner:
         self._references = References(files, profile, self.notes, check_svg=self._check_svg)
         self._secrets = SecretBudget()
         self._markup = MarkupBudget()
-        self._css_left = MAX_CSS_BYTES
+        self._css_left = MAX_CSS_CHARS
 
     def scan_file(self, path: str, data: bytes) -> None:
         """Judge one file."""

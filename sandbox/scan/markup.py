@@ -16,8 +16,9 @@ from html import unescape
 from html.entities import html5
 from typing import NamedTuple
 
-MAX_TAGS = 150_000
-MAX_ATTRIBUTES = 300_000
+MAX_TAGS = 100_000
+MAX_ATTRIBUTES = 200_000
+MAX_MARKS = 300_000
 MAX_ATTRIBUTES_PER_TAG = 300
 _MAX_DOUBTS = 20
 
@@ -27,12 +28,14 @@ _ATTRIBUTE = re.compile(
     r"(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"(?P<double>[^\"]*+)(?P<closed2>\"?)|'(?P<single>[^']*+)(?P<closed1>'?)"
     r"|(?P<bare>[^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>)))?+"
 )
+_MARK = re.compile(r"<(?=[A-Za-z/!?])")
 _COMMENT_END = re.compile(r"--!?>")
 _SCRIPT_STEP = re.compile(r"<!--|-->|<(/?)script(?=[\t\n\f\r />])", re.IGNORECASE | re.ASCII)
 _UPPER_ASCII = re.compile(r"[A-Z]+")
 _REFERENCE = re.compile(r"&(#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z][A-Za-z0-9]*;?)(=?)")
 
 _RAW_TEXT = frozenset({"style", "title", "textarea", "noscript", "xmp", "iframe", "noembed", "noframes"})
+_RAW_TEXT_ENDS = {name: re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE | re.ASCII) for name in _RAW_TEXT}
 _FOREIGN = frozenset({"svg", "math"})
 _TEXT_INSIDE_FOREIGN = frozenset({"desc", "title", "mi", "mo", "mn", "ms", "mtext"})
 _MIXED_INSIDE_FOREIGN = frozenset({"foreignobject", "annotation-xml"})
@@ -69,8 +72,7 @@ class _Parts(NamedTuple):
 _NO_TAG = _Parts("", (), -1, False)
 
 
-@dataclass(frozen=True)
-class Tag:
+class Tag(NamedTuple):
     """One start tag."""
 
     name: str
@@ -95,13 +97,16 @@ class MarkupBudget:
     """How much markup one scan still reads."""
 
     tags: int = MAX_TAGS
+    """Start tags."""
     attributes: int = MAX_ATTRIBUTES
+    """Attributes, and character references in them."""
+    marks: int = MAX_MARKS
+    """Everything else that begins with `<`."""
 
-    def spend(self, attributes: int) -> bool:
-        """Take one tag off; return whether it was still within the budget."""
-        self.tags -= 1
-        self.attributes -= attributes
-        return self.tags >= 0 and self.attributes >= 0
+    @property
+    def is_spent(self) -> bool:
+        """Whether more was read than is allowed."""
+        return self.tags < 0 or self.attributes < 0 or self.marks < 0
 
 
 @dataclass
@@ -128,22 +133,28 @@ class Page:
         """Read the page from its first to its last start tag."""
         text = self.text
         position = 0
-        while (start := text.find("<", position)) >= 0:
-            follow = text[start + 1 : start + 2]
-            if follow.isascii() and follow.isalpha():
-                tag, position = self._start_tag(start)
-                if tag is None:
-                    return
-                if not self.budget.spend(len(tag.attributes)):
-                    self.too_complex = True
-                    return
-                yield tag
-            elif follow == "/":
+        budget = self.budget
+        while found := _MARK.search(text, position):
+            start = found.start()
+            follow = text[start + 1]
+            if follow == "/":
+                budget.marks -= 1
                 position = self._end_tag(start)
-            elif follow in ("!", "?"):
+            elif follow in "!?":
+                budget.marks -= 1
                 position = self._declaration(start)
             else:
-                position = start + 1
+                tag, position = self._start_tag(start)
+                if tag is None:
+                    break
+                budget.tags -= 1
+                budget.attributes -= len(tag.attributes)
+                if budget.tags < 0 or budget.attributes < 0:
+                    break
+                yield tag
+            if budget.marks < 0:
+                break
+        self.too_complex = self.too_complex or budget.is_spent
 
     def _start_tag(self, start: int) -> tuple[Tag | None, int]:
         name, attributes, end, is_self_closing = self._tag_parts(start + 1)
@@ -186,6 +197,9 @@ class Page:
         if match is None:
             return _NO_TAG
         position = match.end()
+        name = match[0].lower() if match[0].isascii() else _lower(match[0])
+        if text.startswith(">", position):
+            return _Parts(name, (), position + 1, False)
         attributes: list[Attribute] = []
         while position < len(text):
             found = _ATTRIBUTE.match(text, position)
@@ -193,14 +207,15 @@ class Page:
                 return _NO_TAG
             if found["name"]:
                 value = found["double"] or found["single"] or found["bare"] or ""
-                attributes.append(Attribute(_lower(found["name"]), decode_references(value), found.start("name")))
-            if len(attributes) > MAX_ATTRIBUTES_PER_TAG:
+                self.budget.attributes -= value.count("&")
+                attributes.append(Attribute(_lower(found["name"]), value, found.start("name")))
+            if len(attributes) > MAX_ATTRIBUTES_PER_TAG or self.budget.is_spent:
                 self.too_complex = True
                 return _NO_TAG
             position = found.end()
             if text.startswith(">", position):
                 is_self_closing = text[position - 1] == "/" and not found["bare"]  # <svg a=b/> is not
-                return _Parts(_lower(match[0]), tuple(attributes), position + 1, is_self_closing)
+                return _Parts(name, tuple(map(_decode, attributes)), position + 1, is_self_closing)
         return _NO_TAG
 
     def _end_tag(self, start: int) -> int:
@@ -247,7 +262,7 @@ class Page:
             self._nest.append(name)
 
     def _raw_text_end(self, position: int, name: str) -> int:
-        found = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE | re.ASCII).search(self.text, position)
+        found = _RAW_TEXT_ENDS[name].search(self.text, position)
         if found is None:
             self._doubt(position, f"<{name}> is never closed")
             return len(self.text)
@@ -258,6 +273,9 @@ class Page:
         is_escaped = is_doubly_escaped = False
         while found := _SCRIPT_STEP.search(self.text, position):
             position = found.end()
+            self.budget.marks -= 1
+            if self.budget.is_spent:
+                break
             if found[0] == "<!--":
                 is_escaped = True
                 position -= 2  # its dashes may also begin the end
@@ -279,6 +297,10 @@ class Page:
             self.ambiguous.append((self.first_line + self.text.count("\n", 0, offset), what))
 
 
+def _decode(attribute: Attribute) -> Attribute:
+    return attribute._replace(value=decode_references(attribute.value)) if "&" in attribute.value else attribute
+
+
 def _lower(name: str) -> str:
     """Lower the case of ASCII letters alone, as browsers do: the Kelvin sign is no k."""
     return name.lower() if name.isascii() else _UPPER_ASCII.sub(lambda match: match[0].lower(), name)
@@ -286,8 +308,6 @@ def _lower(name: str) -> str:
 
 def decode_references(value: str) -> str:
     """Replace the character references of an attribute's value by the rules for attributes."""
-    if "&" not in value:
-        return value
     return _REFERENCE.sub(_decode_one, value)
 
 

@@ -10,12 +10,17 @@ from sandbox.scan.report import GATES, Finding
 from sandbox.scan.rules import RULES
 
 _MAX_PER_RULE_AND_FILE = 20
+_MAX_TOTAL = 5_000
 _SHOWN_CHARS = 80
 
 
 def show(text: str) -> str:
     """Return a piece of a hostile file that is safe to print: escaped to ASCII and cut."""
     return ascii(text[:_SHOWN_CHARS]) + ("…" if len(text) > _SHOWN_CHARS else "")
+
+
+class TooManyFindingsError(Exception):
+    """A scan found so much that it ends early; only the scan itself sees this."""
 
 
 @dataclass
@@ -30,6 +35,7 @@ class Notes:
     has_style_attributes: bool = False
     has_data_images: bool = False
     has_data_fonts: bool = False
+    _total: int = 0
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def find(self, rule: str, file: str, line: int, *, detail: str = "", message: str = "") -> None:
@@ -43,15 +49,27 @@ class Notes:
             message: said instead of the rule's own message.
         """
         count = self._counts[rule, file] = self._counts.get((rule, file), 0) + 1
+        self._total += 1
+        if self._total > _MAX_TOTAL:
+            raise TooManyFindingsError
         if count > _MAX_PER_RULE_AND_FILE:
             return
         gate, text, fix = RULES[rule]
         text = message or text
         self.findings.add(Finding(gate, rule, file, line, f"{text}: {show(detail)}" if detail else text, fix))
 
-    def add_script(self, source: bytes) -> None:
-        """Count a piece of JavaScript."""
-        self.scripts[hashlib.sha256(source).hexdigest()] = source
+    def add_script(self, source: bytes) -> bool:
+        """Count a piece of JavaScript; return whether it was new."""
+        digest = hashlib.sha256(source).hexdigest()
+        is_new = digest not in self.scripts
+        self.scripts[digest] = source
+        return is_new
+
+    def give_up(self) -> None:
+        """Close all gates, because the scan ends before its end."""
+        self._total = 0
+        for gate in GATES:
+            self.find(f"unfinished-{gate}", "", 0)
 
     def sorted_findings(self) -> tuple[Finding, ...]:
         """Return the findings by gate, file and line."""

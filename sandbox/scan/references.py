@@ -8,7 +8,7 @@ from base64 import b64decode
 from binascii import Error as BinasciiError
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from routing.policy import Profile
@@ -23,11 +23,12 @@ _DATA_IMAGES = frozenset(
     {"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp", "image/avif", "image/x-icon", "image/svg+xml"}
 )
 _MAX_SRCSET_ENTRIES = 100
+MAX_CSS_REFERENCES = 20_000
+EXTRA_JS_CHARS = 1024 * 1024
 _SRCSET_URL = re.compile(r"[\t\n\f\r ,]*+([^\t\n\f\r ]++)")
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where in a release something stands."""
 
     file: str
@@ -48,6 +49,13 @@ class References:
     notes: Notes
     check_svg: Callable[[bytes, Place], None] = field(default=lambda data, place: None)
     """Called with each SVG image that is written as a data: URL."""
+    js_left: int = 0
+    """Characters of JavaScript that are still looked into."""
+    css_left: int = MAX_CSS_REFERENCES
+    """References of style sheets that are still looked at."""
+
+    def __post_init__(self) -> None:
+        self.js_left = self.profile.js_bytes + EXTRA_JS_CHARS
 
     def find(self, rule: str, place: Place, detail: str = "") -> None:
         """Record a finding."""
@@ -68,7 +76,7 @@ class References:
         elif target.kind == "local":
             if use == "script":
                 self._count_local_script(target.path, place)
-        elif use == "form" and url.strip().lower().startswith("mailto:"):
+        elif use == "form" and target.scheme == "mailto":
             return  # opens the visitor's own mail program and sends nothing by itself
         elif use != "link" or target.kind == "other":
             self.find("form-host" if use == "form" else "deceptive-url", place, url)
@@ -89,6 +97,10 @@ class References:
     def check_css(self, text: str, place: Place) -> None:
         """Judge a style sheet, or the value of a style attribute."""
         for reference in css.references(text):
+            self.css_left -= 1
+            if self.css_left < 0:
+                self.find("html-too-complex", place, "style sheets")
+                return
             there = place.below(reference.line)
             if reference.use == "active":
                 self.find("css-active", there, reference.text)
@@ -96,8 +108,11 @@ class References:
                 self.check_url(reference.text, reference.use, there)
 
     def check_js(self, source: str, place: Place) -> None:
-        """Judge a script and count it."""
-        self.notes.add_script(source.encode(errors="replace"))
+        """Judge a script and count it; a script that was judged before, on another page, is not judged again."""
+        is_new = self.notes.add_script(source.encode(errors="replace"))
+        self.js_left -= len(source) if is_new else 0
+        if not is_new or self.js_left < 0:  # so much is over the budget whatever it holds
+            return
         for construct in js.constructs(source):
             if construct.rule == "connect":
                 target = parse_url(construct.text)

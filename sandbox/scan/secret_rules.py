@@ -34,13 +34,14 @@ _ASSIGNED_KEYWORDS = tuple(
     b"private-key credential".split()
 )
 _ASSIGNED = re.compile(
-    rb"[a-z]{3,10}[\w-]{0,30}[\"']?\s{0,5}[:=]{1,2}>?"
+    rb"(?:api[_-]?key|secret|token|passwo?r?d|access[_-]?key|private[_-]?key|credential)[\w-]{0,20}+[\"']?\s{0,5}[:=]{1,2}>?"
     rb"\s{0,5}[\"'`]([A-Za-z0-9_+/=.~-]{20,200})[\"'`]",
     re.IGNORECASE,
 )
 _OPENAI = rb"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[\w-]{20,200}|[A-Za-z0-9]{32,200})"
 _AWS_SECRET = re.compile(
-    rb"aws.{0,30}?(?:secret|key).{0,30}?[\"'=:\s]([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", re.IGNORECASE | re.DOTALL
+    rb"aws[\w-]{0,20}?(?:secret|key)[\w-]{0,20}+[\"']?\s{0,5}+[=:]\s{0,5}+[\"']?([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+    re.IGNORECASE,
 )
 
 SECRET_RULES: tuple[SecretRule, ...] = (
@@ -61,7 +62,7 @@ SECRET_RULES: tuple[SecretRule, ...] = (
     _rule("google-token", "a Google access token", b"ya29.", rb"ya29\.[\w-]{20,}"),
     _rule("private-key", "a private key", b"-----BEGIN", rb"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----", 0),
     _rule("putty-key", "a private key", b"PuTTY-User-Key-File-", rb"PuTTY-User-Key-File-\d", min_entropy=0),
-    _rule("jwt", "a signed token (JWT)", b"eyJ", rb"eyJ[\w-]{8,400}\.eyJ[\w-]{8,1600}\.[\w-]{16,}"),
+    _rule("jwt", "a signed token (JWT)", b"eyJ", rb"(?<![\w-])eyJ[\w-]{8,400}+\.eyJ[\w-]{8,1600}\.[\w-]{16,}"),
     _rule("npm", "an npm token", b"npm_", rb"npm_[A-Za-z0-9]{36}"),
     _rule("pypi", "a PyPI token", b"pypi-AgE", rb"pypi-AgE[\w-]{50,}"),
     _rule("sendgrid", "a SendGrid key", b"SG.", rb"(?<!\w)SG\.[\w-]{16,32}\.[\w-]{16,64}"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -25,6 +26,7 @@ _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _PORT = re.compile(r":([0-9]*)$")
 _MAX_URL_CHARS = 16_384
+_MAX_DATA_URL_CHARS = 1024 * 1024
 _MAX_HOST_CHARS = 253
 
 
@@ -43,8 +45,13 @@ class Target(NamedTuple):
 
 def parse_url(url: str) -> Target:
     """Read a URL as a browser on an https page would."""
-    if len(url) > _MAX_URL_CHARS and url.lstrip(_STRIPPED)[:5].lower() != "data:":
-        return Target("other", trick="far too long")
+    if len(url) > _MAX_URL_CHARS:
+        is_data = url.lstrip(_STRIPPED)[:5].lower() == "data:"
+        return _parse(url) if is_data and len(url) <= _MAX_DATA_URL_CHARS else Target("other", trick="far too long")
+    return _parse_cached(url)
+
+
+def _parse(url: str) -> Target:
     text = url.strip(_STRIPPED).translate(_REMOVED)
     match = _SCHEME.match(text)
     if match is None:
@@ -60,6 +67,9 @@ def parse_url(url: str) -> Target:
     if scheme in _NETWORK:
         return _network(scheme, rest.replace("\\", "/"))
     return Target("other", scheme)
+
+
+_parse_cached = lru_cache(maxsize=2048)(_parse)
 
 
 def _local(text: str) -> Target:
