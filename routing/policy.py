@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
@@ -159,7 +159,7 @@ class Policy(_Section):
             raise ValueError("profiles must hold `default`")
         return self
 
-    @property
+    @cached_property
     def version(self) -> str:
         """A short digest of the whole policy, stored with every decision."""
         body = json.dumps(self.model_dump(mode="json"), sort_keys=True)
