@@ -7,7 +7,7 @@ learn, and a direct edit finds "the heading of the pricing section" in a compone
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -157,7 +157,6 @@ class Component:
     """What a link to it is called in the navigation of a new one-page site; None for no link."""
     minimal: Callable[[Business], JsonObject | None] | None = None
     """Props for adding it with no words but those the site already has; None when it cannot go without."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def items_text(section: OutlineSection, *, limit: int) -> list[JsonObject]:

@@ -7,7 +7,6 @@ Findings carry the spec path, so that a model's repair round, a policy scan and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -102,7 +101,7 @@ def props_of(node: Node, component: Component) -> Props:
         SpecError: the props break the component's rules.
     """
     try:
-        return component.props.model_validate({**component.defaults, **deepcopy(node.props)})
+        return component.props.model_validate(node.props)
     except ValidationError as error:
         raise SpecError(tuple(_findings_of(error, node, component))) from None
 
