@@ -120,8 +120,9 @@ class _Reader:
 
 def _unquote(string: str) -> str:
     quote = string[0]
-    inner = string[1:-1] if len(string) > 1 and string[-1] == quote else string[1:]
-    return _plain(inner)
+    if len(string) > 1 and string[-1] == quote:
+        return _plain(string[1:-1])
+    return _plain(string[1:]).removesuffix("\ufffd")  # a backslash at the end of the file
 
 
 def _plain(text: str) -> str:

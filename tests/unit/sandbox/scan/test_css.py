@@ -70,13 +70,14 @@ def parsed_urls(css: str) -> set[str]:
         if node.type == "url":
             found.add(node.value)
         elif node.type == "function" and node.lower_name == "url":
-            found.update(argument.value for argument in node.arguments if argument.type == "string")
+            arguments = [argument for argument in node.arguments if argument.type not in ("whitespace", "comment")]
+            found.update(argument.value for argument in arguments[:1] if argument.type == "string")
         nodes.extend(getattr(node, "arguments", None) or getattr(node, "content", None) or [])
     return found
 
 
 @pytest.mark.threat("G5")
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(PIECES)
 def test_nothing_that_a_full_parser_sees_as_a_url_is_missed(pieces: list[str]) -> None:
     css = "".join(pieces)
