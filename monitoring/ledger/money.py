@@ -8,12 +8,12 @@ on its event loop, everyone else in a session.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from pydantic_core import to_json
 from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
@@ -255,7 +255,7 @@ def _cap_rows(caps: Sequence[CapLimit]) -> str:
         {"place": place, "scope": cap.scope, "key": cap.key, "amount": cap.limit_nanousd}
         for place, cap in enumerate(caps)
     ]
-    return json.dumps(rows)
+    return to_json(rows).decode()
 
 
 _BEARER = """

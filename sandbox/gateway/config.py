@@ -26,7 +26,7 @@ class GatewayConfig(_Section):
     """Settings of `serve`."""
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8130
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8090
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     """By the name that a tenant's row holds. A tenant whose provider is not here makes no model call."""
     pepper: Annotated[SecretStr, Field(min_length=16)]

@@ -49,7 +49,8 @@ class Connections:
             cursor = await connection.execute(sql, values)
             return await cursor.fetchall()
         except psycopg.OperationalError:
-            await self._forget_idle()
+            if connection is None or connection.broken:
+                await self._forget_idle()
             raise
         finally:
             self._slots.put_nowait(await _usable(connection))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
 
 import uvicorn
 
@@ -31,5 +33,11 @@ def server_config(config: GatewayConfig, ledger_url: str, policy: Policy) -> uvi
 
 
 def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT, then leave with exit code 0."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)  # the server raises the signal again when it has shut down
     uvicorn.Server(server_config(config, ledger_url, policy)).run()
+
+
+def _leave(_number: int, _frame: object) -> None:
+    sys.exit(0)
