@@ -1,0 +1,573 @@
+"""One attempt at one job, from claim to settlement: whatever its handler does, the ledger says one true thing."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from monitoring.ledger.attempts import lapsed_attempts, recover
+from monitoring.ledger.jobs import request_cancel
+from monitoring.ledger.releases import active_release, approve, reject
+from monitoring.ledger.tables import Job, Release, Site
+from routing.jobs import JobMessage, Reason, State
+from routing.policy import Attempts, Policy
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from sandbox.den import Den
+from sandbox.errors import (
+    BlobMissingError,
+    CancelledCallError,
+    CostCapError,
+    FencedCallError,
+    GatewayUnreachableError,
+    NoProviderKeyError,
+    ProviderBusyError,
+    ProviderError,
+)
+from sandbox.release import build_release, manifest_of, site_key
+from tests.factories import Shop
+from tests.services import wait_until
+from workers.attempt import Attempt
+from workers.errors import CancelledByOwnerError, LeaseLostError
+from workers.interrupts import install_soft_limit
+from workers.lifecycle import Handler, Resources, run_attempt
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
+from workers.publish import run_publish
+from workers.unavailable import not_available
+
+HOME = b"<!doctype html><html lang=en><head><title>Bakery</title></head><body><h1>Bread</h1></body></html>"
+FILES = {"index.html": HOME}
+CHANGED = {"index.html": HOME.replace(b"Bread", b"Cake")}
+SECRET = {"index.html": HOME.replace(b"Bread", b"sk-ant-api03-" + b"A1b2C3d4" * 12)}
+
+
+class Rig:
+    """A worker's view of one installation, without Celery."""
+
+    def __init__(self, shop: Shop, den: Den) -> None:
+        self.shop = shop
+        self.den = den
+        self.resources = self.with_policy(shop.policy)
+
+    def with_policy(self, policy: Policy) -> Resources:
+        return Resources(
+            ledger=self.shop.ledger, den=self.den, policy=policy, gateway_url="http://127.0.0.1:1", worker="w1"
+        )  # fmt: skip
+
+    def site(self, name: str = "shop", files: dict[str, bytes] | None = None) -> UUID:
+        """A site that shows `files`."""
+        site_id = self.shop.site(name)
+        with self.shop.ledger.begin() as session:
+            site = session.get_one(Site, site_id)
+            new = build_release(self.den, files or FILES, site=site, policy=self.shop.policy)
+            assert new.scan_passed, new.scan
+        from monitoring.ledger.releases import activate, add_release
+
+        with self.shop.ledger.begin() as session:
+            activate(session, site_id, add_release(session, new), base_release_id=None)
+        return site_id
+
+    def run(self, job_id: UUID, handler: Handler, *, policy: Policy | None = None) -> Job:
+        queue = QueueName(self.shop.job(job_id).queue)
+        resources = self.with_policy(policy) if policy else self.resources
+        run_attempt(self.shop.message(job_id), queue, handler, resources)
+        return self.shop.job(job_id)
+
+    def publish(self, job_id: UUID) -> Job:
+        run_publish(self.shop.message(job_id), self.resources)
+        return self.shop.job(job_id)
+
+    def shown(self, site_id: UUID) -> dict[str, bytes]:
+        """What the active release holds."""
+        with self.shop.ledger.begin() as session:
+            release = active_release(session, session.get_one(Site, site_id))
+            assert release is not None
+            return self.den.read_tree(manifest_of(release))
+
+    def is_free(self, site_id: UUID) -> bool:
+        site: Site = self.shop.find(Site, site_id)
+        return site.lock_job_id is None
+
+
+@pytest.fixture(scope="module")
+def den(tmp_path_factory: pytest.TempPathFactory) -> Den:
+    return Den(tmp_path_factory.mktemp("den"))
+
+
+@pytest.fixture
+def rig(shop: Shop, den: Den) -> Rig:
+    return Rig(shop, den)
+
+
+@pytest.fixture
+def soft_limit() -> Iterator[None]:
+    """The signal handler of a pool child, for as long as the test runs."""
+    before = signal.getsignal(signal.SIGUSR1)
+    install_soft_limit()
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def change(attempt: Attempt) -> Outcome:
+    return Candidate(files=CHANGED, summary="Cake.", facts={"how": "test"})
+
+
+def raises(error: BaseException) -> Handler:
+    def handle(attempt: Attempt) -> Outcome:
+        raise error
+
+    return handle
+
+
+def returns(outcome: Outcome) -> Handler:
+    return lambda attempt: outcome
+
+
+def cancel(shop: Shop, job_id: UUID) -> None:
+    with shop.ledger.begin() as session:
+        request_cancel(session, session.get_one(Job, job_id), actor="owner")
+
+
+# --------------------------------------------------------------------------------------------------------- outcomes
+
+
+def test_an_answer_ends_the_job_with_its_text(rig: Rig) -> None:
+    job = rig.run(rig.shop.accept(tier=None), returns(Answered("forty-two", {"model_turns": 1})))
+    assert (job.state, job.reason) == ("answered", "done")
+    assert job.result == {"answer": "forty-two", "model_turns": 1}
+    assert rig.shop.scalar("SELECT outcome FROM attempt") == "answered"
+
+
+def test_an_answer_that_no_database_can_hold_is_still_an_answer(rig: Rig) -> None:
+    job = rig.run(rig.shop.accept(tier=None), returns(Answered("a\x00b\ud800c")))
+    assert (job.state, job.result["answer"]) == ("answered", "a\ufffdb\ufffdc")
+
+
+def test_an_end_that_a_handler_names_is_the_job_s_end(rig: Rig) -> None:
+    handler = returns(Ended(State.FAILED, Reason.COMMAND_REFUSED, "no such command", {"fact": 1}))
+    job = rig.run(rig.shop.accept(tier=None), handler)
+    assert (job.state, job.reason, job.detail) == ("failed", "command_refused", "no such command")
+    assert job.result == {"fact": 1}
+
+
+@pytest.mark.req("H-074")
+def test_a_handler_sees_exactly_the_files_of_the_active_release(rig: Rig) -> None:
+    site = rig.site(files=FILES | {"style.css": b"h1 { color: #123456 }\n"})
+    seen: list[tuple[dict[str, bytes], UUID | None]] = []
+
+    def look(attempt: Attempt) -> Outcome:
+        seen.append((attempt.base_files, attempt.base.id if attempt.base else None))
+        return change(attempt)
+
+    job = rig.run(rig.shop.accept(site_id=site), look)
+    assert seen == [(rig.shown(site), rig.shop.active(site))]
+    assert job.base_release_id == rig.shop.active(site)
+
+
+def test_a_handler_of_a_new_site_sees_no_files(rig: Rig) -> None:
+    seen: list[dict[str, bytes]] = []
+
+    def look(attempt: Attempt) -> Outcome:
+        seen.append(attempt.base_files)
+        return change(attempt)
+
+    assert rig.run(rig.shop.accept(), look).state == "awaiting_approval"
+    assert seen == [{}]
+
+
+@pytest.mark.req("H-083", "H-084")
+def test_a_change_waits_for_approval_and_only_then_is_shown(rig: Rig) -> None:
+    site = rig.site()
+    job = rig.run(rig.shop.accept(site_id=site), change)
+    assert (job.state, job.result["summary"], job.result["how"]) == ("awaiting_approval", "Cake.", "test")
+    assert (rig.shown(site), rig.is_free(site)) == (FILES, False)
+    rig.shop.approve(job.id)
+    assert rig.shown(site) == FILES
+    assert rig.publish(job.id).state == "published"
+    assert (rig.shown(site), rig.is_free(site)) == (CHANGED, True)
+    projected = rig.den.projected(site_key(rig.shop.find(Site, site))) if hasattr(rig.den, "projected") else None
+    assert projected is None or (projected / "index.html").read_bytes() == CHANGED["index.html"]
+
+
+@pytest.mark.req("H-113", "H-114")
+@pytest.mark.parametrize("tier", list(Tier))
+def test_no_tier_s_change_passes_without_the_scan(rig: Rig, tier: Tier) -> None:
+    site = rig.site()
+    handler = returns(Candidate(files=SECRET, summary="Oops."))
+    job = rig.run(rig.shop.accept(site_id=site, tier=tier), handler)
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+    assert "index.html" in str(job.detail)
+    release: Release = rig.shop.find(Release, job.release_id)
+    assert not release.scan_passed
+    assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
+
+
+@pytest.mark.parametrize("path", ["../index.html", "/etc/passwd", "a//b.html", ".git/config", "a\x00.html", ""])
+def test_a_path_that_leads_astray_ends_the_job(rig: Rig, path: str) -> None:
+    site = rig.site()
+    job = rig.run(rig.shop.accept(site_id=site), returns(Candidate(files={**FILES, path: b"x"}, summary="s")))
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+    assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
+
+
+# ----------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.req("H-103", "H-104", "H-105")
+@pytest.mark.parametrize(("tier", "mebibytes"), [(Tier.SPEC, 2), (Tier.PATCH, 5), (Tier.AGENT, 20)])
+def test_output_of_exactly_the_cap_goes_on_and_one_byte_more_ends_the_job(rig: Rig, tier: Tier, mebibytes: int) -> None:
+    cap = mebibytes * 1_048_576
+    site = rig.site()
+    for extra, reason in ((0, "scan"), (1, "output_cap")):
+        files = {"index.html": HOME, "../escape": b"x" * (cap - len(HOME) + extra)}
+        job = rig.run(rig.shop.accept(site_id=site, tier=tier), returns(Candidate(files=files, summary="Big.")))
+        assert str(job.reason).startswith(reason)
+    assert (job.state, job.result["output_bytes"]) == ("output_exceeded", cap + 1)
+    assert str(cap) in str(job.detail)
+    assert rig.shown(site) == FILES
+    assert rig.shop.scalar("SELECT count(*) FROM release WHERE job_id = :id", id=job.id) == 0
+    assert rig.shop.scalar("SELECT count(*) FROM event WHERE kind = 'limit_hit' AND data->>'limit' = 'output'") == 1
+
+
+@pytest.mark.parametrize(("extra", "state"), [(0, "answered"), (1, "output_exceeded")])
+def test_an_answer_s_cap_counts_bytes_not_characters(rig: Rig, extra: int, state: str) -> None:
+    rig.shop.tenant(overrides={"queues": {"answer": {"output_bytes": 10}}})
+    job = rig.run(rig.shop.accept(tier=None), returns(Answered("é" * 5 + "x" * extra)))
+    assert job.state == state
+    assert ("answer" in job.result) is (state == "answered")
+
+
+@pytest.mark.usefixtures("soft_limit")
+def test_the_soft_limit_ends_the_job_and_says_what_was_kept(rig: Rig) -> None:
+    def overrun(attempt: Attempt) -> Outcome:
+        attempt.kept.append("two pages were rendered")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return Answered("too late")
+
+    job = rig.run(rig.shop.accept(tier=None), overrun)
+    assert (job.state, job.reason) == ("timed_out", "time_limit")
+    assert job.detail == "the soft time limit ended it; two pages were rendered"
+    assert rig.shop.scalar("SELECT count(*) FROM notification") == 1
+
+
+@pytest.mark.usefixtures("soft_limit")
+def test_a_handler_that_catches_every_exception_cannot_swallow_the_soft_limit(rig: Rig) -> None:
+    def greedy(attempt: Attempt) -> Outcome:
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        except Exception:  # noqa: BLE001 - this is what the test is about
+            return Answered("swallowed")
+        return Answered("missed")
+
+    assert rig.run(rig.shop.accept(tier=None), greedy).state == "timed_out"
+
+
+@pytest.mark.usefixtures("soft_limit")
+def test_a_soft_limit_that_comes_between_two_tasks_hits_nobody(rig: Rig) -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert rig.run(rig.shop.accept(tier=None), returns(Answered("fine"))).state == "answered"
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+# ----------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "reason", "detail"),
+    [
+        (CostCapError("the job cap has $0.01 left"), "budget_exceeded", "cost_cap", "$0.01 left; nothing was kept"),
+        (CancelledCallError("x"), "cancelled", "cancelled", "cancelled while it ran"),
+        (CancelledByOwnerError(), "cancelled", "cancelled", "cancelled while it ran"),
+        (NoProviderKeyError("tenant acme has no provider"), "failed", "no_provider_key", "has no provider"),
+        (ProviderBusyError("529"), "failed", "provider_busy", "overloaded"),
+        (GatewayUnreachableError("x"), "failed", "gateway_unreachable", "could not be reached"),
+        (ProviderError(500, "broke"), "failed", "provider_error", "broke (HTTP 500)"),
+        (BlobMissingError("ab"), "failed", "internal_error", "BlobMissingError"),
+        (ZeroDivisionError("secretword"), "failed", "internal_error", "ZeroDivisionError"),
+        (AssertionError(), "failed", "internal_error", "AssertionError"),
+    ],
+)
+def test_each_error_of_the_table_ends_the_job_as_it_says(
+    rig: Rig, error: Exception, state: str, reason: str, detail: str
+) -> None:
+    site = rig.site()
+    job = rig.run(rig.shop.accept(site_id=site), raises(error))
+    assert (job.state, job.reason) == (state, reason)
+    assert detail in str(job.detail)
+    assert "secretword" not in str(job.detail)
+    assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
+    assert rig.shop.scalar("SELECT count(*) FROM notification WHERE job_id = :id", id=job.id) == 1
+    assert rig.shop.scalar("SELECT outcome FROM attempt") == state
+
+
+@pytest.mark.parametrize("error", [FencedCallError("x"), LeaseLostError()])
+def test_an_attempt_that_lost_its_job_says_nothing(rig: Rig, error: Exception) -> None:
+    job = rig.run(rig.shop.accept(), raises(error))
+    assert (job.state, job.ended_at) == ("running", None)
+    assert rig.shop.scalar("SELECT count(*) FROM notification") == 0
+
+
+def test_a_ledger_that_goes_away_during_the_work_is_no_defect_of_the_job(rig: Rig) -> None:
+    job = rig.run(rig.shop.accept(), raises(OperationalError("SELECT 1", {}, Exception("server closed"))))
+    assert (job.state, job.ended_at) == ("running", None)
+
+
+# ----------------------------------------------------------------------------------------------- cancelled or fenced
+
+
+def test_a_wish_to_cancel_wins_over_a_result_that_comes_later(rig: Rig) -> None:
+    site = rig.site()
+
+    def cancelled_meanwhile(attempt: Attempt) -> Outcome:
+        cancel(rig.shop, attempt.job_id)
+        return change(attempt)
+
+    job = rig.run(rig.shop.accept(site_id=site), cancelled_meanwhile)
+    assert (job.state, job.reason, job.release_id) == ("cancelled", "cancelled", None)
+    assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
+
+
+def test_a_handler_that_checks_between_steps_stops_at_once(rig: Rig) -> None:
+    steps: list[int] = []
+
+    def careful(attempt: Attempt) -> Outcome:
+        for step in range(3):
+            attempt.check()
+            steps.append(step)
+            cancel(rig.shop, attempt.job_id)
+        return Answered("never")
+
+    assert rig.run(rig.shop.accept(tier=None), careful).state == "cancelled"
+    assert steps == [0]
+
+
+@pytest.mark.parametrize(
+    "outcome", [Answered("late"), Candidate(CHANGED, "late"), Escalate(Tier.PATCH, Reason.SPEC_POOR, "")]
+)
+def test_what_an_attempt_does_after_it_lost_its_job_leaves_no_trace(rig: Rig, outcome: Outcome) -> None:
+    site = rig.site()
+
+    def lose_it(attempt: Attempt) -> Outcome:
+        rig.shop.lapse(attempt.claim)
+        with rig.shop.ledger.begin() as session:
+            (lapsed,) = lapsed_attempts(session)
+        with rig.shop.ledger.begin() as session:
+            recover(session, lapsed, max_lost=2)
+        with pytest.raises(LeaseLostError):
+            attempt.check()
+        return outcome
+
+    job = rig.run(rig.shop.accept(site_id=site), lose_it)
+    assert (job.state, job.queue, job.fence, job.result, job.release_id) == ("queued", "spec", 2, {}, None)
+    assert rig.shop.scalar("SELECT count(*) FROM release WHERE job_id IS NOT NULL") == 0
+    assert rig.shop.rows("SELECT outcome FROM attempt") == [("lost",)]
+    assert rig.run(job.id, change).state == "awaiting_approval"
+    assert rig.shown(site) == FILES
+
+
+def test_a_stale_message_reaches_no_handler(rig: Rig) -> None:
+    job_id = rig.shop.accept()
+    stale = JobMessage(job_id=job_id, fence=5)
+    run_attempt(stale, QueueName.SPEC, raises(AssertionError("must not run")), rig.resources)
+    assert rig.shop.job(job_id).state == "queued"
+    assert rig.shop.scalar("SELECT count(*) FROM attempt") == 0
+
+
+def test_a_lease_is_kept_alive_while_the_handler_works(rig: Rig) -> None:
+    attempts = Attempts(lease_renew_seconds=0.02, lease_seconds=600, max_lost=2, spec=2)
+    policy = rig.shop.policy.model_copy(update={"attempts": attempts})
+
+    def wait(attempt: Attempt) -> Outcome:
+        rig.shop.execute("UPDATE attempt SET lease_until = now()")
+        wait_until(
+            lambda: rig.shop.scalar("SELECT lease_until > now() + interval '5 minutes' FROM attempt"),
+            seconds=10, what="the lease is renewed",
+        )  # fmt: skip
+        return Answered("ok")
+
+    assert rig.run(rig.shop.accept(tier=None), wait, policy=policy).state == "answered"
+
+
+# -------------------------------------------------------------------------------------------------------- escalation
+
+
+@pytest.mark.req("H-122")
+def test_a_content_failure_hands_the_job_to_the_next_tier_with_the_reason(rig: Rig) -> None:
+    site = rig.site()
+    job_id = rig.shop.accept(site_id=site)
+    job = rig.run(job_id, returns(Escalate(Tier.PATCH, Reason.SPEC_INVALID, "bad twice")))
+    assert (job.state, job.queue, job.tier, job.id) == ("queued", "patch", 2, job_id)
+    (event,) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
+    assert event.data == {"origin": 1, "target": 2, "reason": "spec_invalid", "detail": "bad twice"}
+    job = rig.run(job_id, change)
+    assert (job.state, job.tier) == ("awaiting_approval", 2)
+    assert [row.queue for row in rig.shop.rows("SELECT queue FROM attempt ORDER BY number")] == ["spec", "patch"]
+
+
+@pytest.mark.req("H-072")
+def test_a_job_pinned_to_its_tier_fails_instead(rig: Rig) -> None:
+    site = rig.site()
+    pinned = {"request": {"tier": "spec", "pin": True}}
+    job_id = rig.shop.accept(site_id=site)
+    rig.shop.execute('UPDATE job SET request = \'{"tier": "spec", "pin": true}\' WHERE id = :id', id=job_id)
+    assert rig.shop.job(job_id).request == pinned["request"]
+    job = rig.run(job_id, returns(Escalate(Tier.PATCH, Reason.SPEC_POOR, "bad twice")))
+    assert (job.state, job.reason, job.tier) == ("failed", "spec_poor", 1)
+    assert str(job.detail) == "bad twice; the job is pinned to its tier"
+    assert rig.is_free(site)
+
+
+@pytest.mark.parametrize("queue", [QUEUE_OF_TIER[Tier.PATCH], QUEUE_OF_TIER[Tier.AGENT]])
+def test_a_tier_that_is_not_installed_ends_its_jobs_and_says_so(rig: Rig, queue: QueueName) -> None:
+    tier = Tier.PATCH if queue == QueueName.PATCH else Tier.AGENT
+    job = rig.run(rig.shop.accept(tier=tier), not_available(f"tier {tier.value}"))
+    assert (job.state, job.reason) == ("failed", "not_available")
+    assert str(job.detail) == f"tier {tier.value} is not available in this installation"
+
+
+# ---------------------------------------------------------------------------------------------------------- approval
+
+
+@pytest.mark.req("H-083")
+@pytest.mark.parametrize(
+    ("opted_in", "tier", "priority", "stakes", "approved"),
+    [
+        (True, Tier.SPEC, "P2", None, True),
+        (True, Tier.SPEC, "P1", "low", True),
+        (False, Tier.SPEC, "P2", None, False),
+        (True, Tier.PATCH, "P2", None, False),
+        (True, Tier.AGENT, "P2", None, False),
+        (True, Tier.SPEC, "P0", None, False),
+        (True, Tier.SPEC, "P2", "high", False),
+    ],
+)
+def test_policy_approves_only_clean_tier_1_work_of_tenants_that_want_it(
+    rig: Rig, opted_in: bool, tier: Tier, priority: str, stakes: str | None, approved: bool
+) -> None:
+    site = rig.site()
+    rig.shop.tenant(auto_approve=opted_in)
+    route = {"stakes": stakes} if stakes else {}
+    job = rig.run(rig.shop.accept(site_id=site, tier=tier, priority=priority, route=route), change)
+    assert job.state == ("publishing" if approved else "awaiting_approval")
+    actors = rig.shop.rows("SELECT actor FROM approval")
+    assert actors == ([("policy:auto-approve",)] if approved else [])
+    assert rig.shown(site) == FILES
+    if approved:
+        assert rig.publish(job.id).state == "published"
+        assert rig.shown(site) == CHANGED
+
+
+def test_a_change_that_the_scan_refused_is_never_approved_by_policy(rig: Rig) -> None:
+    rig.shop.tenant(auto_approve=True)
+    site = rig.site()
+    assert rig.run(rig.shop.accept(site_id=site), returns(Candidate(SECRET, "Oops."))).state == "failed"
+    assert rig.shop.rows("SELECT actor FROM approval") == []
+
+
+# ----------------------------------------------------------------------------------------------------------- publish
+
+
+def waiting(rig: Rig, site: UUID) -> Job:
+    return rig.run(rig.shop.accept(site_id=site), change)
+
+
+@pytest.mark.req("H-083", "H-114")
+def test_a_publish_without_approval_or_of_another_digest_changes_nothing(rig: Rig) -> None:
+    site = rig.site()
+    job = waiting(rig, site)
+    rig.shop.approve(job.id)
+    rig.shop.execute("UPDATE approval SET scan_digest = 'other'")
+    job = rig.publish(job.id)
+    assert (job.state, job.reason) == ("failed", "internal_error")
+    assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
+
+
+@pytest.mark.req("H-084", "H-087")
+def test_a_release_made_from_another_base_conflicts_and_the_active_one_stays(rig: Rig) -> None:
+    site = rig.site()
+    job = waiting(rig, site)
+    rig.shop.approve(job.id)
+    other = rig.shop.show(site)
+    job = rig.publish(job.id)
+    assert (job.state, job.reason) == ("failed", "publish_conflict")
+    assert rig.shop.active(site) == other.id
+    assert rig.is_free(site)
+
+
+def test_a_publish_whose_worker_died_after_the_swap_is_finished_by_the_next(rig: Rig) -> None:
+    site = rig.site()
+    job = waiting(rig, site)
+    rig.shop.approve(job.id)
+    claimed = rig.shop.claim(job.id)
+    with rig.shop.ledger.begin() as session:
+        from monitoring.ledger.releases import activate
+
+        release = session.get_one(Release, job.release_id)
+        activate(session, site, release, base_release_id=release.base_release_id)
+    rig.shop.lapse(claimed)
+    with rig.shop.ledger.begin() as session:
+        (lapsed,) = lapsed_attempts(session)
+    with rig.shop.ledger.begin() as session:
+        recover(session, lapsed, max_lost=2)
+    assert rig.publish(job.id).state == "published"
+    assert rig.shown(site) == CHANGED
+    assert rig.shop.scalar("SELECT count(*) FROM notification") == 1
+
+
+def test_a_message_delivered_twice_publishes_once(rig: Rig) -> None:
+    site = rig.site()
+    job = waiting(rig, site)
+    rig.shop.approve(job.id)
+    message = rig.shop.message(job.id)
+    run_publish(message, rig.resources)
+    run_publish(message, rig.resources)
+    assert rig.shop.job(job.id).state == "published"
+    assert rig.shop.scalar("SELECT count(*) FROM event WHERE kind = 'ended'") == 1
+
+
+# --------------------------------------------------------------------------------------------- failure before publish
+
+
+def fail_in(rig: Rig, where: str, site: UUID) -> Job:
+    job_id = rig.shop.accept(site_id=site)
+    handlers: dict[str, Any] = {
+        "execute": raises(ZeroDivisionError()),
+        "output": returns(Candidate({**CHANGED, "big.txt": b"x" * 2_097_153}, "s")),
+        "scan": returns(Candidate(SECRET, "s")),
+        "path": returns(Candidate({**CHANGED, "../x": b""}, "s")),
+        "model": raises(ProviderError(500, "x")),
+    }
+    if where in handlers:
+        return rig.run(job_id, handlers[where])
+    if where == "queue":
+        cancel(rig.shop, job_id)
+        return rig.shop.job(job_id)
+    rig.run(job_id, change)
+    with rig.shop.ledger.begin() as session:
+        if where == "approval":
+            reject(session, job_id, actor="ann", reason="no")
+        elif where == "preview":
+            request_cancel(session, session.get_one(Job, job_id), actor="owner")
+        else:
+            approve(session, job_id, actor="ann")
+    if where == "publish":
+        rig.shop.execute("DELETE FROM approval")
+        rig.publish(job_id)
+    return rig.shop.job(job_id)
+
+
+@pytest.mark.req("H-085", "H-087")
+@pytest.mark.parametrize(
+    "where", ["queue", "execute", "model", "output", "path", "scan", "preview", "approval", "publish"]
+)
+def test_failure_at_any_step_before_publish_leaves_the_active_release_and_frees_the_lock(rig: Rig, where: str) -> None:
+    site = rig.site()
+    active = rig.shop.active(site)
+    job = fail_in(rig, where, site)
+    assert job.ended_at is not None
+    assert (rig.shop.active(site), rig.shown(site), rig.is_free(site)) == (active, FILES, True)
+    assert rig.shop.scalar("SELECT count(*) FROM audit WHERE action = 'job_ended' AND job_id = :id", id=job.id) == 1
+    assert rig.shop.scalar("SELECT count(*) FROM notification WHERE job_id = :id", id=job.id) == 1

@@ -1,0 +1,240 @@
+"""One submit under all doors: accepted when its row commits, refused with a reason for every field, never lost."""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from redis import Redis
+
+from monitoring.errors import IdempotencyConflictError
+from monitoring.ledger.runway import pause
+from monitoring.ledger.tables import Job
+from producers.errors import UnknownTenantError
+from producers.intake import take_in
+from producers.publisher import Publisher
+from producers.submit import Submitter
+from routing.app import create_app
+from routing.errors import InvalidJobError
+from routing.jobs import Door
+from routing.tiers import QueueName
+from tests.factories import Shop
+
+DEAD_BROKER = "redis://127.0.0.1:1/0"
+QUESTION = "What is a content delivery network?"
+EDIT = "Make the header background blue"
+Submit = Callable[..., Job]
+
+
+@pytest.fixture
+def broker(broker_url: str) -> Iterator[Any]:
+    with Redis.from_url(broker_url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def submitter(shop: Shop, broker_url: str) -> Iterator[Submitter]:
+    app = create_app(broker_url)
+    yield Submitter(shop.ledger, Publisher(app), shop.policy)
+    app.close()
+
+
+@pytest.fixture
+def submit(submitter: Submitter) -> Submit:
+    def call(*, tenant: str = "acme", door: Door = Door.HTTP, job_id: UUID | None = None, **body: Any) -> Job:
+        return submitter.submit(body, tenant=tenant, door=door, job_id=job_id).job
+
+    return call
+
+
+def lengths(broker: Any) -> dict[str, int]:
+    return {queue.value: broker.llen(queue.value) for queue in QueueName if broker.llen(queue.value)}
+
+
+def refused(submit: Submit, **body: Any) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidJobError) as error:
+        submit(**body)
+    return [(item.field, item.rule) for item in error.value.errors]
+
+
+@pytest.mark.req("H-006", "H-007", "H-009")
+def test_an_accepted_job_holds_its_decision_before_anything_worked_on_it(
+    shop: Shop, submit: Submit, broker: Any
+) -> None:
+    shop.site("shop")
+    job = shop.job(submit(prompt=EDIT, site="shop").id)
+    assert (job.state, job.mode, job.queue, job.tier) == ("queued", "ACTION", "spec", 1)
+    assert job.route["tier"] == 1
+    assert all(job.route[fact] for fact in ("rule", "reason", "classifier", "policy_version", "intent", "lane"))
+    assert isinstance(job.route["triggers"], list)
+    assert shop.scalar("SELECT count(*) FROM attempt") == 0
+    assert shop.scalar("SELECT count(*) FROM call") == 0
+    assert lengths(broker) == {"spec": 1}
+
+
+def test_a_message_carries_ids_and_nothing_of_the_request(shop: Shop, submit: Submit, broker: Any) -> None:
+    job = submit(prompt="What is the secret word?")
+    (body,) = broker.lrange("answer", 0, -1)
+    message = json.loads(body)
+    assert message["headers"]["id"] == f"{job.id}/0"
+    assert "secret" not in body
+    assert message["headers"]["argsrepr"] == message["headers"]["kwargsrepr"] == "-"
+
+
+@pytest.mark.req("H-072")
+@pytest.mark.parametrize(("name", "tier"), [("spec", 1), ("patch", 2), ("agent", 3)])
+def test_a_caller_can_choose_the_starting_tier(shop: Shop, submit: Submit, broker: Any, name: str, tier: int) -> None:
+    shop.site("shop")
+    job = submit(prompt=EDIT, site="shop", tier=name)
+    assert (job.tier, job.queue, job.route["cause"]) == (tier, name, "override")
+    assert lengths(broker) == {name: 1}
+
+
+def test_while_the_broker_is_away_a_job_is_accepted_all_the_same(shop: Shop) -> None:
+    app = create_app(DEAD_BROKER)
+    job = Submitter(shop.ledger, Publisher(app), shop.policy).submit(
+        {"prompt": QUESTION}, tenant="acme", door=Door.HTTP
+    ).job  # fmt: skip
+    app.close()
+    assert shop.job(job.id).state == "queued"
+    assert shop.job(job.id).pushed_at is not None, "the dispatcher finds it missing on the list"
+
+
+def test_where_the_runway_has_no_room_a_job_waits_in_the_ledger(shop: Shop, submit: Submit, broker: Any) -> None:
+    with shop.ledger.begin() as session:
+        pause(session, QueueName.ANSWER, is_paused=True)
+    job = submit(prompt=QUESTION)
+    assert (shop.job(job.id).pushed_at, lengths(broker)) == (None, {})
+
+
+def test_the_same_key_gives_the_same_job_and_one_message(shop: Shop, submit: Submit, broker: Any) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        jobs = list(pool.map(lambda _: submit(prompt=QUESTION, idempotency_key="k").id, range(8)))
+    assert len(set(jobs)) == 1
+    assert lengths(broker) == {"answer": 1}
+    with pytest.raises(IdempotencyConflictError):
+        submit(prompt="What is a proxy?", idempotency_key="k")
+    assert shop.scalar("SELECT count(*) FROM job") == 1
+
+
+@pytest.mark.parametrize(("budget", "cap"), [(None, 300_000_000), (0.2, 200_000_000), (5, 300_000_000)])
+def test_a_job_s_cap_is_the_lowest_of_caller_tenant_and_platform(
+    shop: Shop, submit: Submit, budget: float | None, cap: int
+) -> None:
+    shop.tenant(overrides={"budgets": {"job_usd": 0.3}})
+    assert submit(prompt=QUESTION, budget_usd=budget).cap_nanousd == cap
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "rule"),
+    [
+        ({"prompt": ""}, "prompt", "must not be empty"),
+        ({"prompt": "x" * 33_000}, "prompt", "must not be longer"),
+        ({"prompt": EDIT, "site": "missing"}, "site", "no site of this name belongs to the tenant"),
+        ({"prompt": EDIT, "site": "foreign"}, "site", "no site of this name belongs to the tenant"),
+        ({"prompt": EDIT, "site": "../etc"}, "site", "must be 1 to 63"),
+        ({"prompt": EDIT, "project": "p"}, "project", "no project of this name"),
+        ({"prompt": "Build a landing page for a bakery", "new_site": "shown"}, "new_site", "exists already"),
+        ({"prompt": EDIT, "tier": "spec"}, "site", "needs one of site, new_site and project"),
+        ({"prompt": EDIT, "wrong": 1}, "wrong", "is not a field"),
+    ],
+)
+def test_a_bad_request_is_refused_on_record_and_nothing_is_enqueued(
+    shop: Shop, submit: Submit, broker: Any, body: dict[str, Any], field: str, rule: str
+) -> None:
+    shop.site("foreign", tenant="other")
+    shop.show(shop.site("shown"))
+    sites = shop.scalar("SELECT count(*) FROM site")
+    ((name, text),) = refused(submit, **body)
+    assert name == field
+    assert rule in text
+    assert shop.scalar("SELECT count(*) FROM job") == 0
+    assert shop.scalar("SELECT count(*) FROM site") == sites
+    assert lengths(broker) == {}
+    (row,) = shop.rows("SELECT action, tenant, detail FROM audit WHERE action = 'job_refused'")
+    assert row.tenant == "acme"
+    assert row.detail == {"door": "http", "errors": [{"field": name, "rule": text}]}
+    (event,) = shop.rows("SELECT data FROM event WHERE kind = 'refused'")
+    assert event.data["field"] == ("other" if field == "wrong" else field)
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "a\ud800b", "x" * 3000])
+def test_a_hostile_field_name_is_a_refusal_like_any_other(shop: Shop, submitter: Submitter, name: str) -> None:
+    with pytest.raises(InvalidJobError):
+        submitter.submit({"prompt": QUESTION, name: 1}, tenant="acme", door=Door.HTTP)
+    assert shop.scalar("SELECT count(*) FROM audit WHERE action = 'job_refused'") == 1
+
+
+def test_an_unknown_tenant_gets_nothing_and_leaves_nothing(shop: Shop, submit: Submit) -> None:
+    for body in ({"prompt": QUESTION}, {"prompt": ""}):
+        with pytest.raises((UnknownTenantError, InvalidJobError)):
+            submit(tenant="nobody", **body)
+    assert shop.scalar("SELECT count(*) FROM job") + shop.scalar("SELECT count(*) FROM audit") == 0
+
+
+def test_a_new_site_is_made_by_an_order_and_not_by_a_question(shop: Shop, submit: Submit) -> None:
+    submit(prompt=QUESTION, new_site="asked")
+    assert shop.scalar("SELECT count(*) FROM site") == 0
+    job = submit(prompt="Build a landing page for a bakery", new_site="bakery")
+    assert shop.rows("SELECT name, id FROM site") == [("bakery", job.site_id)]
+
+
+# -------------------------------------------------------------------------------------------------- the Celery door
+
+
+def rejected(shop: Shop, job_id: UUID) -> Job:
+    job = shop.job(job_id)
+    assert (job.state, job.reason) == ("rejected", "invalid_request")
+    assert job.ended_at is not None
+    return job
+
+
+def test_a_celery_message_s_task_id_is_the_job_s_id_and_its_idempotency_key(
+    shop: Shop, submitter: Submitter, broker: Any
+) -> None:
+    task_id = uuid4()
+    for _ in range(3):
+        take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+    take_in({"prompt": "What is a proxy?", "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+    job = shop.job(task_id)
+    assert (job.state, job.door, job.prompt) == ("queued", "celery", QUESTION)
+    assert lengths(broker) == {"answer": 1}
+
+
+def test_a_refused_celery_message_stands_as_a_rejected_row_under_its_task_id(
+    shop: Shop, submitter: Submitter, broker: Any
+) -> None:
+    task_id = uuid4()
+    take_in({"prompt": "", "wrong": 1, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+    job = rejected(shop, task_id)
+    assert str(job.detail) == "prompt: must not be empty; wrong: is not a field of a job request"
+    assert {error["field"] for error in job.result["errors"]} == {"prompt", "wrong"}
+    assert lengths(broker) == {}
+
+
+@pytest.mark.parametrize("tenant", ["acme", "other"])
+def test_a_refused_message_never_touches_a_job_that_has_its_id(shop: Shop, submitter: Submitter, tenant: str) -> None:
+    shop.tenant("other")
+    task_id = uuid4()
+    take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+    take_in({"prompt": "", "tenant": tenant}, task_id=str(task_id), submitter=submitter)
+    job = shop.job(task_id)
+    assert (job.tenant, job.state, job.prompt) == ("acme", "queued", QUESTION)
+    assert shop.claim(task_id)
+
+
+@pytest.mark.parametrize("task_id", ["not-a-uuid", "", "../../x"])
+def test_a_task_id_that_is_no_uuid_is_dropped_with_a_word_in_the_log(
+    shop: Shop, submitter: Submitter, task_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=task_id, submitter=submitter)
+    assert shop.scalar("SELECT count(*) FROM job") == 0
+    assert "intake_refused" in caplog.text
+
+
+@pytest.mark.parametrize("tenant", ["nobody", "", None, 7, ["acme"]])
+def test_a_message_for_no_known_tenant_is_dropped(shop: Shop, submitter: Submitter, tenant: Any) -> None:
+    take_in({"prompt": QUESTION, "tenant": tenant}, task_id=str(uuid4()), submitter=submitter)
+    assert shop.scalar("SELECT count(*) FROM job") == 0

@@ -1,0 +1,178 @@
+"""The one notification of a job's end reaches its owner: signed, once, retried, and never into our own network."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from producers.config import WebhookConfig
+from producers.webhooks import RETRY_SECONDS, WebhookSender
+from routing.jobs import Reason, State
+from tests.factories import Shop
+
+SECRET = "whsec_" + "QUJD" * 8
+
+
+@dataclass
+class Receiver:
+    """An owner's HTTP server."""
+
+    url: str = ""
+    status: int = 200
+    is_endless: bool = False
+    requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    closing: threading.Event = field(default_factory=threading.Event)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    state = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            state.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(state.status)
+            if state.status == 302:
+                self.send_header("location", state.url + "/elsewhere")
+            if not state.is_endless:
+                self.send_header("content-length", "0")
+            self.end_headers()
+            if state.is_endless:
+                state.closing.wait(30)
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        state.url = f"http://localhost:{server.server_port}/hook"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield state
+        state.closing.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def make_sender(shop: Shop) -> Iterator[Callable[..., WebhookSender]]:
+    senders: list[WebhookSender] = []
+
+    def make(*, secret: str = SECRET, allow_private: bool = True) -> WebhookSender:
+        senders.append(WebhookSender(shop.ledger, WebhookConfig(secret=SecretStr(secret), allow_private=allow_private)))
+        return senders[-1]
+
+    yield make
+    for sender in senders:
+        sender.close()
+
+
+def end_a_job(shop: Shop, url: str | None) -> str:
+    claimed = shop.running(tier=None, callback_url=url)
+    shop.end(claimed, State.ANSWERED, Reason.DONE)
+    return str(claimed.job.id)
+
+
+def wait_seconds(shop: Shop) -> float | None:
+    return shop.scalar("SELECT extract(epoch FROM next_at - clock_timestamp())::float FROM notification")
+
+
+def make_due(shop: Shop) -> None:
+    shop.execute("UPDATE notification SET next_at = now() - interval '1 second' WHERE next_at IS NOT NULL")
+
+
+def test_an_owner_gets_one_message_that_the_public_library_verifies(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    job_id = end_a_job(shop, receiver.url)
+    sender = make_sender()
+    assert [sender.deliver_due(), sender.deliver_due()] == [1, 0]
+    ((headers, body),) = receiver.requests
+    payload = Webhook(SECRET).verify(body, headers)
+    assert payload == {"type": "job.ended", "job_id": job_id, "state": "answered", "reason": "done"}
+    assert headers["webhook-id"] == f"msg_{job_id}"
+    assert headers["host"] == receiver.url.split("/")[2]
+    with pytest.raises(WebhookVerificationError):
+        Webhook("whsec_" + "QUJE" * 8).verify(body, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(json.dumps({**payload, "state": "published"}), headers)
+    assert shop.scalar("SELECT delivered_at IS NOT NULL AND next_at IS NULL FROM notification")
+
+
+def test_a_private_address_is_refused_by_default_and_hears_nothing(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender], caplog: pytest.LogCaptureFixture
+) -> None:
+    end_a_job(shop, receiver.url)
+    make_sender(allow_private=False).deliver_due()
+    assert receiver.requests == []
+    assert "webhook_refused" in caplog.text
+    assert shop.scalar("SELECT delivered_at IS NULL FROM notification")
+
+
+@pytest.mark.parametrize("status", [500, 404, 302])
+def test_a_failed_delivery_is_tried_again_at_growing_intervals_and_then_left_on_record(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender], status: int
+) -> None:
+    receiver.status = status
+    end_a_job(shop, receiver.url)
+    sender = make_sender()
+    for number, seconds in enumerate(RETRY_SECONDS, start=1):
+        assert sender.deliver_due() == 1
+        assert len(receiver.requests) == number
+        waited = wait_seconds(shop)
+        assert waited is not None
+        assert seconds - 4 < waited <= seconds
+        assert sender.deliver_due() == 0
+        make_due(shop)
+    assert sender.deliver_due() == 1
+    assert wait_seconds(shop) is None
+    assert sender.deliver_due() == 0
+    assert len(receiver.requests) == len(RETRY_SECONDS) + 1
+    assert {headers["webhook-id"] for headers, _ in receiver.requests} == {receiver.requests[0][0]["webhook-id"]}
+
+
+def test_a_receiver_that_never_stops_answering_holds_up_nothing(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    receiver.is_endless = True
+    for _ in range(3):
+        end_a_job(shop, receiver.url)
+    assert make_sender().deliver_due() == 3
+    assert shop.scalar("SELECT count(*) FROM notification WHERE delivered_at IS NOT NULL") == 3
+
+
+def test_a_url_that_cannot_be_called_holds_up_nothing(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    for url in ("http://[", "http://a..b/", "http://example.com:99999/", "http://" + "a" * 300 + "/"):
+        end_a_job(shop, url)
+    end_a_job(shop, receiver.url)
+    assert make_sender().deliver_due() == 5
+    assert len(receiver.requests) == 1
+
+
+def test_two_senders_share_the_work(shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]) -> None:
+    for _ in range(6):
+        end_a_job(shop, receiver.url)
+    senders = [make_sender(), make_sender()]
+    threads = [threading.Thread(target=sender.deliver_due) for sender in senders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(receiver.requests) == 6
+
+
+def test_without_a_secret_nothing_is_sent_and_nothing_is_lost(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    end_a_job(shop, receiver.url)
+    assert make_sender(secret="").deliver_due() == 0
+    assert make_sender().deliver_due() == 1
+    assert len(receiver.requests) == 1
