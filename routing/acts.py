@@ -36,7 +36,7 @@ CONJUNCTIONS = frozenset({"and", "then", "so", "but", "or", "also", "plus"})
 _OBJECTS = (Kind.QUOTE, Kind.PATH, Kind.CODE, Kind.NUMBER)
 _LOOK_BACK = 12
 """Tokens before a coordinated verb in which its subject is looked for."""
-_GOVERNORS = frozenset({"i", "we", "to", "you", "me"})
+_GOVERNORS = frozenset({"i", "we", "to", "you", "me", "want"})
 """After `how do I`, a verb that follows belongs to the question."""
 _SELF = frozenset({"myself", "ourselves"})
 _OWN_FUTURE = frozenset({"i'll", "we'll", "ill", "i", "we", "let"})
@@ -45,6 +45,7 @@ _STATING_HEADS = frozenset(
     | {"where", "when", "who", "which", "isn't", "aren't", "doesn't", "don't", "can't"}
 )
 """Heads after which a broken thing is reported rather than asked about; `why is it broken?` asks (R-017)."""
+_WHOLE_SITE = frozenset({"site", "website", "page", "everything", "it"})
 _OURS = frozenset({"the", "our", "my", "this", "these"})
 _EXPLAINING = frozenset({"explain", "describe"})
 _HOW = frozenset({"how", "why", "what", "when", "whether"})
@@ -77,6 +78,8 @@ class ActReader:
     def read(self, sentence: Sentence) -> tuple[Act, tuple[int, ...]]:
         """Return what a sentence does, and the tokens of its verbs in imperative position."""
         head = self._head(sentence)
+        if self._is_only_filler(head):
+            return Act.CHAT, ()
         orders = tuple(self._orders(sentence, head))
         asked = self._question(sentence, head, orders)
         return (asked or self._statement(sentence, head, orders)), orders
@@ -102,6 +105,9 @@ class ActReader:
             at += 1
         return at
 
+    def _is_only_filler(self, head: int) -> bool:
+        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is Kind.COMMA
+
     # -- orders
 
     def _orders(self, sentence: Sentence, head: int) -> list[int]:
@@ -124,12 +130,16 @@ class ActReader:
         if at <= head or before < sentence.first or before in self._lead_ends:
             return True
         previous = self._tokens[before]
+        if self._tokens[at - 1].word in self._words["politeness"] and self._has_object(at, sentence):
+            return True
         if previous.kind is Kind.COMMA or previous.word in CONJUNCTIONS:
             opens = not asks or self._has_object(at, sentence)
-            return opens and (previous.kind is Kind.COMMA or not self._is_described(before, sentence))
-        if previous.word == "to":
-            return before > sentence.first and self._tokens[before - 1].word in self._words["wanting"]
-        return self._tokens[at - 1].word in self._words["politeness"] and self._has_object(at, sentence)
+            return opens and (previous.kind is Kind.COMMA or not self._is_described(before, head))
+        return (
+            previous.word == "to"
+            and before > sentence.first
+            and self._tokens[before - 1].word in self._words["wanting"]
+        )
 
     def _has_object(self, at: int, sentence: Sentence) -> bool:
         if at + 1 >= sentence.end:
@@ -137,10 +147,10 @@ class ActReader:
         following = self._tokens[at + 1]
         return following.word in self._words["determiner"] or following.kind in _OBJECTS
 
-    def _is_described(self, before: int, sentence: Sentence) -> bool:
+    def _is_described(self, before: int, head: int) -> bool:
         """Tell whether a verb after `before` continues what somebody else does: `users can add and delete items`."""
         subjects = self._words["subject"]
-        for at in range(before - 1, max(sentence.first, before - _LOOK_BACK) - 1, -1):
+        for at in range(before - 1, max(head, before - _LOOK_BACK), -1):
             is_lead = at in self._lead_ends or at + 1 in self._lead_ends
             if self._tokens[at].word in subjects and not is_lead:
                 return True
@@ -150,6 +160,8 @@ class ActReader:
 
     def _question(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act | None:
         """Return QUESTION, or what a sentence does instead that looks like a question; None when it looks like none."""
+        if self._at("cleft", head) and not sentence.asks:
+            return Act.ORDER
         if self._at("suggestion", head):
             return self._suggestion(sentence, head, orders)
         hit = self._at("question_002", head) or self._question_hit(sentence, head, orders)
@@ -173,6 +185,8 @@ class ActReader:
 
     def _late_question(self, sentence: Sentence) -> Hit | None:
         """Find a question after a comma: `for a law firm, should I use a serif?`."""
+        if self._inside("musing", sentence) and not self._inside("defect", sentence):
+            return Hit(sentence.first, sentence.first)
         for group in ("question_002", "question"):
             for hit in self._inside(group, sentence):
                 before = Sentence(sentence.first, hit.first, asks=False)
@@ -200,7 +214,10 @@ class ActReader:
         """`Explain our refund policy in the FAQ` orders a text; `explain how grep works` does not."""
         if sentence.asks or self._tokens[head].word not in _EXPLAINING:
             return False
-        return self._word(head + 1, sentence) not in _HOW and bool(self._inside("place_on_site", sentence))
+        places = self._inside("place_on_site", sentence)
+        if self._word(head + 1, sentence) not in _HOW:
+            return bool(places)
+        return any(hit.last == sentence.end - 1 and self._word(hit.first + 1, sentence) in _OURS for hit in places)
 
     def _has_order_beside(self, sentence: Sentence, question: Hit, orders: tuple[int, ...]) -> bool:
         """Tell whether an order stands beside the question in the same sentence."""
@@ -229,7 +246,7 @@ class ActReader:
             return Act.CHAT
         if orders:
             return Act.ORDER
-        if self._inside("hold", sentence):
+        if self._holds_back(sentence):
             return Act.HOLD
         return Act.DEFECT if self._inside("defect", sentence) else Act.STATEMENT
 
@@ -238,5 +255,17 @@ class ActReader:
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
             return True
-        elements = self._words["element"]
-        return not any(self._tokens[at].word in elements for at in range(chat.last + 1, sentence.end))
+        small_talk = self._words["small_talk"] | self._words["filler"] | self._words["politeness"]
+        return all(
+            self._tokens[at].kind is Kind.COMMA or self._tokens[at].word in small_talk
+            for at in range(chat.last + 1, sentence.end)
+        )
+
+    def _holds_back(self, sentence: Sentence) -> bool:
+        """`Don't change anything yet` holds back; `no need to change the text, just the photo` orders."""
+        if not self._inside("hold", sentence):
+            return False
+        named = self._words["element"] - _WHOLE_SITE
+        return not any(
+            self._tokens[at].word in named and at not in self._holds for at in range(sentence.first, sentence.end)
+        )

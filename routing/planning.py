@@ -43,7 +43,9 @@ _SENSITIVE_FILES = frozenset(
 )
 
 
-def plan_debate(reading: Reading, *, confidence: Confidence, read_only: bool, debated: bool) -> Plan:
+def plan_debate(
+    reading: Reading, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
+) -> Plan:
     """Decide about the debate of an ACTION.
 
     Args:
@@ -51,6 +53,7 @@ def plan_debate(reading: Reading, *, confidence: Confidence, read_only: bool, de
         confidence: of the ACTION; only a weak one can be ambiguous in scope.
         read_only: whether the request only looks.
         debated: whether this session has debated the same request.
+        is_new: whether there is no site yet: nobody's account is at stake then.
     """
     if read_only or debated or reading.found("insist"):
         return Plan(Debate.BYPASS)
@@ -60,6 +63,7 @@ def plan_debate(reading: Reading, *, confidence: Confidence, read_only: bool, de
             ("destructive", _destroys(reading)),
             ("deployment", _deploys(reading)),
             ("security", _is_sensitive(reading)),
+            ("access", not is_new and reading.found("access")),
         )
         if holds
     )

@@ -17,6 +17,7 @@ from routing.tokens import Kind, Token, is_reference
 from routing.vocabulary import Hit, Vocabulary
 
 _ENDS = (Kind.STOP, Kind.QUESTION)
+_NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _RESUMING = frozenset({"please", "then", "also"})
@@ -109,6 +110,8 @@ def _is_background(reading: Reading, sentence: Sentence) -> bool:
     if reading.hits_in("wish", sentence):
         return False
     words = reading.vocabulary.words
+    if any(token.kind in _NEW_CONTENT for token in reading.tokens[sentence.first : sentence.end]):
+        return False
     if reading.tokens[sentence.first].word in words["first_person"]:
         return True
     return not any(reading.tokens[at].word in words["element"] for at in range(sentence.first, sentence.end))
@@ -153,7 +156,9 @@ def _copied(
 
 
 def _begins_copy(tokens: Sequence[Token], hit: Hit, vocabulary: Vocabulary) -> bool:
-    """`Change the heading to fade in` and `heading: make it blue` give no wording."""
+    """`Change the heading to fade in`, `heading: make it blue` and `it says "x" but` give no wording without quotes."""
+    if tokens[hit.last + 1].kind is Kind.QUOTE:
+        return False
     opener, following = tokens[hit.last].word, tokens[hit.last + 1].word
     words = vocabulary.words
     if opener == "to":

@@ -165,7 +165,7 @@ def _talk(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Tal
     talk = mere_talk(reading)
     if talk is not None or lane is not Lane.NONE:
         return talk
-    return None if triggers or reading.text.cut else Talk.CHAT
+    return None if triggers or reading.has_reference or reading.text.cut else Talk.CHAT
 
 
 def _trivial_route(argv: tuple[str, ...], *, lane: Lane, version: str) -> Route:
@@ -224,7 +224,7 @@ def _action_route(
     read_only = signals.tier is None and _is_read_only(reading)
     confidence = confidence_of(max(len(triggers), 1))
     debated = debate_key(signals.prompt) in signals.session_debated
-    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated)
+    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=_is_new(signals))
     choice = _choice(signals, reading, lane=lane, read_only=read_only)
     tier = choice.tier if lane is Lane.SITE and not read_only else None
     return Route(
@@ -262,7 +262,7 @@ def _is_read_only(reading: Reading) -> bool:
     starts = {at for at in reading.orders}
     if reads & starts:
         return True
-    return Act.QUESTION in reading.acts and not reading.orders
+    return Act.QUESTION in reading.acts and not reading.orders and Act.STATEMENT not in reading.acts
 
 
 def _choice(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) -> Choice:

@@ -21,11 +21,13 @@ MAX_MARKS = 30
 """Combining marks that may follow one another."""
 
 _SEAM = "\n\n"
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-    "\U000e0000-\U000e007f]+"
+_UNSEEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\U000e0000-\U000e007f"
 )
-_SEGMENT = re.compile(r"[\x00-\x7f]+(?=[\x00-\x7f]|\Z)|[\x00-\x7f]?[^\x00-\x7f]{1,512}")
+_SEGMENT = re.compile(
+    rf"[\x00-\x7f]+(?=[\x00-\x7f{_UNSEEN}]|\Z)|(?P<unseen>[{_UNSEEN}]+)|[\x00-\x7f]?[^\x00-\x7f{_UNSEEN}]{{1,512}}"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -55,7 +57,7 @@ def canonicalise(prompt: str) -> Text:
     shown, breaks = _normalise(sent)
     if skipped:
         seam = READ_LIMIT - READ_LIMIT // 4
-        breaks = tuple((at, origin + skipped if origin > seam else origin) for at, origin in breaks)
+        breaks = tuple((at, origin + skipped if origin >= seam else origin) for at, origin in breaks)
     is_cut = skipped > 0 or len(shown) > 2 * READ_LIMIT
     tokens, are_all = tokenise(_fold(shown[: 2 * READ_LIMIT]))
     return Text(shown, tuple(tokens), is_cut or not are_all, breaks)
@@ -90,8 +92,10 @@ def _segments(sent: str) -> Iterator[tuple[int, str]]:
     for half, begin in ((sent[:seam], 0), (sent[seam:], seam)):
         for segment in _SEGMENT.finditer(half):
             part = segment.group()
+            if segment.lastgroup:
+                continue
             if not part.isascii():
-                part = unicodedata.normalize("NFKC", _cut_marks(_INVISIBLE.sub("", part)))
+                part = unicodedata.normalize("NFKC", _cut_marks(part))
             yield begin + segment.start(), part
 
 

@@ -81,7 +81,9 @@ class Vocabulary:
                 for phrase in index.get(key, ()):
                     last = _match(keys, at, phrase.rest) if phrase.rest else at
                     if last >= 0:
-                        hits.setdefault(phrase.group, []).append(Hit(at, last))
+                        found = hits.setdefault(phrase.group, [])
+                        if not found or found[-1] != (at, last):
+                            found.append(Hit(at, last))
         if not shown.isascii() and _UNSPACED.search(shown):
             self._find_unspaced(tokens, hits)
         return hits
