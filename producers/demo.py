@@ -160,6 +160,7 @@ class Demo:
         )
         self._started = time.monotonic()
         self._cases = cases()
+        self._problems: list[str] = []
 
     def run(self) -> bool:
         """Submit, follow, show, approve, publish, roll back."""
@@ -168,8 +169,9 @@ class Demo:
         self._follow()
         self._show()
         steps = (self._check_live, self._check_bill, self._check_metrics)
-        problems = [f"{case.name}: {case.problem}" for case in self._cases if case.problem]
-        problems += [problem for step in steps if (problem := step())]
+        problems = self._problems + [f"{case.name}: {case.problem}" for case in self._cases if case.problem]
+        if not self._problems:
+            problems += [problem for step in steps if (problem := step())]
         for problem in problems:
             out.print(f"[bold red]NOT AS IT SHOULD BE[/] {problem}")
         self._http.close()
@@ -221,12 +223,20 @@ class Demo:
         while time.monotonic() < deadline:
             for case in self._cases:
                 self._look(case)
+            if self._died():
+                return
             if all(case.job_id is None or (case.view and case.state not in _OPEN) for case in self._cases):
                 break
             time.sleep(0.3)
         for case in self._cases:
             if case.state != case.expected and not case.problem:
                 case.problem = f"came to {case.state}, not {case.expected}: {case.view.get('detail') or ''}"
+
+    def _died(self) -> bool:
+        assert self._embedded.supervisor is not None
+        for name, log in self._embedded.supervisor.dead().items():
+            self._problems.append(f"the process {name} died:\n{log}")
+        return bool(self._problems)
 
     def _look(self, case: Case) -> None:
         if case.job_id is None or (case.view and case.state not in _OPEN):
@@ -280,7 +290,10 @@ class Demo:
         live = f"/live/{TENANT}/harbour/"
         before = self._http.get(live).text
         out.print("\nApprove, publish, fetch, roll back, fetch:")
-        preview = httpx.get(str(case.view.get("preview_url")), trust_env=False)
+        url = case.view.get("preview_url")
+        if not url:
+            return "the first direct edit has no preview"
+        preview = httpx.get(str(url), trust_env=False)
         self._http.post(f"/v1/jobs/{case.job_id}/approve")
         deadline = time.monotonic() + 15
         while (state := self._http.get(f"/v1/jobs/{case.job_id}").json()["state"]) == "publishing":

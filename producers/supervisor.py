@@ -118,9 +118,14 @@ class Supervisor:
         path = self._logs / f"{name}.log"
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
+    def dead(self) -> dict[str, str]:
+        """Return the programs that have ended, with the end of their logs."""
+        ended = [name for name, running in self._running.items() if running.process.poll() is not None]
+        return {name: self._tail(name) for name in ended}
+
     def revive(self) -> list[str]:
         """Start again what has died; returns the names."""
-        dead = [running for running in self._running.values() if running.process.poll() is not None]
+        dead = [self._running[name] for name in self.dead()]
         for running in dead:
             running.restarts += 1
             logger.warning("process_died", extra={"program": running.program.name, "restarts": running.restarts})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.models import ModelClient
-
 from routing.policy import ModelCall
+from sandbox.models import ModelClient
 from workers.attempt import Attempt
 from workers.outcomes import Answered, Outcome
 
@@ -59,7 +58,7 @@ def answer_question(attempt: Attempt) -> Outcome:
 def _ask(attempt: Attempt, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]]) -> Any:
     def make(models: ModelClient, call: ModelCall) -> Any:
         return models.create(
-            model=call.model, max_tokens=call.max_tokens, system=_SYSTEM, messages=messages, tools=tools or None
+            model=call.model, max_tokens=call.max_tokens, system=_SYSTEM, messages=messages, tools=tools
         )
 
     return attempt.call("answer", make)

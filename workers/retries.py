@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from routing.jobs import Reason, State
+from sandbox.errors import SandboxError
 from sandbox.models import (
     CancelledCallError,
     CostCapError,
@@ -16,9 +18,6 @@ from sandbox.models import (
     ProviderBusyError,
     ProviderError,
 )
-
-from routing.jobs import Reason, State
-from sandbox.errors import SandboxError
 from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
 from workers.outcomes import Ended
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from routing.router import Route
-from routing.trivial import parse_trivial
-
 from routing.jobs import Reason, State
 from routing.policy import Tools
+from routing.router import Route
+from routing.trivial import parse_trivial
 from workers.attempt import Attempt
 from workers.outcomes import Answered, Ended, Outcome
 
