@@ -259,8 +259,7 @@ def _is_read_only(reading: Reading) -> bool:
         return False
     if any(act is Act.DEFECT for act in reading.acts):
         return False
-    starts = {at for at in reading.orders}
-    if reads & starts:
+    if reads.intersection(reading.orders):
         return True
     return Act.QUESTION in reading.acts and not reading.orders and Act.STATEMENT not in reading.acts
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from routing.tokens import Token, tokenise
 
-READ_LIMIT = 6144
+READ_LIMIT = 4800
 """Characters that are read of a prompt: of a longer one the beginning and the last quarter of this. What is not read as
 a whole is never taken for a mere question."""
 MAX_MARKS = 30
@@ -59,7 +59,8 @@ def canonicalise(prompt: str) -> Text:
         seam = READ_LIMIT - READ_LIMIT // 4
         breaks = tuple((at, origin + skipped if origin >= seam else origin) for at, origin in breaks)
     is_cut = skipped > 0 or len(shown) > 2 * READ_LIMIT
-    tokens, are_all = tokenise(_fold(shown[: 2 * READ_LIMIT]))
+    shown = shown[: 2 * READ_LIMIT]
+    tokens, are_all = tokenise(_fold(shown))
     return Text(shown, tuple(tokens), is_cut or not are_all, breaks)
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-TOKEN_LIMIT = 800
+TOKEN_LIMIT = 600
 """Tokens that are read of a prompt: three quarters of them from its beginning, the rest from its end."""
 MAX_CHUNK = 400
 """Characters that are read of a run without blanks; no word, path or URL that a rule needs is longer."""

@@ -77,8 +77,12 @@ class Vocabulary:
         index = self.index
         keys = [_keys(token) for token in tokens]
         for at, names in enumerate(keys):
+            following = keys[at + 1] if at + 1 < len(keys) else _END
             for key in names:
                 for phrase in index.get(key, ()):
+                    second = phrase.rest[0] if phrase.rest else None
+                    if second is not None and second.isdisjoint(following):
+                        continue  # the common case, without a call
                     last = _match(keys, at, phrase.rest) if phrase.rest else at
                     if last >= 0:
                         found = hits.setdefault(phrase.group, [])
