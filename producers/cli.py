@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from producers.commands import decide, jobs, local, operate, programs, sites
+from producers.commands import decide, jobs, ladder, local, operate, programs, sites
 from producers.commands.context import Context
 from producers.upfile import with_up_file
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     help="A fleet of queue workers for AI edit work: routed before any model call, capped in time, money and output, "
     "published only after scan and approval.",
 )
-for commands in (local, jobs, decide, programs, operate):
+for commands in (local, jobs, decide, ladder, programs, operate):
     app.add_typer(commands.app)
 app.add_typer(sites.app, name="site")
 app.add_typer(operate.key_app, name="key")
