@@ -17,8 +17,8 @@ from pydantic_core import to_json
 from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
+from monitoring.ledger import money_sql as sql
 from monitoring.ledger.events import EventKind
-from monitoring.ledger.spending import USED_ENDS, WASTED_OUTCOMES
 from monitoring.ledger.tables import Call, Job
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
@@ -26,8 +26,6 @@ from routing.tiers import QueueName
 
 CALL_LEASE_SECONDS = 30.0
 """How long an open call is believed alive after its gateway last said so."""
-
-_AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
 
 
 class Statement(NamedTuple):
@@ -124,7 +122,7 @@ class BearerGone(NamedTuple):
 
 def bearer_of(token_hash: str) -> Statement:
     """Look up the attempt that a token belongs to."""
-    return Statement(_BEARER, {"token_hash": token_hash})
+    return Statement(sql.BEARER, {"token_hash": token_hash})
 
 
 def read_bearer(row: Sequence[Any]) -> Bearer:
@@ -149,7 +147,7 @@ def caps_of(bearer: Bearer, *, policy: Policy) -> tuple[CapLimit, ...]:
 
 def open_caps(caps: Sequence[CapLimit]) -> Statement:
     """Make sure that every cap has its row."""
-    return Statement(_OPEN_CAPS, {"caps": _cap_rows(caps)})
+    return Statement(sql.OPEN_CAPS, {"caps": _cap_rows(caps)})
 
 
 def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statement:
@@ -164,7 +162,7 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
         "max_tokens": call.max_tokens, "least_tokens": call.least_tokens, "call_limit": call.call_limit_nanousd,
         "lease_seconds": CALL_LEASE_SECONDS, "caps": _cap_rows(caps),
     }  # fmt: skip
-    return Statement(_RESERVE, values)
+    return Statement(sql.RESERVE, values)
 
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> Reserved | CapRefusal | CapsMissing | BearerGone:
@@ -193,7 +191,7 @@ def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, statu
         state: `settled`, or `presumed` when nobody knows what it used.
     """
     return Statement(
-        _SETTLE,
+        sql.SETTLE,
         {
             "id": call_id, "cost": cost_nanousd, "finish": finish, "status": status, "state": state,
             "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
@@ -205,18 +203,18 @@ def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, statu
 
 def renew_calls(call_ids: Sequence[UUID]) -> Statement:
     """Say that open calls are alive."""
-    return Statement(_RENEW, {"ids": list(call_ids), "lease_seconds": CALL_LEASE_SECONDS})
+    return Statement(sql.RENEW, {"ids": list(call_ids), "lease_seconds": CALL_LEASE_SECONDS})
 
 
 def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
     """Find, among attempts with open calls, those that may not go on: rows of id, has_ended, is_late, is_cancelled."""
-    return Statement(_STOPPED, {"ids": list(attempt_ids)})
+    return Statement(sql.STOPPED, {"ids": list(attempt_ids)})
 
 
 def limit_hit(bearer: Bearer, *, scope: str, phase: str) -> Statement:
     """Record that money ran out: at a call's admission (`admit`) or while it was streamed (`stream`)."""
     return Statement(
-        _LIMIT_HIT,
+        sql.LIMIT_HIT,
         {
             "event": EventKind.LIMIT_HIT.value, "job_id": bearer.job_id, "tenant": bearer.tenant,
             "queue": bearer.queue.value, "tier": bearer.tier, "scope": scope, "phase": phase,
@@ -231,7 +229,7 @@ def run(session: Session, statement: Statement) -> Sequence[Any]:
 
 def presume_lost_calls(session: Session, *, limit: int = 100) -> int:
     """Settle, at their full reserve, the calls of a gateway that died: never under what the provider may bill."""
-    return len(run(session, Statement(_PRESUME_LOST, {"event": EventKind.CALL.value, "limit": limit})))
+    return len(run(session, Statement(sql.PRESUME_LOST, {"event": EventKind.CALL.value, "limit": limit})))
 
 
 def bill_of(session: Session, job: Job) -> Bill:
@@ -256,148 +254,3 @@ def _cap_rows(caps: Sequence[CapLimit]) -> str:
         for place, cap in enumerate(caps)
     ]
     return to_json(rows).decode()
-
-
-_BEARER = """
-SELECT attempt.id, job.id, job.root_id, job.tenant, attempt.queue, attempt.tier, attempt.fence, job.cap_nanousd,
-       tenant.provider, tenant.overrides::text, to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD'),
-       attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(), attempt.fence <> job.fence,
-       job.cancel_requested_at IS NOT NULL
-FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
-WHERE attempt.token_hash = %(token_hash)s
-"""
-
-_OPEN_CAPS = """
-INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd)
-SELECT wanted.scope, wanted.key, wanted.amount, 0, 0
-FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
-ORDER BY wanted.place
-ON CONFLICT DO NOTHING
-RETURNING scope
-"""
-
-# The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
-# the whole fleet wait for a cap. Limits come with the call, so a lowered policy or a raised budget holds at once.
-_RESERVE = f"""
-WITH bearer AS MATERIALIZED (
-    SELECT 1 FROM job
-    WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
-    FOR KEY SHARE
-), wanted AS MATERIALIZED (
-    SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
-    WHERE EXISTS (SELECT FROM bearer)
-), held AS MATERIALIZED (
-    SELECT cap.scope, cap.key, wanted.amount, wanted.amount - cap.spent_nanousd - cap.reserved_nanousd AS room
-    FROM cap JOIN wanted ON cap.scope = wanted.scope AND cap.key = wanted.key
-    ORDER BY wanted.place
-    FOR UPDATE OF cap
-), verdict AS (
-    SELECT count(*) = jsonb_array_length(%(caps)s::jsonb) AS has_all_caps,
-           least(%(max_tokens)s::bigint,
-                 (least(min(room), %(call_limit)s::bigint) - %(input_nanousd)s::bigint)
-                     / %(token_nanousd)s::bigint) AS tokens
-    FROM held
-), opened AS (
-    INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
-                      max_tokens, reserved_nanousd, cost_nanousd, prices_as_of,
-                      input_tokens, output_tokens, cache_write_tokens, cache_read_tokens)
-    SELECT %(id)s, %(job_id)s, %(attempt_id)s,
-           (SELECT jsonb_agg(jsonb_build_array(scope, key) ORDER BY place) FROM wanted),
-           'reserved', %(provider)s, %(model)s, %(key_hash)s, %(gateway)s, {_AFTER_LEASE},
-           tokens, %(input_nanousd)s::bigint + tokens * %(token_nanousd)s::bigint, 0, %(prices_as_of)s, 0, 0, 0, 0
-    FROM verdict WHERE has_all_caps AND tokens >= %(least_tokens)s::bigint
-    RETURNING max_tokens, reserved_nanousd
-), taken AS (
-    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
-    FROM held, opened
-    WHERE cap.scope = held.scope AND cap.key = held.key
-)
-SELECT EXISTS (SELECT FROM bearer), verdict.has_all_caps, tightest.scope, tightest.room,
-       opened.max_tokens, opened.reserved_nanousd
-FROM verdict
-LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
-LEFT JOIN opened ON true
-"""
-
-_WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
-_USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
-
-# The rest of a statement whose CTE `closed` has closed calls: their caps in the one order, then one event for each. The
-# lock on the attempt makes its end and this booking see each other: exactly one counts what a call cost in vain.
-_BOOK = f"""
-judged AS MATERIALIZED (
-    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
-), amounts AS MATERIALIZED (
-    SELECT pair ->> 0 AS scope, pair ->> 1 AS key, min(place) AS place,
-           sum(closed.reserved_nanousd) AS reserved, sum(closed.cost_nanousd) AS cost
-    FROM closed JOIN judged ON judged.id = closed.attempt_id,
-         jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
-    GROUP BY 1, 2
-), held AS MATERIALIZED (
-    SELECT cap.scope, cap.key, amounts.reserved, amounts.cost
-    FROM cap JOIN amounts ON cap.scope = amounts.scope AND cap.key = amounts.key
-    ORDER BY amounts.place, amounts.key
-    FOR UPDATE OF cap
-), booked AS (
-    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd - held.reserved,
-                   spent_nanousd = cap.spent_nanousd + held.cost
-    FROM held
-    WHERE cap.scope = held.scope AND cap.key = held.key
-), told AS (
-    INSERT INTO event (kind, job_id, tenant, data)
-    SELECT %(event)s, job.id, job.tenant, jsonb_build_object(
-        'queue', judged.queue, 'tier', judged.tier, 'model', closed.model, 'provider', closed.provider,
-        'finish', closed.finish, 'status', closed.status, 'cost_nanousd', closed.cost_nanousd,
-        'input_tokens', closed.input_tokens, 'output_tokens', closed.output_tokens,
-        'cache_write_tokens', closed.cache_write_tokens, 'cache_read_tokens', closed.cache_read_tokens,
-        'wasted_nanousd', CASE WHEN judged.outcome IN ({_WASTED}) OR (job.ended_at IS NOT NULL
-            AND judged.outcome IS NOT NULL AND job.state NOT IN ({_USED})) THEN closed.cost_nanousd ELSE 0 END)
-    FROM closed JOIN judged ON judged.id = closed.attempt_id JOIN job ON job.id = closed.job_id
-)
-SELECT id FROM closed
-"""
-
-_SETTLE = f"""
-WITH closed AS (
-    UPDATE call SET state = %(state)s, finish = %(finish)s, status = %(status)s, cost_nanousd = %(cost)s,
-                    input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
-                    cache_write_tokens = %(cache_write_tokens)s, cache_read_tokens = %(cache_read_tokens)s,
-                    ended_at = clock_timestamp()
-    WHERE id = %(id)s AND state = 'reserved'
-    RETURNING *
-), {_BOOK}"""
-
-_PRESUME_LOST = f"""
-WITH lost AS MATERIALIZED (
-    SELECT id FROM call
-    WHERE state = 'reserved' AND lease_until < clock_timestamp()
-    LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
-), closed AS (
-    UPDATE call SET state = 'presumed', finish = 'gateway_lost', status = 0, cost_nanousd = reserved_nanousd,
-                    ended_at = clock_timestamp()
-    FROM lost WHERE call.id = lost.id
-    RETURNING call.*
-), {_BOOK}"""
-
-_RENEW = f"""
-UPDATE call SET lease_until = {_AFTER_LEASE} WHERE id = ANY(%(ids)s::uuid[]) AND state = 'reserved'
-RETURNING id
-"""
-
-_STOPPED = """
-SELECT attempt.id, attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(),
-       job.cancel_requested_at IS NOT NULL
-FROM attempt JOIN job ON job.id = attempt.job_id
-WHERE attempt.id = ANY(%(ids)s::uuid[])
-  AND (attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp() OR attempt.fence <> job.fence
-       OR job.cancel_requested_at IS NOT NULL)
-"""
-
-_LIMIT_HIT = """
-INSERT INTO event (kind, job_id, tenant, data)
-VALUES (%(event)s, %(job_id)s, %(tenant)s, jsonb_build_object(
-    'queue', %(queue)s::text, 'tier', %(tier)s::int, 'limit', 'cost', 'phase', %(phase)s::text,
-    'scope', %(scope)s::text))
-RETURNING id
-"""

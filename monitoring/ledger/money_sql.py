@@ -1,0 +1,151 @@
+"""The statements of `money` as the database gets them. Each is a whole transaction; `money` says what they mean."""
+
+from __future__ import annotations
+
+from monitoring.ledger.spending import USED_ENDS, WASTED_OUTCOMES
+
+AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
+
+BEARER = """
+SELECT attempt.id, job.id, job.root_id, job.tenant, attempt.queue, attempt.tier, attempt.fence, job.cap_nanousd,
+       tenant.provider, tenant.overrides::text, to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD'),
+       attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(), attempt.fence <> job.fence,
+       job.cancel_requested_at IS NOT NULL
+FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
+WHERE attempt.token_hash = %(token_hash)s
+"""
+
+OPEN_CAPS = """
+INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd)
+SELECT wanted.scope, wanted.key, wanted.amount, 0, 0
+FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
+ORDER BY wanted.place
+ON CONFLICT DO NOTHING
+RETURNING scope
+"""
+
+# The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
+# the whole fleet wait for a cap. Limits come with the call, so a lowered policy or a raised budget holds at once.
+RESERVE = f"""
+WITH bearer AS MATERIALIZED (
+    SELECT 1 FROM job
+    WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
+    FOR KEY SHARE
+), wanted AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
+    WHERE EXISTS (SELECT FROM bearer)
+), held AS MATERIALIZED (
+    SELECT cap.scope, cap.key, wanted.amount, wanted.amount - cap.spent_nanousd - cap.reserved_nanousd AS room
+    FROM cap JOIN wanted ON cap.scope = wanted.scope AND cap.key = wanted.key
+    ORDER BY wanted.place
+    FOR UPDATE OF cap
+), verdict AS (
+    SELECT count(*) = jsonb_array_length(%(caps)s::jsonb) AS has_all_caps,
+           least(%(max_tokens)s::bigint,
+                 (least(min(room), %(call_limit)s::bigint) - %(input_nanousd)s::bigint)
+                     / %(token_nanousd)s::bigint) AS tokens
+    FROM held
+), opened AS (
+    INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
+                      max_tokens, reserved_nanousd, cost_nanousd, prices_as_of,
+                      input_tokens, output_tokens, cache_write_tokens, cache_read_tokens)
+    SELECT %(id)s, %(job_id)s, %(attempt_id)s,
+           (SELECT jsonb_agg(jsonb_build_array(scope, key) ORDER BY place) FROM wanted),
+           'reserved', %(provider)s, %(model)s, %(key_hash)s, %(gateway)s, {AFTER_LEASE},
+           tokens, %(input_nanousd)s::bigint + tokens * %(token_nanousd)s::bigint, 0, %(prices_as_of)s, 0, 0, 0, 0
+    FROM verdict WHERE has_all_caps AND tokens >= %(least_tokens)s::bigint
+    RETURNING max_tokens, reserved_nanousd
+), taken AS (
+    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
+    FROM held, opened
+    WHERE cap.scope = held.scope AND cap.key = held.key
+)
+SELECT EXISTS (SELECT FROM bearer), verdict.has_all_caps, tightest.scope, tightest.room,
+       opened.max_tokens, opened.reserved_nanousd
+FROM verdict
+LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
+LEFT JOIN opened ON true
+"""
+
+WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
+USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
+
+# The rest of a statement whose CTE `closed` has closed calls: their caps in the one order, then one event for each. The
+# lock on the attempt makes its end and this booking see each other: exactly one counts what a call cost in vain.
+BOOK = f"""
+judged AS MATERIALIZED (
+    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
+), amounts AS MATERIALIZED (
+    SELECT pair ->> 0 AS scope, pair ->> 1 AS key, min(place) AS place,
+           sum(closed.reserved_nanousd) AS reserved, sum(closed.cost_nanousd) AS cost
+    FROM closed JOIN judged ON judged.id = closed.attempt_id,
+         jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
+    GROUP BY 1, 2
+), held AS MATERIALIZED (
+    SELECT cap.scope, cap.key, amounts.reserved, amounts.cost
+    FROM cap JOIN amounts ON cap.scope = amounts.scope AND cap.key = amounts.key
+    ORDER BY amounts.place, amounts.key
+    FOR UPDATE OF cap
+), booked AS (
+    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd - held.reserved,
+                   spent_nanousd = cap.spent_nanousd + held.cost
+    FROM held
+    WHERE cap.scope = held.scope AND cap.key = held.key
+), told AS (
+    INSERT INTO event (kind, job_id, tenant, data)
+    SELECT %(event)s, job.id, job.tenant, jsonb_build_object(
+        'queue', judged.queue, 'tier', judged.tier, 'model', closed.model, 'provider', closed.provider,
+        'finish', closed.finish, 'status', closed.status, 'cost_nanousd', closed.cost_nanousd,
+        'input_tokens', closed.input_tokens, 'output_tokens', closed.output_tokens,
+        'cache_write_tokens', closed.cache_write_tokens, 'cache_read_tokens', closed.cache_read_tokens,
+        'wasted_nanousd', CASE WHEN judged.outcome IN ({WASTED}) OR (job.ended_at IS NOT NULL
+            AND judged.outcome IS NOT NULL AND job.state NOT IN ({USED})) THEN closed.cost_nanousd ELSE 0 END)
+    FROM closed JOIN judged ON judged.id = closed.attempt_id JOIN job ON job.id = closed.job_id
+)
+SELECT id FROM closed
+"""
+
+SETTLE = f"""
+WITH closed AS (
+    UPDATE call SET state = %(state)s, finish = %(finish)s, status = %(status)s, cost_nanousd = %(cost)s,
+                    input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
+                    cache_write_tokens = %(cache_write_tokens)s, cache_read_tokens = %(cache_read_tokens)s,
+                    ended_at = clock_timestamp()
+    WHERE id = %(id)s AND state = 'reserved'
+    RETURNING *
+), {BOOK}"""
+
+PRESUME_LOST = f"""
+WITH lost AS MATERIALIZED (
+    SELECT id FROM call
+    WHERE state = 'reserved' AND lease_until < clock_timestamp()
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+), closed AS (
+    UPDATE call SET state = 'presumed', finish = 'gateway_lost', status = 0, cost_nanousd = reserved_nanousd,
+                    ended_at = clock_timestamp()
+    FROM lost WHERE call.id = lost.id
+    RETURNING call.*
+), {BOOK}"""
+
+RENEW = f"""
+UPDATE call SET lease_until = {AFTER_LEASE} WHERE id = ANY(%(ids)s::uuid[]) AND state = 'reserved'
+RETURNING id
+"""
+
+STOPPED = """
+SELECT attempt.id, attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(),
+       job.cancel_requested_at IS NOT NULL
+FROM attempt JOIN job ON job.id = attempt.job_id
+WHERE attempt.id = ANY(%(ids)s::uuid[])
+  AND (attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp() OR attempt.fence <> job.fence
+       OR job.cancel_requested_at IS NOT NULL)
+"""
+
+LIMIT_HIT = """
+INSERT INTO event (kind, job_id, tenant, data)
+VALUES (%(event)s, %(job_id)s, %(tenant)s, jsonb_build_object(
+    'queue', %(queue)s::text, 'tier', %(tier)s::int, 'limit', 'cost', 'phase', %(phase)s::text,
+    'scope', %(scope)s::text))
+RETURNING id
+"""
