@@ -81,6 +81,10 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
     return redacted if len(redacted) <= MAX_TEXT else redacted[:MAX_TEXT] + "..."
 
 
+_CHATTY = ("alembic", "httpx", "httpx2", "httpcore", "aiohttp.access")
+"""Libraries that log a line for each thing they do; what matters of it is logged by their callers."""
+
+
 def configure_logging(*, stream: TextIO | None = None, level: str = "INFO") -> None:
     """Send every logger of this process through the JSON formatter, in place of whatever was there.
 
@@ -97,3 +101,5 @@ def configure_logging(*, stream: TextIO | None = None, level: str = "INFO") -> N
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
+    for chatty in _CHATTY:
+        logging.getLogger(chatty).setLevel(logging.WARNING)

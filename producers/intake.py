@@ -39,8 +39,9 @@ def register_tasks(app: Celery, *, ledger: Callable[[], Ledger], policy: Policy,
     publisher = Publisher(app)
 
     @app.task(
-        name=TaskName.SUBMIT.value, bind=True, soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds
-    )
+        name=TaskName.SUBMIT.value, bind=True, shared=False,
+        soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
+    )  # fmt: skip
     def submit(task: Task, **kwargs: Any) -> None:
         take_in(kwargs, task_id=str(task.request.id), submitter=Submitter(ledger(), publisher, policy))
 

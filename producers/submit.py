@@ -17,7 +17,7 @@ from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import Accepted, NewJob, accept
+from monitoring.ledger.jobs import Accepted, NewJob, accept, same_request
 from monitoring.ledger.releases import active_release, ensure_site, find_site
 from monitoring.ledger.runway import Push, has_room
 from monitoring.ledger.store import Ledger
@@ -66,7 +66,7 @@ class Submitter:
             request = parse_request(body)
             accepted, policy = self._accept(request, tenant=tenant, door=door, job_id=job_id or uuid4())
         except InvalidJobError as error:
-            self._record_refusal(error, tenant=tenant, door=door, job_id=job_id)
+            self.record_refusal(error, tenant=tenant, door=door, job_id=job_id)
             raise
         job = accepted.job
         if accepted.is_new and job.pushed_at is not None:
@@ -80,6 +80,11 @@ class Submitter:
             if session.get(Tenant, tenant) is None:
                 raise UnknownTenantError(tenant)
             policy = effective_policy(session, tenant, self._policy)
+            if request.idempotency_key is not None or door == Door.CELERY:
+                # Before its target is looked at: the first submission may have made the site it asks for.
+                same = same_request(session, tenant, request, job_id=job_id)
+                if same is not None:
+                    return Accepted(same, is_new=False), policy
             target = _find_target(session, request, tenant=tenant)
             route = decide(_signals(request, target), policy)
             _check_target(request, route)
@@ -108,7 +113,10 @@ class Submitter:
         except PublishError:
             logger.warning("push_failed_dispatcher_will_retry", extra={"job_id": str(push.job_id)})
 
-    def _record_refusal(self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None) -> None:
+    def record_refusal(
+        self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None = None
+    ) -> None:  # fmt: skip
+        """Put a refusal on record: the one thing that is written of a request that breaks a rule."""
         fields = [{"field": item.field, "rule": item.rule} for item in error.errors]
         with self._ledger.begin() as session:
             if session.get(Tenant, tenant) is None:

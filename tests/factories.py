@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,10 +14,12 @@ from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
 from monitoring.ledger.releases import NewRelease, activate, add_release, approve, await_approval, ensure_site
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Release, Site, Tenant
+from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from sandbox.den import Den
+from workers.attempt import Attempt as WorkerAttempt
 
 
 def make_new_job(**overrides: Any) -> NewJob:
@@ -167,3 +170,21 @@ class Shop:
     def scalar(self, sql: str, **values: Any) -> Any:
         with self.ledger.begin() as session:
             return session.scalar(text(sql), values)
+
+
+def make_attempt(
+    *, prompt: str = "Make the header blue", queue: QueueName = QueueName.TOOLS, policy: Policy | None = None,
+    files: dict[str, bytes] | None = None, **fields: Any,
+) -> WorkerAttempt:  # fmt: skip
+    """What a handler sees, without any ledger: its reports go nowhere and nothing cancels it."""
+    job = Job(
+        id=uuid4(), tenant="acme", door="python", state="running", prompt=prompt, request_digest="", root_id=uuid4(),
+        queue=queue.value, **fields,
+    )  # fmt: skip
+    attempt = Attempt(job_id=job.id, number=1, queue=queue.value, fence=1, worker="w", token_hash="h")
+    made = WorkerAttempt(
+        claim=Claim(job, attempt, "token", policy or platform_policy()), site=None, base=None, den=Den(Path("/none")),
+        gateway_url="http://127.0.0.1:1", check=lambda: None, report=lambda kind, data: None,
+    )  # fmt: skip
+    made.__dict__["base_files"] = files or {}
+    return made

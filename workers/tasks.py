@@ -47,7 +47,10 @@ def register_tasks(
 
 def _register(app: Celery, queue: QueueName, body: Callable[[dict[str, Any]], None], *, policy: Policy) -> None:
     limits = policy.queues[queue]
-    app.task(body, name=TASK_OF_QUEUE[queue].value, soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds)
+    app.task(
+        body, name=TASK_OF_QUEUE[queue].value, shared=False,  # a shared task would join every other app of the process
+        soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
+    )  # fmt: skip
 
 
 def _attempt_body(

@@ -102,7 +102,10 @@ def accept(session: Session, new: NewJob) -> Accepted:
     }
     job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
     if job is None:
-        return Accepted(_same_job(session, new, digest), is_new=False)
+        same = same_request(session, new.tenant, new.request, job_id=new.id)
+        if same is None:
+            raise IdempotencyConflictError(new.id)
+        return Accepted(same, is_new=False)
     record(
         session, EventKind.ACCEPTED, job=job, door=job.door, mode=job.mode, queue=job.queue, tier=job.tier,
         state=job.state, confidence=new.route.get("confidence"),
@@ -115,14 +118,19 @@ def accept(session: Session, new: NewJob) -> Accepted:
     return Accepted(job, is_new=True)
 
 
-def _same_job(session: Session, new: NewJob, digest: str) -> Job:
-    key = new.request.idempotency_key
-    same = col(Job.id) == new.id
-    if key is not None:
-        same = or_(same, (col(Job.tenant) == new.tenant) & (col(Job.idempotency_key) == key))
-    job = session.scalars(select(Job).where(same).order_by(col(Job.id) != new.id)).first()
-    if job is None or job.tenant != new.tenant or job.request_digest != digest:
-        raise IdempotencyConflictError(job.id if job is not None and job.tenant == new.tenant else new.id)
+def same_request(session: Session, tenant: str, request: JobRequest, *, job_id: UUID) -> Job | None:
+    """Return the job that was accepted before under this id or idempotency key, or None.
+
+    Raises:
+        IdempotencyConflictError: the caller's fault: it was accepted with another body.
+    """
+    same = col(Job.id) == job_id
+    if request.idempotency_key is not None:
+        own_key = (col(Job.tenant) == tenant) & (col(Job.idempotency_key) == request.idempotency_key)
+        same = or_(same, own_key)
+    job = session.scalars(select(Job).where(same).order_by(col(Job.id) != job_id)).first()
+    if job is not None and (job.tenant != tenant or job.request_digest != request_digest(request)):
+        raise IdempotencyConflictError(job.id if job.tenant == tenant else job_id)
     return job
 
 

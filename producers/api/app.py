@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from importlib import resources
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import HTMLResponse
+from starlette.staticfiles import StaticFiles
 
 from producers.api import health, job_routes, pages, site_routes
 from producers.api.examples import request_schemas
@@ -36,17 +40,35 @@ class _Api(FastAPI):
         return self.openapi_schema
 
 
-def create_app(resources: Resources) -> FastAPI:
+def _serve_docs(app: FastAPI) -> None:
+    """Serve Swagger UI from the wheel that carries it: the page works where nothing outside can be reached."""
+    files = str(resources.files("fastapi_offline") / "static")
+    app.mount("/docs/files", StaticFiles(directory=files), name="docs-files")
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url=str(app.openapi_url),
+            title="Pointsman",
+            swagger_js_url="/docs/files/swagger-ui-bundle.js",
+            swagger_css_url="/docs/files/swagger-ui.css",
+            swagger_favicon_url="/docs/files/favicon.png",
+        )
+
+
+def create_app(wiring: Resources) -> FastAPI:
     """Return the application. It opens nothing and closes nothing: the resources' owner does."""
     metrics = ApiMetrics()
     app = _Api(
         title="Pointsman",
         version=version("pointsman"),
         description=_DESCRIPTION,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.resources = resources
+    _serve_docs(app)
+    app.state.resources = wiring
     app.state.metrics = metrics
     app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
     app.add_middleware(Observer, metrics=metrics)

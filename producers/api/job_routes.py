@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated, Any, Literal, NoReturn
 from uuid import UUID
 
@@ -87,7 +86,7 @@ def _read_request(raw: bytes, key: str | None, *, resources: Resources, caller: 
         body = parse_json(raw)
         return body if key is None else _with_key(body, key)
     except (BrokenBodyError, BodyTooLargeError, InvalidJobError) as error:
-        _refuse(raw, error, resources=resources, caller=caller)
+        _refuse(error, resources=resources, caller=caller)
 
 
 def _with_key(body: Any, key: str) -> Any:
@@ -99,11 +98,15 @@ def _with_key(body: Any, key: str) -> Any:
     return body | {"idempotency_key": key}
 
 
-def _refuse(raw: bytes, error: Exception, *, resources: Resources, caller: Caller) -> NoReturn:
-    """Put the refusal on record as every door does: raw bytes are no request, and submit says so to the ledger."""
-    with suppress(InvalidJobError):
-        resources.submitter.submit(raw, tenant=caller.tenant, door=Door.HTTP)
+def _refuse(error: Exception, *, resources: Resources, caller: Caller) -> NoReturn:
+    """Put the refusal on record, as submit does for what it refuses itself."""
+    known = error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
+    resources.submitter.record_refusal(known, tenant=caller.tenant, door=Door.HTTP)
     raise error
+
+
+def _rule_of(error: Exception) -> str:
+    return error.rule if isinstance(error, BrokenBodyError) else "is larger than any job request can be"
 
 
 @router.get("")
