@@ -1,0 +1,187 @@
+"""What holds for the whole code base: who may import what, nothing happens at import, and every error travels."""
+
+import importlib
+import inspect
+import pickle
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from producers.keys import Scope
+from routing.errors import FieldError
+from sandbox.spec.errors import Finding
+
+PACKAGES = ("routing", "monitoring", "sandbox", "workers", "producers")
+ROOT = Path(__file__).parents[2]
+HEAVY = ("celery", "kombu", "redis", "sqlalchemy", "sqlmodel", "psycopg", "anthropic", "docker", "httpx", "fastapi")
+PURE = (
+    "routing.jobs", "routing.tiers", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
+    "routing.trivial", "routing.router", "routing.config", "routing.errors",
+)  # fmt: skip
+
+_IMPORT_EVERYTHING = """
+import builtins, os, socket, sys
+sys.dont_write_bytecode = True
+import importlib, pkgutil, warnings
+warnings.simplefilter("ignore")
+
+def refuse(what):
+    def call(*args, **kwargs):
+        raise SystemExit(f"{what} at import: {args!r}")
+    return call
+
+real_open, real_os_open = builtins.open, os.open
+
+def open_to_read(file, mode="r", *args, **kwargs):
+    if set(mode) & set("wax+"):
+        raise SystemExit(f"{file} was opened to be written at import")
+    return real_open(file, mode, *args, **kwargs)
+
+def os_open_to_read(path, flags, *args, **kwargs):
+    if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and path != os.devnull:
+        raise SystemExit(f"{path} was opened to be written at import")
+    return real_os_open(path, flags, *args, **kwargs)
+
+THIRD_PARTY = sys.argv[2:]
+for name in THIRD_PARTY:
+    importlib.import_module(name)
+
+socket.socket.connect = refuse("a connection")
+socket.socket.bind = refuse("a listening socket")
+socket.create_connection = refuse("a connection")
+socket.getaddrinfo = refuse("a look-up")
+builtins.open, os.open = open_to_read, os_open_to_read
+os.mkdir = os.makedirs = refuse("a directory")
+os.fork = refuse("a fork")
+
+seen = 0
+for package in sys.argv[1].split(","):
+    root = importlib.import_module(package)
+    for module in pkgutil.walk_packages(root.__path__, f"{package}."):
+        if module.name.endswith("__main__") or ".migrations." in module.name:
+            continue
+        importlib.import_module(module.name)
+        seen += 1
+print(seen)
+"""
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@cache
+def modules() -> tuple[Any, ...]:
+    names = [
+        module.name
+        for package in PACKAGES
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+        if ".migrations." not in module.name and not module.name.endswith("__main__")
+    ]
+    return tuple(importlib.import_module(name) for name in names)
+
+
+def errors() -> list[type[BaseException]]:
+    found = {
+        item
+        for module in modules()
+        for item in vars(module).values()
+        if inspect.isclass(item) and issubclass(item, BaseException) and item.__module__ == module.__name__
+    }
+    return sorted(found, key=lambda error: (error.__module__, error.__qualname__))
+
+
+def test_a_decision_loads_neither_a_broker_nor_a_database_nor_a_model() -> None:
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1].split(','):\n"
+        "    importlib.import_module(name)\n"
+        "    loaded = sorted(set(sys.argv[2].split(',')) & set(sys.modules))\n"
+        "    if loaded: sys.exit(f'{name} loads {loaded}')\n"
+    )
+    done = python("-c", code, ",".join(PURE), ",".join(HEAVY))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_itself_loads_nothing(package: str) -> None:
+    tree = (ROOT / package / "__init__.py").read_text()
+    assert tree.startswith('"""')
+    assert tree.count('"""') == 2
+    assert tree.rstrip().endswith('"""')
+
+
+def test_importing_any_module_opens_no_connection_and_writes_no_file() -> None:
+    third_party = ("celery", "anthropic", "fastapi", "uvicorn", "sqlmodel", "psycopg", "lxml.html", "asyncio")
+    done = python("-c", _IMPORT_EVERYTHING, ",".join(PACKAGES), *third_party)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 100
+
+
+SAMPLES: dict[str, Any] = {
+    "str": "text", "int": 7, "float": 1.5, "UUID": UUID(int=7), "bool": True, "object": "text",
+    "Sequence[str]": ("a", "b"), "list[str]": ["a"], "float | None": 2.5, "str | None": "text", "int | None": 3,
+}  # fmt: skip
+
+
+def sample(parameter: inspect.Parameter) -> Any:
+    annotation = str(parameter.annotation)
+    if annotation in SAMPLES:
+        return SAMPLES[annotation]
+    if annotation.startswith("Literal["):
+        return annotation.removeprefix("Literal[").split(",")[0].strip("\"']")
+    if annotation.startswith("tuple["):
+        return ("a",)
+    return "text"
+
+
+MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "InvalidJobError": lambda: ((FieldError("prompt", "is required"),),),
+    "SpecError": lambda: ((Finding("code", "/path", "message"),),),
+    "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m"},),),
+    "MissingScopeError": lambda: (Scope.READ,),
+}
+"""Arguments of the errors that take more than plain values."""
+
+
+def make(error: type[BaseException]) -> BaseException:
+    if error.__name__ in MADE:
+        return error(*MADE[error.__name__]())
+    signature = inspect.signature(error.__init__)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "self"]
+    if error.__init__ in (Exception.__init__, BaseException.__init__) or not own:
+        return error("text")
+    keywords: dict[str, Any] = {}
+    values: list[Any] = []
+    for parameter in own:
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            keywords[parameter.name] = sample(parameter)
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            values.append(sample(parameter))
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            values.append("text")
+    return error(*values, **keywords)
+
+
+@pytest.mark.parametrize("error", errors(), ids=lambda error: f"{error.__module__}.{error.__qualname__}")
+def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[BaseException]) -> None:
+    made = make(error)
+    again = pickle.loads(pickle.dumps(made))
+    assert type(again) is error
+    assert str(again) == str(made)
+    assert {name: repr(value) for name, value in vars(again).items()} == {
+        name: repr(value) for name, value in vars(made).items()
+    }
+
+
+def test_the_contracts_of_imports_hold() -> None:
+    done = python("-c", "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert "0 broken" in done.stdout

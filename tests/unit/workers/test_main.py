@@ -1,0 +1,64 @@
+"""The worker's command line and its tasks: every queue has one, with that queue's limits."""
+
+import pytest
+
+from routing.app import create_app
+from routing.policy import platform_policy
+from routing.tiers import TASK_OF_QUEUE, QueueName, TaskName
+from workers.lifecycle import Resources
+from workers.main import main, parse_arguments
+from workers.tasks import HANDLERS, register_tasks
+
+
+def never() -> Resources:
+    raise AssertionError("resources are opened after the fork, never at registration")
+
+
+def test_every_queue_but_intake_has_a_task_with_that_queue_s_limits() -> None:
+    app = create_app("redis://127.0.0.1:1/0")
+    register_tasks(app, resources=never, policy=platform_policy())
+    for queue, task in TASK_OF_QUEUE.items():
+        if queue == QueueName.INTAKE:
+            continue
+        limits = platform_policy().queues[queue]
+        registered = app.tasks[task.value]
+        assert (registered.soft_time_limit, registered.time_limit) == (limits.soft_seconds, limits.hard_seconds)
+        assert registered.acks_late is False
+    assert set(HANDLERS) == set(TASK_OF_QUEUE) - {QueueName.INTAKE, QueueName.CONTROL}
+
+
+def test_tasks_belong_to_the_application_they_were_registered_with() -> None:
+    register_tasks(create_app("redis://127.0.0.1:1/0"), resources=never, policy=platform_policy())
+    other = create_app("redis://127.0.0.1:1/0")
+    assert not [name for name in other.tasks if name.startswith("pointsman.")]
+
+
+@pytest.mark.req("H-097", "H-098", "H-099")
+@pytest.mark.parametrize(("task", "seconds"), [(TaskName.SPEC, 30), (TaskName.PATCH, 60), (TaskName.AGENT, 300)])
+def test_the_hard_limit_of_a_tier_s_task_is_seed_000_s(task: TaskName, seconds: int) -> None:
+    app = create_app("redis://127.0.0.1:1/0")
+    register_tasks(app, resources=never, policy=platform_policy())
+    assert app.tasks[task.value].time_limit == seconds
+
+
+def test_a_worker_may_serve_several_queues() -> None:
+    arguments = parse_arguments(["spec", "tools", "--concurrency", "3"])
+    assert (arguments.queues, arguments.concurrency) == (["spec", "tools"], 3)
+
+
+@pytest.mark.parametrize("argv", [[], ["spce"], ["unrouted"], ["spec", "--concurrency", "x"]])
+def test_a_wrong_command_line_is_refused_as_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse_arguments(argv)
+    assert stopped.value.code == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_a_misspelt_setting_stops_the_worker_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POINTSMAN_BROKER__URI", "redis://secretword")
+    assert main(["spec"]) == 2
+    said = capsys.readouterr().err
+    assert "POINTSMAN_BROKER__URI" in said
+    assert "secretword" not in said

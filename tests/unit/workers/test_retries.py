@@ -1,0 +1,106 @@
+"""One table turns a failure into what happens next."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+import sandbox.errors
+import workers.errors
+from routing.jobs import ENDS, MOVES, Reason, State
+from sandbox.errors import (
+    BlobMissingError,
+    CancelledCallError,
+    CostCapError,
+    FencedCallError,
+    GatewayUnreachableError,
+    NoProviderKeyError,
+    ProviderBusyError,
+    ProviderError,
+)
+from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
+from workers.outcomes import Ended
+from workers.retries import BUSY_RETRIES, LONGEST_WAIT_SECONDS, Abandon, Retry, decide_call, decide_end
+
+TABLE: list[tuple[BaseException, State, Reason]] = [
+    (SoftTimeLimit(), State.TIMED_OUT, Reason.TIME_LIMIT),
+    (CostCapError("cap"), State.BUDGET_EXCEEDED, Reason.COST_CAP),
+    (CancelledCallError("c"), State.CANCELLED, Reason.CANCELLED),
+    (CancelledByOwnerError(), State.CANCELLED, Reason.CANCELLED),
+    (NoProviderKeyError("k"), State.FAILED, Reason.NO_PROVIDER_KEY),
+    (ProviderBusyError("b"), State.FAILED, Reason.PROVIDER_BUSY),
+    (GatewayUnreachableError("g"), State.FAILED, Reason.GATEWAY_UNREACHABLE),
+    (ProviderError(500, "p"), State.FAILED, Reason.PROVIDER_ERROR),
+    (BlobMissingError("m"), State.FAILED, Reason.INTERNAL_ERROR),
+    (RuntimeError("secretword"), State.FAILED, Reason.INTERNAL_ERROR),
+]
+
+
+@pytest.mark.parametrize(("error", "state", "reason"), TABLE)
+def test_an_error_has_one_end_and_one_reason(error: BaseException, state: State, reason: Reason) -> None:
+    decision = decide_end(error)
+    assert isinstance(decision, Ended)
+    assert (decision.state, decision.reason) == (state, reason)
+    assert "secretword" not in decision.detail
+
+
+@pytest.mark.parametrize("error", [FencedCallError("f"), LeaseLostError()])
+def test_a_job_that_was_taken_away_is_left_without_a_word(error: BaseException) -> None:
+    assert decide_end(error) == Abandon()
+
+
+def test_every_end_of_the_table_can_be_reached_from_running_and_scanning() -> None:
+    ends = {state for _, state, _ in TABLE}
+    assert ends <= ENDS & MOVES[State.RUNNING] & MOVES[State.SCANNING]
+
+
+@pytest.mark.parametrize("error", [SoftTimeLimit(), CostCapError("the job cap has $0.01 left")])
+def test_a_limit_says_what_was_kept(error: BaseException) -> None:
+    for kept in ("two pages", "nothing was kept"):
+        decision = decide_end(error, kept=kept)
+        assert isinstance(decision, Ended)
+        assert decision.detail.endswith(f"; {kept}")
+    assert isinstance(decide_end(error), Ended)
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (ProviderBusyError("b"), [1.0, 2.0, None]),
+        (ProviderBusyError("b", 0), [0.0, 0.0, None]),
+        (ProviderBusyError("b", 5), [5.0, 5.0, None]),
+        (ProviderBusyError("b", 5.1), [None, None, None]),
+        (GatewayUnreachableError("g"), [1.0, 2.0, None]),
+    ],
+)
+def test_only_a_busy_moment_is_waited_for_twice_and_never_long(error: Any, waits: list[float | None]) -> None:
+    assert (BUSY_RETRIES, LONGEST_WAIT_SECONDS) == (2, 5.0)
+    found = [decide_call(error, tries=tries) for tries in (1, 2, 3)]
+    assert found == [None if wait is None else Retry(wait) for wait in waits]
+
+
+@pytest.mark.req("H-070", "H-071")
+@pytest.mark.parametrize(
+    "error",
+    [
+        CostCapError("c"),
+        FencedCallError("f"),
+        CancelledCallError("c"),
+        NoProviderKeyError("k"),
+        ProviderError(500, "p"),
+        BlobMissingError("m"),
+    ],
+)
+def test_nothing_else_is_tried_again(error: Any) -> None:
+    assert decide_call(error, tries=1) is None
+
+
+def test_the_table_knows_every_error_of_a_model_call() -> None:
+    known = {type(error) for error, _, _ in TABLE} | {FencedCallError, LeaseLostError}
+    calls = {
+        item
+        for name, item in vars(sandbox.errors).items()
+        if inspect.isclass(item) and ("Call" in name or "Provider" in name or "Gateway" in name or "Cap" in name)
+    }
+    ours = {item for item in vars(workers.errors).values() if inspect.isclass(item)} - {workers.errors.WorkerError}
+    assert calls | ours <= known
