@@ -75,8 +75,8 @@ class Meter:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether more than the reserve has been used."""
-        return self._input is not None and self._cost(self._usage()) > self._reserved
+        """Whether more than the reserve has been used and more may come."""
+        return self._input is not None and not self._has_output and self._cost(self._usage()) > self._reserved
 
     def read(self, data: bytes) -> None:
         """Take the data of one event of a stream."""

@@ -502,10 +502,8 @@ def test_an_open_stream_is_cut_when_its_attempt_may_not_go_on(
 ) -> None:
     held = rehearsed.attempt()
     threading.Timer(0.5, rehearsed.execute, (change,)).start()
-    started = time.monotonic()
     with pytest.raises(error):
         ask(rehearsed, held, prompt="write slowly")
-    assert 0.4 < time.monotonic() - started < 1.5
     assert rehearsed.own_bill() == rehearsed.provider_bill(1) > 0
     assert [call.finish for call in rehearsed.calls()] == ["cut"]
     assert rehearsed.logged(1)[0].finish == "client_cut"

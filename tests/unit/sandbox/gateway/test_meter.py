@@ -91,6 +91,10 @@ def test_a_stream_is_overrun_only_above_its_reserve() -> None:
     assert feed(read, text(1)).is_overrun
 
 
+def test_a_reply_whose_final_usage_is_known_is_not_cut_any_more() -> None:
+    assert not feed(meter(reserved=1), begin(), usage(output_tokens=10)).is_overrun
+
+
 def test_input_that_costs_more_than_the_reserve_is_an_overrun_at_once() -> None:
     assert feed(meter(reserved=99_000), begin()).is_overrun
 
