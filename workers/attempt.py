@@ -77,6 +77,11 @@ class Attempt:
         """The files of the base release, by path; empty for a new site."""
         return self.den.read_tree(manifest_of(self.base)) if self.base is not None else {}
 
+    def close(self) -> None:
+        """Close what the attempt opened. Called by the lifecycle, whatever became of the work."""
+        if "models" in self.__dict__:
+            self.models.close()
+
     def call(self, purpose: CallPurpose, make: Callable[[ModelClient, ModelCall], ResultT]) -> ResultT:
         """Make one model call, and again where the table of retries says so.
 

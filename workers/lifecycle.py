@@ -72,7 +72,10 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
     try:
         with Lease(resources.ledger, claimed) as lease:
             attempt = _open(claimed, resources, lease=lease)
-            settlement = _work(attempt, handler, resources)
+            try:
+                settlement = _work(attempt, handler, resources)
+            finally:
+                attempt.close()
             if settlement is not None:
                 _settle(claimed, settlement, resources)
     except FencedError:

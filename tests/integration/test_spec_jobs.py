@@ -1,0 +1,246 @@
+"""Tier 1 from claim to preview, through the real gateway, with the rehearsal model at the other end."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import text
+
+from monitoring.ledger.releases import active_release
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job, Release, Site
+from producers.sites import Sites
+from routing.policy import platform_policy
+from routing.tiers import QueueName
+from sandbox.den import Den
+from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.gateway.testing import running_gateway
+from sandbox.rehearsal.config import RehearsalConfig
+from sandbox.rehearsal.log import LoggedCall, billed_nanousd, read_log
+from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.release import manifest_of
+from tests.factories import Shop
+from workers.answer import answer_question
+from workers.lifecycle import Handler, Resources, run_attempt
+from workers.spec import edit_spec
+from workers.unavailable import not_available
+
+DEMO_SITE = Path(__file__).parents[2] / "producers" / "demo_site"
+DIRECT = "Change the hero heading to 'Bread since 1932'"
+BY_MODEL = "Add a short FAQ about opening hours and how to order ahead"
+EMPTY_PATCH = """
+rules:
+  - name: changes-nothing
+    when: {tag: nothing, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: Nothing.
+          operations: [{op: test, path: /pages/index.html/root, value: page}]
+  - name: drops-the-copy
+    when: {tag: drops, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: Gone.
+          operations:
+            - {op: replace, path: /pages/index.html/elements/page/children, value: [header, hero, footer]}
+            - {op: remove, path: /pages/classes.html}
+            - {op: remove, path: /pages/index.html/elements/menu}
+            - {op: remove, path: /pages/index.html/elements/story}
+            - {op: remove, path: /pages/index.html/elements/testimonials}
+            - {op: remove, path: /pages/index.html/elements/faq}
+"""
+
+
+@dataclass
+class Rig:
+    """One installation: ledger, Den, gateway and provider, and a worker's resources."""
+
+    shop: Shop
+    resources: Resources
+    log: Path
+    seen: int = 0
+
+    def site(self, name: str = "bakery") -> UUID:
+        Sites(self.shop.ledger, self.resources.den, self.shop.policy).import_site("acme", name, DEMO_SITE)
+        site_id: UUID = self.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
+        return site_id
+
+    def run(self, job_id: UUID, handler: Handler = edit_spec) -> Job:
+        job = self.shop.job(job_id)
+        run_attempt(self.shop.message(job_id), QueueName(job.queue), handler, self.resources)
+        return self.shop.job(job_id)
+
+    def edit(self, prompt: str, site_id: UUID | None, **fields: object) -> Job:
+        return self.run(self.shop.accept(prompt=prompt, site_id=site_id, **fields))
+
+    def calls(self) -> list[LoggedCall]:
+        """What the provider logged since the test began."""
+        return read_log(self.log)[self.seen :]
+
+    def files(self, release_id: UUID | None) -> dict[str, bytes]:
+        release: Release = self.shop.find(Release, release_id)
+        return self.resources.den.read_tree(manifest_of(release))
+
+    def shown(self, site_id: UUID) -> dict[str, bytes]:
+        with self.shop.ledger.begin() as session:
+            release = active_release(session, session.get_one(Site, site_id))
+            assert release is not None
+            return self.resources.den.read_tree(manifest_of(release))
+
+
+@pytest.fixture(scope="module")
+def servers(
+    module_ledger: tuple[Ledger, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Resources, Path]]:
+    ledger, url = module_ledger
+    home = tmp_path_factory.mktemp("spec")
+    scenario = home / "mine.yaml"
+    scenario.write_text(EMPTY_PATCH)
+    log = home / "requests.jsonl"
+    with ExitStack() as stack:
+        config = RehearsalConfig(speed="max", faults=True, scenarios=(scenario,), log=log)
+        provider = ProviderConfig(
+            base_url=stack.enter_context(running_rehearsal(config)).url, api_key=SecretStr("k" * 32), label="rehearsal"
+        )
+        gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(running_gateway(gateway, url, platform_policy()))
+        yield Resources(
+            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url=gateway_url, worker="w1"
+        ), log  # fmt: skip
+
+
+@pytest.fixture
+def rig(shop: Shop, servers: tuple[Resources, Path]) -> Rig:
+    shop.tenant(provider="rehearsal")
+    resources, log = servers
+    return Rig(shop, resources, log, seen=len(read_log(log)) if log.exists() else 0)
+
+
+@pytest.mark.req("H-023")
+def test_a_direct_edit_makes_no_model_call_and_costs_nothing(rig: Rig) -> None:
+    site = rig.site()
+    before = rig.shown(site)
+    job = rig.edit(DIRECT, site)
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "direct edit, no model")
+    changed = rig.files(job.release_id)
+    assert b"Bread since 1932" in changed["index.html"]
+    assert {path for path in changed if changed[path] != before.get(path)} == {"index.html"}
+    assert (rig.calls(), rig.shop.scalar("SELECT count(*) FROM call")) == ([], 0)
+    assert rig.shown(site) == before
+
+
+@pytest.mark.req("H-022")
+def test_an_edit_by_the_model_takes_exactly_one_call(rig: Rig) -> None:
+    job = rig.edit(BY_MODEL, rig.site())
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's patch of the spec")
+    (call,) = rig.calls()
+    spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
+    assert spent == billed_nanousd(call, rig.shop.policy.prices) > 0
+
+
+@pytest.mark.req("H-022")
+def test_a_new_site_takes_exactly_one_call(rig: Rig) -> None:
+    job = rig.edit("A site for Ada's Bikes, a repair shop in Ghent", rig.shop.site("bikes"))
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's outline")
+    assert len(rig.calls()) == 1
+    assert b"<main" in rig.files(job.release_id)["index.html"]
+
+
+@pytest.mark.req("H-067")
+def test_an_invalid_spec_is_tried_once_more_and_then_handed_to_the_next_tier_with_the_reason(rig: Rig) -> None:
+    site = rig.site()
+    before = rig.shown(site)
+    job = rig.edit(f"{BY_MODEL} [rehearse:invalid-spec]", site)
+    assert (job.state, job.queue, job.tier) == ("queued", "patch", 2)
+    assert len(rig.calls()) == 2
+    (event,) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
+    assert event.data["reason"] == "spec_invalid"
+    assert event.data["detail"]
+    assert rig.shown(site) == before
+    job = rig.run(job.id, not_available("tier 2 (patch)"))
+    assert (job.state, job.reason) == ("failed", "not_available")
+    spent = rig.shop.scalar("SELECT spent_nanousd FROM cap WHERE scope = 'job'")
+    assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
+
+
+@pytest.mark.req("H-067")
+def test_a_spec_that_is_valid_at_the_second_try_is_kept(rig: Rig) -> None:
+    job = rig.edit(f"{BY_MODEL} [rehearse:invalid-spec-once]", rig.site())
+    assert job.state == "awaiting_approval"
+    assert len(rig.calls()) == 2
+
+
+@pytest.mark.req("H-068")
+@pytest.mark.parametrize("tag", ["nothing", "drops"])
+def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, tag: str) -> None:
+    job = rig.edit(f"{BY_MODEL} [rehearse:{tag}]", rig.site())
+    assert (job.state, job.queue, job.tier) == ("queued", "patch", 2)
+    assert len(rig.calls()) == 2
+    assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("spec_poor",)]
+
+
+def test_a_pinned_job_stays_and_fails_with_the_reason(rig: Rig) -> None:
+    job_id = rig.shop.accept(prompt=f"{BY_MODEL} [rehearse:invalid-spec]", site_id=rig.site())
+    rig.shop.execute('UPDATE job SET request = \'{"tier": "spec", "pin": true}\' WHERE id = :id', id=job_id)
+    job = rig.run(job_id)
+    assert (job.state, job.reason) == ("failed", "spec_invalid")
+
+
+def test_a_page_that_is_no_render_of_its_spec_is_not_edited_as_one(rig: Rig) -> None:
+    site = rig.site()
+    with rig.shop.ledger.begin() as session:
+        session.execute(
+            text("UPDATE release SET spec_sha256 = NULL WHERE id = (SELECT active_release_id FROM site WHERE id = :s)"),
+            {"s": site},
+        )
+    job = rig.edit(DIRECT, site)
+    assert (job.state, job.queue) == ("queued", "patch")
+    assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("not_spec_managed",)]
+    assert rig.calls() == []
+
+
+def test_a_budget_that_affords_no_call_ends_the_job_and_makes_none(rig: Rig) -> None:
+    site = rig.site()
+    job = rig.edit(BY_MODEL, site, cap_nanousd=1_000)
+    assert (job.state, job.reason) == ("budget_exceeded", "cost_cap")
+    assert "job cap" in str(job.detail)
+    assert rig.calls() == []
+
+
+def test_a_tenant_without_a_provider_is_told_so_and_direct_edits_still_work(rig: Rig) -> None:
+    rig.shop.tenant(provider=None)
+    site = rig.site()
+    assert rig.edit(BY_MODEL, site).reason == "no_provider_key"
+    assert rig.edit(DIRECT, site).state == "awaiting_approval"
+
+
+@pytest.mark.parametrize(
+    ("tag", "state", "reason", "calls"),
+    [
+        ("down", "failed", "provider_error", 1),
+        ("cut", "failed", "", None),
+    ],
+)
+def test_a_provider_in_trouble_ends_the_job_and_leaves_the_site(
+    rig: Rig, tag: str, state: str, reason: str, calls: int | None
+) -> None:
+    site = rig.site()
+    before = rig.shown(site)
+    job = rig.edit(f"{BY_MODEL} [rehearse:{tag}]", site)
+    assert job.state == state
+    assert calls is None or (job.reason, len(rig.calls())) == (reason, calls)
+    assert rig.shown(site) == before
+
+
+def test_a_question_about_a_site_is_answered_and_billed(rig: Rig) -> None:
+    job_id = rig.shop.accept(tier=None, prompt="What is on the front page?", site_id=rig.site())
+    job = rig.run(job_id, answer_question)
+    assert job.state == "answered"
+    assert job.result["answer"]
+    assert job.result["model_turns"] == len(rig.calls())
