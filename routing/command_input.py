@@ -26,18 +26,24 @@ def _phrases(listed: str) -> tuple[Words, ...]:
 
 _LEADS = _phrases(
     "please, pls, plz, kindly, hey, hi, hello, ok, okay, yes, yeah, yep, um, uh, so, well, just, maybe, perhaps, lets, "
-    "let's, it's, that's, can you, could you, would you, will you, can u, could u, would u, can i, could i, may i, "
-    "can we, could we, i want, i want to, i would like, i would like to, i'd like, i'd like to, id like, i need, i meant, "
-    "i mean, i think, i'll take, i'll have, i choose, i pick, i select, i take, we want, we need, we'd like"
+    "let's, let me, it's, that's, can you, could you, would you, will you, can u, could u, would u, can i, could i, "
+    "may i, can we, could we, i want, i want to, i would like, i would like to, i'd, i'd like, i'd like to, id like, "
+    "i'd rather, i'll, i will, i need, i meant, i mean, i think, i choose, i pick, i select, i take, we want, we need, "
+    "we'd like"
 )
 _TAILS = _phrases("please, pls, plz, thanks, thank you, thx, ty, cheers, now, then, for me, instead")
 _SELECTING = _phrases(
     "open, show, select, pick, choose, use, view, take, display, get, see, have, try, do, go to, go with, go for, "
-    "take me to, pull up, bring up, open up, switch to, jump to, show me, give me, let me see"
+    "take me to, pull up, bring up, open up, switch to, jump to, show me, give me"
 )
 """Verbs that choose what follows them. Any other verb orders something, and leaves the reply to the model."""
 _ARTICLES = _phrases("the, a, an, this, that, my, our")
 _NOUNS = _phrases("one, option, item, choice, entry")
+FUNCTION_WORDS = frozenset(
+    {"an", "and", "at", "by", "for", "from", "in", "is", "it", "me", "my", "of", "on", "or", "our", "that", "the"}
+    | {"this", "to", "us", "we", "with", "you"}
+)
+"""Words that name nothing by themselves."""
 _EXITS = frozenset(
     _phrases(
         "none of these, none of those, none of them, none of the above, none, neither, cancel, cancel it, never mind, "
@@ -106,6 +112,11 @@ def canonicalize_command_input(message: str, vocabulary: Vocabulary | None = Non
 def canonicalize_label(label: str) -> Words:
     """Return the words of a label or command, by the same canonicalisation; nothing is taken off."""
     return _words_of(canonicalise(label))
+
+
+def is_selecting(verb: str) -> bool:
+    """Tell whether a verb chooses what follows it (`open`), rather than ordering something of its own (`close`)."""
+    return (verb,) in _SELECTING
 
 
 def fold_plural(words: Iterable[str]) -> Words:

@@ -123,6 +123,7 @@ def climb_ladder(
     arbiter: Arbiter,
     read_flags: Callable[[], LadderFlags],
     commands: Iterable[str] = (),
+    known: AmbiguityReason | None = None,
 ) -> LadderResult:
     """Decide about one message.
 
@@ -132,6 +133,7 @@ def climb_ladder(
         arbiter: asks the model; called at most once.
         read_flags: reads the flags; called for every decision that may need the model, so that a rollback is instant.
         commands: the registered commands.
+        known: an ambiguity of this message that the caller sees and the options do not show.
     """
     text = canonicalize_command_input(message)
     scope = resolve_scope(text, state)
@@ -146,7 +148,7 @@ def climb_ladder(
         return LadderResult(outcome=Outcome.NEED_MORE_INFO, state=ended, handled_by_tier=scope.tier, reason=why)
     match = match_options(text, scope.options)
     command = match_command(text, commands)
-    confidence = classify_arbitration_confidence(text, match, command=command, known=state.known_ambiguity)
+    confidence = classify_arbitration_confidence(text, match, command=command, known=known)
     turn = Turn(
         message=message, text=text, tier=scope.tier, options=scope.options, rest=scope.rest, state=state,
         arbiter=arbiter, read_flags=read_flags,
@@ -164,8 +166,8 @@ def resolve_scope(text: CommandInput, state: LadderState) -> Scope:
         return Scope(HandledByTier.ACTIVE_OPTIONS, active if active is not None and active.options else None, other)
     for found, rest in ((active, other), (other, active)):
         scoped = found.of_source(text.scope) if found is not None and found.fresh else None
-        if scoped is not None and scoped.options:
-            return Scope(HandledByTier.SCOPE_CUE, scoped, rest)
+        if found is not None and scoped is not None and scoped.options:
+            return Scope(HandledByTier.SCOPE_CUE, scoped, found.without(scoped) or rest)
     is_open = active is not None or (other is not None and other.source == text.scope)
     return Scope(HandledByTier.SCOPE_CUE, None, other, insufficient=is_open)
 

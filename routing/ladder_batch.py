@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from routing.clarify_model import parse_arbiter_reply
 from routing.command_input import canonicalize_command_input
 from routing.jobs import Option
 from routing.ladder import LadderResult, Outcome, climb_ladder
 from routing.ladder_state import CycleBoundary, CycleMemory, LadderState, end_cycle, enter_cycle, guard_key
-from routing.llm_fallback import Arbiter, ArbiterReply, ArbiterRequest, Choice, Failure, LadderFlags
+from routing.llm_fallback import Arbiter, ArbiterReply, ArbiterRequest, Failure, LadderFlags
 from routing.option_match import AmbiguityReason
 from routing.options import OptionSet, Source
 
@@ -61,6 +62,7 @@ def decide_line(line: Mapping[str, Any], arbiter: Arbiter | None = None) -> Ladd
         arbiter=arbiter or answer,
         read_flags=lambda: switches,
         commands=line.get("known_commands") or (),
+        known=AmbiguityReason(line["given_reason"]) if line.get("given_reason") else None,
     )
 
 
@@ -71,29 +73,23 @@ def read_state(line: Mapping[str, Any]) -> LadderState:
         KeyError: the caller's fault; a field is missing.
         ValueError: the caller's fault; a field has a wrong value.
     """
-    known = line.get("given_reason")
-    state = LadderState(
-        active=_option_set(line, set_id=line["option_set_id"]).in_order(tuple(line.get("displayed_order") or ())),
-        other=_other_set(line),
-        known_ambiguity=AmbiguityReason(known) if known else None,
-    )
+    active = _option_set(line, set_id=line["option_set_id"]).in_order(tuple(line.get("displayed_order") or ()))
+    state = LadderState(active=active, other=_other_set(line))
     for entry in line.get("history") or ():
         state = _after(state, entry)
     return state
 
 
 def read_reply(recorded: Mapping[str, Any] | None) -> ArbiterReply:
-    """Read a recorded answer of the model; nothing recorded means that the model could not be reached.
+    """Read a recorded answer of the model.
 
-    Raises:
-        ValueError: the caller's fault; the result is none of those that a model call can have.
+    Nothing recorded means that the model could not be reached; what cannot be read is an abstention, as in a live call.
     """
     if recorded is None:
         return Failure.UNAVAILABLE
-    if recorded["result"] == "choice":
-        confidence = recorded.get("confidence")
-        return Choice(str(recorded.get("choice")), float("nan") if confidence is None else float(confidence))
-    return Failure(recorded["result"])
+    if recorded.get("result") == "choice":
+        return parse_arbiter_reply(recorded)
+    return Failure(recorded["result"]) if recorded.get("result") in set(Failure) else Failure.ABSTAIN
 
 
 def _option_set(fields: Mapping[str, Any], *, set_id: str) -> OptionSet:

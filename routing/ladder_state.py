@@ -12,7 +12,6 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from routing.option_match import AmbiguityReason
 from routing.options import OptionSet, Source
 
 MAX_REPAIR = 4
@@ -57,8 +56,6 @@ class LadderState(_Value):
     cycle: CycleMemory | None = None
     repair: tuple[str, ...] = Field(default=(), max_length=MAX_REPAIR)
     """Messages that this clarification could not resolve, newest last: context for the model."""
-    known_ambiguity: AmbiguityReason | None = None
-    """An ambiguity that the caller sees and the options do not show."""
 
 
 def guard_key(normalized: str, candidate_ids: Iterable[str], *, option_set_id: str, scope: Source | None = None) -> str:
@@ -91,4 +88,4 @@ def show_options(state: LadderState, options: OptionSet) -> LadderState:
 def re_anchor(state: LadderState, options: OptionSet, *, other: OptionSet | None, message: str) -> LadderState:
     """Make these options the active ones, in the order shown, and remember the message that they did not resolve."""
     repair = (*state.repair, message[:_MAX_REPAIR_CHARS])[-MAX_REPAIR:]
-    return state.model_copy(update={"active": options, "other": other, "repair": repair, "known_ambiguity": None})
+    return state.model_copy(update={"active": options, "other": other, "repair": repair})

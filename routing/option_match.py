@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
-from routing.command_input import CommandInput, Words, canonicalize_label, fold_plural
+from routing.command_input import FUNCTION_WORDS, CommandInput, Words, canonicalize_label, fold_plural
 from routing.options import OptionSet
+from routing.tokens import singular
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _CARDINALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -52,6 +54,15 @@ class OptionMatch(NamedTuple):
     def winner(self) -> str | None:
         """The one option that the reply names, or None."""
         return self.ids[0] if len(self.ids) == 1 else None
+
+
+class CommandMatch(NamedTuple):
+    """What a reply is among the registered commands."""
+
+    exact: str | None = None
+    """The one command that it is exactly."""
+    begins: bool = False
+    """It begins like a command: with all its words, or with its verb where that chooses no option (`close panel d`)."""
 
 
 class Signal(StrEnum):
@@ -98,47 +109,51 @@ def match_options(text: CommandInput, options: OptionSet) -> OptionMatch:
 
 
 def classify_arbitration_confidence(
-    text: CommandInput, match: OptionMatch, *, command: str | None = None, known: AmbiguityReason | None = None
+    text: CommandInput, match: OptionMatch, *, command: CommandMatch, known: AmbiguityReason | None = None
 ) -> ArbitrationConfidence:
     """Say what a reply is certain of. The only gate before the model (L-068).
 
     Args:
         text: the reply.
         match: what it matches among the options in scope.
-        command: the one registered command that it is exactly.
+        command: what it is among the registered commands. Who names a source chooses from it and gives no command.
         known: an ambiguity that the caller knows of, such as the same label in a second list on the screen. A scope cue
             settles it.
     """
     count = len(match.ids)
-    if known is not None and text.scope is None:
-        return ArbitrationConfidence(Signal.UNRESOLVED, reason=known, command=command, match_count=count)
-    if match.winner is not None and (match.verbatim or command is None):
+    if text.scope is not None:
+        command, known = CommandMatch(), None
+    if known is not None:
+        return ArbitrationConfidence(Signal.UNRESOLVED, reason=known, match_count=count)
+    if match.winner is not None and (match.verbatim or command.exact is None):
         return ArbitrationConfidence(Signal.OPTION, winner=match.winner, match_count=1)
     is_other = not match.shares_word and count == 0 and text.scope is None
-    if is_other and (command is not None or text.is_strong):
-        return ArbitrationConfidence(Signal.DOWNSTREAM, command=command)
-    return ArbitrationConfidence(Signal.UNRESOLVED, reason=_reason(match, command), command=command, match_count=count)
+    if is_other and (command.exact is not None or text.is_strong):
+        return ArbitrationConfidence(Signal.DOWNSTREAM, command=command.exact)
+    return ArbitrationConfidence(Signal.UNRESOLVED, reason=_reason(match, command), match_count=count)
 
 
-def _reason(match: OptionMatch, command: str | None) -> AmbiguityReason:
-    if command is not None:
+def _reason(match: OptionMatch, command: CommandMatch) -> AmbiguityReason:
+    if command.exact is not None:
         return AmbiguityReason.COMMAND_SELECTION_COLLISION
     if match.ids:
         return AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER
+    if command.begins and match.shares_word:
+        return AmbiguityReason.COMMAND_SELECTION_COLLISION
     if match.off_the_list:
         return AmbiguityReason.NO_CANDIDATE
     return AmbiguityReason.TYPO_AMBIGUOUS if match.near_tie else AmbiguityReason.NO_DETERMINISTIC_MATCH
 
 
 def _shares_word(text: CommandInput, labels: Iterable[Words]) -> bool:
-    content = set(fold_plural(text.selection))
+    content = set(fold_plural(text.selection)) - FUNCTION_WORDS
     return any(content.intersection(fold_plural(label)) for label in labels)
 
 
 def _place(text: CommandInput, count: int) -> int | None:
     """Return the place that the reply names, counted from 0; `count` when the list does not have it."""
     words = text.selection
-    if len(words) == 2 and words[0] in _NUMBERING:
+    while len(words) > 1 and words[0] in _NUMBERING:
         words = words[1:]
     if len(words) != 1:
         return None
@@ -157,7 +172,7 @@ def _place(text: CommandInput, count: int) -> int | None:
 
 def _by_label(selection: Words, labels: dict[str, Words]) -> tuple[str, ...]:
     """Return the options whose labels have all words of the selection: as written, or else with plurals folded."""
-    if not selection:
+    if FUNCTION_WORDS.issuperset(selection):
         return ()
     wanted, folded = set(selection), fold_plural(selection)
     named = _where(labels, lambda label: wanted <= set(label) or fold_plural(label) == folded)
@@ -185,9 +200,9 @@ def _nearness(selection: Words, label: Words) -> tuple[int, bool]:
     return found, found > 0 and all(any(_is_near(word, other) for word in selection) for other in label)
 
 
+@lru_cache(maxsize=4096)
 def _is_near(word: str, other: str) -> bool:
-    word, other = fold_plural((word, other))
-    if word == other:
+    if word == other or singular(word) == singular(other):
         return True
     shorter, longer = sorted((len(word), len(other)))
     if shorter < 4 or longer > _MAX_WORD:

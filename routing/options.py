@@ -48,8 +48,14 @@ class OptionSet(BaseModel):
         options = tuple(option for option in self.options if option.source == source)
         return self.model_copy(update={"options": options, "source": source})
 
+    def without(self, part: OptionSet) -> OptionSet | None:
+        """Return what is left of a set of both sources once those of one are taken out; None when nothing is."""
+        taken = set(part.ids)
+        options = tuple(option for option in self.options if option.id not in taken)
+        return self.model_copy(update={"options": options, "source": Source(options[0].source)}) if options else None
+
     def in_order(self, ids: tuple[str, ...]) -> OptionSet:
         """Return the same options with `ids` first, in that order; the others keep theirs. Unknown ids are left out."""
-        named = [option for option_id in ids if (option := self.get(option_id)) is not None]
-        rest = [option for option in self.options if option not in named]
-        return self.model_copy(update={"options": (*dict.fromkeys(named), *rest)})
+        by_id = {option.id: option for option in self.options}
+        first = {option_id: by_id[option_id] for option_id in ids if option_id in by_id}
+        return self.model_copy(update={"options": tuple((first | by_id).values())})
