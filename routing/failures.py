@@ -143,14 +143,9 @@ def after_failure(history: FailureHistory, event: FailureEvent) -> FailureAction
 
 SIGNATURE_LIMIT = 200
 _READ_LIMIT = 2000
-_VARYING = (
-    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
-    (re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]+"), "<path>"),
-    (re.compile(r"(?<![\w<])(?:[a-z]:)?[\w.~@-]*(?:[/\\][\w.~@%+-]+)+[/\\]?"), "<path>"),
-    (re.compile(r"(?<![\w<])[\w-]+\.(?:[cm]?[jt]sx?|json|html?|s?css|py|md|ya?ml|svg|png|jpe?g|webp)\b"), "<path>"),
-    (re.compile(r"\b(?=[a-z_-]*[0-9])[0-9a-z]+(?:[_-][0-9a-z]+)*\b"), "<n>"),
-    (re.compile(r"<n>(?:[.,:]<n>)+"), "<n>"),
-)
+_BEFORE = "\"'`([{<"
+_AFTER = "\"'`)]}>,;:.!?"
+_FILE = re.compile(r"\.(?:[cm]?[jt]sx?|json|html?|s?css|py|md|ya?ml|svg|png|jpe?g|webp)\Z")
 
 
 def error_signature(reason: str, detail: str) -> str:
@@ -160,10 +155,21 @@ def error_signature(reason: str, detail: str) -> str:
         reason: the reason code or the exception's class.
         detail: the message.
     """
-    text = detail[:_READ_LIMIT].casefold()
-    for pattern, stand_in in _VARYING:
-        text = pattern.sub(stand_in, text)
-    return f"{reason}: {' '.join(text.split())}"[:SIGNATURE_LIMIT]
+    words = (_stand_in(word) for word in detail[:_READ_LIMIT].casefold().split())
+    return f"{reason}: {' '.join(words)}"[:SIGNATURE_LIMIT].rstrip()
+
+
+def _stand_in(word: str) -> str:
+    """Return a word without what differs from case to case: a path or address, a number, an id with a digit in it."""
+    rest = word.lstrip(_BEFORE)
+    core = rest.rstrip(_AFTER)
+    if "/" in core or "\\" in core or _FILE.search(core):
+        kept = "<path>"
+    elif any(letter.isdigit() for letter in core):
+        kept = "<n>"
+    else:
+        return word
+    return word[: len(word) - len(rest)] + kept + rest[len(core) :]
 
 
 class LoopLimit(NamedTuple):

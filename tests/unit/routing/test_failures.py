@@ -1,0 +1,229 @@
+"""The task failure counter, its flow to an answer, and the table of nested loop limits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.failures import (
+    LOOP_LIMITS,
+    SIGNATURE_LIMIT,
+    STEP_AFTER,
+    FailureAction,
+    FailureEvent,
+    FailureHistory,
+    FailureOutcome,
+    NextStep,
+    advance,
+    after_failure,
+    error_signature,
+    event_of,
+)
+from routing.jobs import ENDS, State
+from routing.policy import platform_policy
+
+FAILED, REJECTED, SUCCEEDED = FailureEvent.FAILED, FailureEvent.REJECTED, FailureEvent.SUCCEEDED
+NONE, DEBATE, PERSON = FailureAction.NONE, FailureAction.DEBATE_FAILURE, FailureAction.AUTO_ESCALATE
+
+
+def play(*events: FailureEvent, history: FailureHistory | None = None) -> list[FailureAction]:
+    """Return what each of a row of outcomes leads to; a debate is held as soon as it is called for."""
+    now = history or FailureHistory()
+    actions = []
+    for event in events:
+        actions.append(after_failure(now, event))
+        now = advance(now, event)
+        if actions[-1] is DEBATE:
+            now = FailureHistory(now.consecutive_failures, now.rejections, is_debated=True)
+    return actions
+
+
+@pytest.mark.req("R-051", "R-062")
+def test_two_failures_in_a_row_are_debated_and_one_is_not() -> None:
+    assert play(FAILED) == [NONE]
+    assert play(FAILED, FAILED) == [NONE, DEBATE]
+
+
+@pytest.mark.req("R-051")
+def test_a_success_between_starts_the_count_anew() -> None:
+    assert play(FAILED, SUCCEEDED, FAILED) == [NONE, NONE, NONE]
+    assert play(REJECTED, SUCCEEDED, REJECTED) == [NONE, NONE, NONE]
+    debated = FailureHistory(2, 1, is_debated=True, is_security=True, same_error_elsewhere=True)
+    assert advance(debated, SUCCEEDED) == FailureHistory(is_security=True)
+
+
+@pytest.mark.req("R-052")
+def test_an_error_that_another_task_had_is_debated_at_once() -> None:
+    known = FailureHistory(same_error_elsewhere=True)
+    assert after_failure(known, FAILED) is DEBATE
+    assert after_failure(known, REJECTED) is NONE
+
+
+@pytest.mark.req("R-053")
+def test_the_second_rejection_is_debated_and_the_first_is_not() -> None:
+    assert play(REJECTED) == [NONE]
+    assert play(REJECTED, REJECTED) == [NONE, DEBATE]
+    assert after_failure(FailureHistory(rejections=1), REJECTED) is DEBATE
+
+
+@pytest.mark.req("R-054")
+def test_the_third_failure_after_a_debate_goes_to_a_person() -> None:
+    assert play(FAILED, FAILED, FAILED) == [NONE, DEBATE, PERSON]
+    assert play(REJECTED, REJECTED, REJECTED) == [NONE, DEBATE, PERSON]
+
+
+@pytest.mark.req("R-054")
+def test_the_third_failure_without_a_debate_is_debated_first() -> None:
+    assert after_failure(FailureHistory(consecutive_failures=2), FAILED) is DEBATE
+    assert after_failure(FailureHistory(consecutive_failures=7), FAILED) is DEBATE
+
+
+@pytest.mark.req("R-059")
+def test_a_task_is_not_debated_twice_before_it_goes_to_a_person() -> None:
+    early = FailureHistory(consecutive_failures=1, is_debated=True)
+    assert after_failure(early, FAILED) is NONE
+    assert after_failure(advance(early, FAILED), FAILED) is PERSON
+
+
+@pytest.mark.req("R-055")
+@pytest.mark.parametrize(
+    "known",
+    [
+        FailureHistory(is_security=True),
+        FailureHistory(is_security=True, is_debated=True),
+        FailureHistory(is_security=True, same_error_elsewhere=True),
+        FailureHistory(is_security=True, consecutive_failures=1),
+    ],
+)
+def test_one_failure_of_a_security_task_goes_to_a_person_at_once(known: FailureHistory) -> None:
+    assert after_failure(known, FAILED) is PERSON
+
+
+@pytest.mark.req("R-055")
+def test_a_security_task_that_a_person_rejected_was_before_a_person_already() -> None:
+    assert after_failure(FailureHistory(is_security=True), REJECTED) is NONE
+
+
+@pytest.mark.req("R-051", "R-053")
+def test_only_final_outcomes_count() -> None:
+    counted = {state: event_of(state) for state in State}
+    assert all(counted[state] is None for state in State if state not in ENDS)
+    assert {state for state, event in counted.items() if event is SUCCEEDED} == {State.ANSWERED, State.PUBLISHED}
+    assert {state for state, event in counted.items() if event is REJECTED} == {State.REJECTED, State.EXPIRED}
+    assert {state for state in ENDS if counted[state] is None} == {State.CANCELLED, State.ESCALATED}
+
+
+# --- the flow of seed 002 after EXECUTE -------------------------------------------------------------------------------
+
+FLOW = [
+    # outcomes of the executions, how each debate ends, the steps taken
+    ([SUCCEEDED], [], ["respond"]),
+    ([FAILED], [], ["respond"]),
+    ([FAILED, SUCCEEDED], [], ["respond", "respond"]),
+    ([FAILED, FAILED, SUCCEEDED], ["RETRY"], ["respond", "debate", "same_lane", "respond"]),
+    ([FAILED, FAILED, SUCCEEDED], ["PIVOT"], ["respond", "debate", "other_way", "respond"]),
+    ([FAILED, FAILED], ["ESCALATE"], ["respond", "debate", "person"]),
+    ([FAILED, FAILED, FAILED], ["RETRY"], ["respond", "debate", "same_lane", "person"]),
+    ([FAILED, FAILED, FAILED], ["PIVOT"], ["respond", "debate", "other_way", "person"]),
+    ([REJECTED, REJECTED, FAILED], ["PIVOT"], ["respond", "debate", "other_way", "person"]),
+]
+
+
+def walk(events: list[FailureEvent], endings: list[str]) -> list[str]:
+    now, steps, left = FailureHistory(), [], list(endings)
+    for event in events:
+        step = STEP_AFTER[after_failure(now, event)]
+        now = advance(now, event)
+        steps.append(step.value)
+        if step is NextStep.DEBATE:
+            now = FailureHistory(now.consecutive_failures, now.rejections, is_debated=True)
+            steps.append(STEP_AFTER[FailureOutcome(left.pop(0))].value)
+    return steps
+
+
+@pytest.mark.req("R-061", "R-062", "R-063", "R-064")
+@pytest.mark.parametrize(("events", "endings", "steps"), FLOW)
+def test_the_flow_after_execution(events: list[FailureEvent], endings: list[str], steps: list[str]) -> None:
+    assert walk(events, endings) == steps
+
+
+@pytest.mark.req("R-063")
+def test_the_three_outcomes_of_a_failure_debate_lead_to_three_different_steps() -> None:
+    assert [outcome.value for outcome in FailureOutcome] == ["RETRY", "PIVOT", "ESCALATE"]
+    assert len({STEP_AFTER[outcome] for outcome in FailureOutcome}) == 3
+
+
+@pytest.mark.req("R-064")
+def test_every_action_and_outcome_leads_somewhere_and_every_step_is_reached() -> None:
+    assert set(STEP_AFTER) == {*FailureAction, *FailureOutcome}
+    assert set(STEP_AFTER.values()) == set(NextStep)
+
+
+@pytest.mark.req("R-064", "R-054")
+@given(
+    bad=st.lists(st.sampled_from([FAILED, REJECTED]), min_size=3, max_size=6),
+    endings=st.lists(st.sampled_from(["RETRY", "PIVOT"]), min_size=6, max_size=6),
+)
+def test_the_third_failure_in_a_row_always_meets_a_person(bad: list[FailureEvent], endings: list[str]) -> None:
+    assert "person" in walk(bad[:3], endings)
+
+
+# --- what two errors have in common -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-052")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("line 12: slot missing", "line 9,803: slot missing"),
+        ("cannot read /srv/a/b.html", "cannot read /tmp/x/other.css"),
+        ("cannot read pages/menu.html", "cannot read index.html"),
+        ("cannot read C:\\site\\a.js", "cannot read ..\\b\\c.js"),
+        ("job 7f9c24e5-1c2b-4f61-9b3e-0a1b2c3d4e5f lost", "job 00000000-0000-0000-0000-000000000000 lost"),
+        ("element hero_2 unknown", "element card-17-b unknown"),
+        ("got 0x7f3a at deadbeef01", "got 0x1 at 1234abcd"),
+        ("GET https://a.example/x?y=1 failed", "GET http://b.example/z failed"),
+        ("took 2.5 s", "took   14.25 S"),
+    ],
+)
+def test_numbers_paths_and_ids_do_not_make_another_error(first: str, second: str) -> None:
+    assert error_signature("spec_invalid", first) == error_signature("spec_invalid", second)
+
+
+@pytest.mark.req("R-052")
+def test_other_words_or_another_reason_make_another_error() -> None:
+    signatures = {
+        error_signature("spec_invalid", "slot `hero` is missing"),
+        error_signature("spec_invalid", "slot `menu` is missing"),
+        error_signature("spec_poor", "slot `hero` is missing"),
+        error_signature("spec_invalid", ""),
+    }
+    assert len(signatures) == 4
+    assert error_signature("spec_invalid", "Slot hero:  line 3") == "spec_invalid: slot hero: line <n>"
+
+
+@given(st.text(max_size=300) | st.sampled_from(["/" * 9000, "a-1" * 900, "1:" * 900, "-" * 9000, "!" * 900 + "x"]))
+def test_any_text_has_a_short_signature_on_one_line(detail: str) -> None:
+    signature = error_signature("internal_error", detail)
+    assert len(signature) <= SIGNATURE_LIMIT
+    assert len(signature.splitlines()) == 1
+    assert signature == error_signature("internal_error", detail)
+
+
+# --- nested loops -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-054")
+def test_the_loops_have_the_limits_of_the_ruling() -> None:
+    assert {limit.loop: limit.retries for limit in LOOP_LIMITS.values()} == {
+        "codex_401_restart": 1,
+        "spec_retry": 1,
+        "patch_repair": 1,
+        "agent_retry": 0,
+        "agent_step_retry": 3,
+        "remediation": 2,
+        "rework": 3,
+        "failure_debate": 2,
+    }
+    assert platform_policy().attempts.spec == 1 + LOOP_LIMITS["spec_retry"].retries
