@@ -6,7 +6,7 @@ vocabulary, and it may only choose among candidates. Whatever is wrong with its 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -89,13 +89,22 @@ def _is_open(route: Route) -> bool:
     return is_work and route.cause not in ("explicit", "override")
 
 
+def is_new_site(signals: Signals) -> bool:
+    """Tell whether there is no page yet."""
+    return signals.new_site or (signals.site is not None and signals.site.files == 0)
+
+
+def candidates(signals: Signals) -> tuple[Tier, ...]:
+    """Return the tiers that V2 may choose: where there is no page yet, there is nothing to patch."""
+    return (Tier.SPEC, Tier.AGENT) if is_new_site(signals) else tuple(Tier)
+
+
 def assist_call(signals: Signals) -> ConstrainedCall:
     """Return the call that classifies a site edit (H-062, H-063)."""
-    return _call(
-        "assist",
-        signals,
-        tool=forced_tool("classify", "Record the least tier that can do the whole edit.", Classification),
-    )
+    tool = forced_tool("classify", "Record the least tier that can do the whole edit.", Classification)
+    choice = {"type": "integer", "enum": [tier.value for tier in candidates(signals)]}
+    tool["input_schema"]["properties"]["tier"] = choice
+    return _call("assist", signals, tool=tool)
 
 
 def intent_call(signals: Signals) -> ConstrainedCall:
@@ -103,7 +112,7 @@ def intent_call(signals: Signals) -> ConstrainedCall:
     return _call("intent", signals, tool=forced_tool("classify_intent", "Record what is wanted.", IntentReply))
 
 
-def _call(prompt: str, signals: Signals, *, tool: dict[str, object]) -> ConstrainedCall:
+def _call(prompt: str, signals: Signals, *, tool: dict[str, Any]) -> ConstrainedCall:
     site = signals.site or SiteSignals()
     payload = {
         "prompt": excerpt(signals.prompt, limit_bytes=PROMPT_LIMIT_BYTES),
@@ -112,19 +121,20 @@ def _call(prompt: str, signals: Signals, *, tool: dict[str, object]) -> Constrai
     return ConstrainedCall(system=load_prompt(prompt), question=to_json(payload), tool=tool)
 
 
-def merge_assist(route: Route, reply: object, *, redact: Redact) -> Route:
+def merge_assist(route: Route, reply: object, *, signals: Signals, redact: Redact) -> Route:
     """Return the route with V2's tier, or the rules' route as it is: its `classifier` says which.
 
     Args:
         route: the rules' decision; one that is not open to V2 comes back unchanged.
         reply: the tool's input as the model wrote it, or None when the call failed.
+        signals: what the rules decided on.
         redact: takes secrets out of the model's reason.
     """
     said = parse_reply(reply, Classification)
     if said is None or not wants_tier(route, enabled=True):
         return route
     tier = Tier(said.tier)
-    if route.tier is None or tier < route.tier:
+    if tier not in candidates(signals) or route.tier is None or tier < route.tier:
         return route
     return route.model_copy(
         update={

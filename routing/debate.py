@@ -9,11 +9,9 @@ keep the owner from what was ordered.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+from dataclasses import asdict
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import model_validator
 
@@ -32,11 +30,34 @@ from routing.calls import (
     shorten,
     to_json,
 )
+from routing.debate_record import (
+    Argument,
+    DebateKind,
+    DebateRecord,
+    Failure,
+    Subject,
+    Verdict,
+    VerdictT,
+    constrained_prompt,
+    debate_key,
+)
 from routing.failures import FailureOutcome
 from routing.planning import Stakes
-from routing.router import Route
-from routing.router import debate_key as decision_key
-from routing.text import canonicalise
+
+__all__ = [
+    "Argument",
+    "DebateKind",
+    "DebateRecord",
+    "Failure",
+    "FailureReply",
+    "PlanningReply",
+    "Subject",
+    "Verdict",
+    "constrained_prompt",
+    "debate_key",
+    "hold_debate",
+    "hold_failure_debate",
+]
 
 CASE_LIMIT = 600
 """Characters of a case that are kept and shown to the critic."""
@@ -45,76 +66,6 @@ REQUEST_LIMIT_BYTES = 2500
 SITE_LIMIT_BYTES = 800
 FAILURE_LIMIT_BYTES = 400
 FAILURES_SHOWN = 3
-
-
-class DebateKind(StrEnum):
-    """Before the work, or after it failed: two different decisions (A11)."""
-
-    PLANNING = "planning"
-    FAILURE = "failure"
-
-
-class Verdict(StrEnum):
-    """What a planning debate ends in, the least careful first."""
-
-    PROCEED = "proceed"
-    REVISE = "revise"
-    STOP = "stop"
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is debated."""
-
-    session: str
-    """The session's id; where there is none the job's own, so that no two jobs share a decision by accident."""
-    prompt: str
-    route: Route
-    stakes: Stakes | None
-    site_summary: str = ""
-
-
-class Failure(NamedTuple):
-    """One final failure of the task, the newest last."""
-
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True)
-class Argument:
-    """What one side said, redacted and cut to what is kept."""
-
-    recommendation: str
-    case: str
-    constraint: str
-
-
-VerdictT = TypeVar("VerdictT", Verdict, FailureOutcome)
-
-
-@dataclass(frozen=True)
-class DebateRecord(Generic[VerdictT]):
-    """A debate as it is stored; the work waits until it is (R-050)."""
-
-    kind: DebateKind
-    key: str
-    stakes: Stakes | None
-    advocate: Argument | None
-    critic: Argument | None
-    verdict: VerdictT
-    note: str
-    """One sentence for the owner: how it came to the verdict."""
-    instruction: str = ""
-    """What the work has to keep to (revise) or do differently (pivot); empty otherwise."""
-    calls_failed: tuple[str, ...] = ()
-    """Which call failed, and why: `critic: timeout`."""
-    needs_person: bool = False
-    """A person has to pass a gate before anything is published, whatever would have approved it otherwise."""
-
-    def fields(self) -> dict[str, Any]:
-        """Return the record as plain JSON."""
-        return asdict(self)
 
 
 class PlanningReply(Reply):
@@ -145,16 +96,6 @@ class FailureReply(Reply):
         return self
 
 
-def debate_key(session: str, prompt: str, kind: DebateKind) -> str:
-    """Return the digest of what is one decision: the session, the canonical request, the kind of debate (A11).
-
-    A request too long to be canonicalised whole is taken as it is, so that two that differ in the middle stay two.
-    """
-    text = canonicalise(prompt)
-    canonical = decision_key(prompt if text.cut else text.shown)
-    return hashlib.sha256(to_json([session, kind.value, canonical]).encode("utf-8", "replace")).hexdigest()
-
-
 def hold_debate(subject: Subject, caller: Caller, *, redact: Redact) -> DebateRecord[Verdict]:
     """Hold a planning debate. Whatever the models do, it ends in a verdict.
 
@@ -164,7 +105,7 @@ def hold_debate(subject: Subject, caller: Caller, *, redact: Redact) -> DebateRe
         redact: takes secrets out of what the models wrote.
     """
     heard = _hear(DebateKind.PLANNING, _case_file(subject), caller, shape=PlanningReply, redact=redact)
-    verdict = Verdict.PROCEED if heard.failed else _combine(heard, tuple(Verdict), stakes=subject.stakes)
+    verdict = Verdict.PROCEED if heard.failed else _combine(heard, tuple(Verdict), stakes=subject.stakes or Stakes.HIGH)
     needs_person = bool(heard.failed) and subject.stakes is not Stakes.MEDIUM
     then = "a person has to approve the result" if needs_person else "the work goes on, since its stakes are medium"
     return _record(
@@ -206,13 +147,6 @@ def hold_failure_debate(
         instruction=_instruction(heard) if outcome is FailureOutcome.PIVOT else "",
         needs_person=outcome is FailureOutcome.ESCALATE,
     )
-
-
-def constrained_prompt(prompt: str, record: DebateRecord[Verdict] | DebateRecord[FailureOutcome]) -> str:
-    """Return the prompt that the work begins with: the owner's own words first, whole, then what the debate added."""
-    if not record.instruction:
-        return prompt
-    return f"{prompt}\n\nA debate about this request added a constraint, which can only narrow it: {record.instruction}"
 
 
 class _Heard(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from routing.assist import is_new_site
 from routing.calls import ConstrainedCall, Reply, excerpt, forced_tool, load_prompt, parse_reply, to_json
 from routing.planning import Debate
 from routing.policy import Policy
@@ -122,8 +123,7 @@ def _as_answer(route: Route) -> Route:
 def _as_action(signals: Signals, policy: Policy, vocabulary: Vocabulary) -> Route:
     """Return what the rules make of the request once it is ACTION: its tier, its triggers and its debate."""
     explicit = signals.advanced_edit or signals.preference == "agent"
-    is_new = signals.new_site or (signals.site is not None and signals.site.files == 0)
-    choice = choose_tier(read(signals.prompt, vocabulary), explicit=explicit, is_new=is_new)
+    choice = choose_tier(read(signals.prompt, vocabulary), explicit=explicit, is_new=is_new_site(signals))
     forced = decide(signals.model_copy(update={"tier": choice.tier}), policy, vocabulary)
     has_tier = forced.tier is not None
     return forced.model_copy(

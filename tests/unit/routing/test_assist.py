@@ -33,6 +33,7 @@ from tests.unit.routing.replies import ANY_JSON
 POLICY = platform_policy()
 SITE = SiteSignals(files=3, has_js=True)
 UNCLEAR = "Make the hero breathe a little"
+BOUND = Signals(prompt=UNCLEAR, site=SITE)
 DECIDED = {
     "trivial": Signals(prompt="pwd"),
     "question": Signals(prompt="What is HPOS?", site=SITE),
@@ -78,7 +79,7 @@ def test_v2_is_off_unless_it_was_switched_on() -> None:
 def test_v2_is_never_asked_about_what_is_decided(signals: Signals) -> None:
     route = ruled(signals)
     assert not wants_tier(route, enabled=True)
-    assert merge_assist(route, reply(3), redact=redact) == route
+    assert merge_assist(route, reply(3), signals=BOUND, redact=redact) == route
 
 
 @pytest.mark.req("P-011")
@@ -124,7 +125,7 @@ def test_a_new_site_has_no_files() -> None:
 def test_the_tool_demands_the_three_fields_of_a_classification() -> None:
     schema = assist_call(Signals(prompt="x")).tool["input_schema"]
     assert set(schema["required"]) == {"tier", "reason", "estimated_complexity"}
-    assert (schema["properties"]["tier"]["minimum"], schema["properties"]["tier"]["maximum"]) == (1, 3)
+    assert schema["properties"]["tier"] == {"type": "integer", "enum": [1, 2, 3]}
     assert schema["properties"]["estimated_complexity"]["enum"] == ["low", "medium", "high"]
     assert schema["additionalProperties"] is False
 
@@ -132,9 +133,20 @@ def test_the_tool_demands_the_three_fields_of_a_classification() -> None:
 @pytest.mark.req("H-064")
 @pytest.mark.parametrize("tier", list(Tier))
 def test_a_valid_classification_chooses_tier_and_queue_and_says_so(tier: Tier) -> None:
-    merged = merge_assist(undecided(), reply(int(tier)), redact=redact)
+    merged = merge_assist(undecided(), reply(int(tier)), signals=BOUND, redact=redact)
     assert (merged.tier, merged.queue, merged.classifier, merged.rule) == (tier, QUEUE_OF_TIER[tier], "v2", "V2")
     assert merged.reason == "It needs a little motion."
+
+
+@pytest.mark.req("H-061")
+@pytest.mark.parametrize("bound", [{"new_site": True}, {"site": SiteSignals(files=0)}])
+def test_where_there_is_no_page_yet_a_patch_is_no_candidate(bound: dict[str, Any]) -> None:
+    signals = Signals(prompt="Something for my grandmother", **bound)
+    route = ruled(signals)
+    assert wants_tier(route, enabled=True)
+    assert assist_call(signals).tool["input_schema"]["properties"]["tier"]["enum"] == [1, 3]
+    assert merge_assist(route, reply(2), signals=signals, redact=redact) == route
+    assert merge_assist(route, reply(3), signals=signals, redact=redact).tier is Tier.AGENT
 
 
 @pytest.mark.req("H-064")
@@ -160,7 +172,7 @@ def test_a_valid_classification_chooses_tier_and_queue_and_says_so(tier: Tier) -
 )
 def test_on_an_invalid_classification_v1_stands_and_the_route_says_so(bad: object) -> None:
     route = undecided()
-    assert merge_assist(route, bad, redact=redact) == route
+    assert merge_assist(route, bad, signals=BOUND, redact=redact) == route
     assert route.classifier == "v1"
 
 
@@ -174,7 +186,7 @@ def test_the_example_of_the_document_is_tier_2_by_the_rules_and_by_v2() -> None:
         "reason": "Requires inline JS addition, within patch vocabulary",
         "estimated_complexity": "low",
     }
-    by_model = merge_assist(undecided(), said, redact=redact)
+    by_model = merge_assist(undecided(), said, signals=BOUND, redact=redact)
     assert (by_model.tier, by_model.reason) == (Tier.PATCH, said["reason"])
 
 
@@ -205,7 +217,7 @@ def test_an_excerpt_shows_the_beginning_and_the_end_of_a_long_text() -> None:
 def test_a_model_s_reason_is_one_clean_line_of_at_most_200_characters_without_secrets() -> None:
     secret = "sk-ant-api03-" + "a" * 40
     said = f"Uses\n{secret}\u202e and\x1b[31m " + "more " * 60
-    reason = merge_assist(undecided(), reply(reason=said), redact=redact).reason
+    reason = merge_assist(undecided(), reply(reason=said), signals=BOUND, redact=redact).reason
     assert len(reason) <= REASON_LIMIT == 200
     assert reason.startswith("Uses [redacted] and [31m more")
     assert reason.isprintable()
@@ -214,7 +226,7 @@ def test_a_model_s_reason_is_one_clean_line_of_at_most_200_characters_without_se
 @pytest.mark.req("H-064")
 def test_no_cut_leaves_half_a_secret_in_the_reason() -> None:
     said = "x" * (REASON_LIMIT - 10) + " sk-ant-api03-" + "a" * 40
-    assert "sk-ant" not in merge_assist(undecided(), reply(reason=said), redact=redact).reason
+    assert "sk-ant" not in merge_assist(undecided(), reply(reason=said), signals=BOUND, redact=redact).reason
 
 
 @pytest.mark.req("P-010", "P-011")
@@ -242,7 +254,7 @@ ROUTES = st.sampled_from([undecided(), *(ruled(signals) for signals in DECIDED.v
 @settings(max_examples=70, deadline=None)
 @given(route=ROUTES, said=ANY_JSON | st.builds(reply, ANY_JSON, reason=ANY_JSON))
 def test_no_reply_raises_lowers_a_tier_answers_or_touches_what_is_decided(route: Route, said: Any) -> None:
-    merged = merge_intent(merge_assist(route, said, redact=redact), said)
+    merged = merge_intent(merge_assist(route, said, signals=BOUND, redact=redact), said)
     assert merged.mode is route.mode
     assert (merged.tier or 0) >= (route.tier or 0)
     assert (merged.debate, merged.stakes, merged.lane) == (route.debate, route.stakes, route.lane)

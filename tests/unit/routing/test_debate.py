@@ -160,8 +160,9 @@ def test_an_invalid_argument_is_a_failed_call(bad: object) -> None:
     assert planning(bad, says("proceed")).needs_person
 
 
-def test_unknown_stakes_count_as_high_when_a_debate_cannot_be_held() -> None:
+def test_unknown_stakes_count_as_high() -> None:
     assert planning(failing("timeout"), None, None).needs_person
+    assert planning(says("proceed"), says("stop"), None).verdict is Verdict.STOP
 
 
 def test_without_an_advocate_the_critic_is_not_paid_for() -> None:
