@@ -30,6 +30,7 @@ Headers = list[tuple[bytes, bytes]]
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 1.0
+_HANG_UP_SECONDS = 0.5
 _OK = 200
 
 
@@ -113,17 +114,31 @@ class Relay:
                     await self._send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
         finally:
             if not self._call.meter.is_complete:
-                self._count_received(response, splitter)
-                response.close()
+                await self._hang_up(response, splitter)
 
     def _count(self, events: list[bytes]) -> None:
         for event in events:
             self._call.meter.read(data_of(event))
 
-    def _count_received(self, response: aiohttp.ClientResponse, splitter: EventSplitter) -> None:
-        """Count what has arrived and will not be passed on: it is paid for."""
-        if response.content.exception() is None:
-            self._count(splitter.feed(response.content.read_nowait()))
+    async def _hang_up(self, response: aiohttp.ClientResponse, splitter: EventSplitter) -> None:
+        """Tell the provider to stop, and count what it had sent until it heard: it is paid for.
+
+        Our half of the connection is closed at once; what comes over the other half is read until the provider closes
+        it, too. TLS knows no half-closed connections: there only what has arrived is counted.
+        """
+        try:
+            transport = response.connection.transport if response.connection else None
+            if transport is not None and transport.can_write_eof():
+                transport.write_eof()
+                async with asyncio.timeout(_HANG_UP_SECONDS):
+                    async for chunk in response.content.iter_any():
+                        self._count(splitter.feed(chunk))
+            elif response.content.exception() is None:
+                self._count(splitter.feed(response.content.read_nowait()))
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            logger.debug("provider_hung_up")
+        finally:
+            response.close()
 
     def _must_stop(self) -> bool:
         call = self._call
@@ -153,8 +168,7 @@ class Relay:
 
     async def _finish(self) -> None:
         """Send what is left to say; when the caller is gone this goes nowhere."""
-        is_answered = self._call.meter.is_complete or self._status not in (None, _OK)
-        if is_answered:
+        if self._rest or self._status not in (None, _OK):
             if not self._has_begun:
                 await self._begin(self._status or _OK)
         elif self._has_begun:

@@ -65,6 +65,10 @@ rules:
     when: {prompt: "slowly"}
     pace: {first_token_seconds: 0.15, tokens_per_second: 200}
     say: [{wordy: {tokens: 400}}]
+  - name: crawling
+    when: {prompt: "at a crawl"}
+    pace: {first_token_seconds: 0.15, tokens_per_second: 40}
+    say: [{wordy: {tokens: 400}}]
   - name: dear
     when: {prompt: "dearly"}
     usage: {input_tokens: 60000}
@@ -738,7 +742,7 @@ def test_a_gateway_that_ends_leaves_no_call_unpaid(
             held = world.attempt()
             threading.Timer(0.7, process.send_signal, (number,)).start()
             with pytest.raises(GatewayUnreachableError):
-                ask(world, held, prompt="write slowly")
+                ask(world, held, prompt="write at a crawl")
         finally:
             process.kill() if number == signal.SIGKILL else process.terminate()
             process.wait(10)
