@@ -29,7 +29,10 @@ def ladder(
         if not line.strip():
             continue
         try:
-            sys.stdout.write(json.dumps(ladder_line(json.loads(line)), ensure_ascii=False) + "\n")
+            recorded = json.loads(line)
+            if not isinstance(recorded, dict):
+                fail(f"ladder: {batch}, line {number}: not an object", code=USAGE)
+            sys.stdout.write(json.dumps(ladder_line(recorded), ensure_ascii=False) + "\n")
         except KeyError as error:
             fail(f"ladder: {batch}, line {number}: the field {error} is missing", code=USAGE)
         except (ValueError, TypeError, AttributeError) as error:

@@ -1,0 +1,336 @@
+"""The non-deviation contract of seed 004: each MUST, each MUST NOT and each point of the review gate, one by one.
+
+A violation is a merge blocker, so this module belongs to the unit suite. Some rules are about the source itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from routing import command_matcher, ladder
+from routing.command_input import canonicalize_command_input
+from routing.ladder import HandledByTier, Outcome, PreGate, Scope, Turn, act_on_confidence, pre_gate
+from routing.ladder_state import LadderState
+from routing.llm_fallback import ArbiterReply, ArbiterRequest, Failure, LadderFlags
+from routing.option_match import AmbiguityReason, ArbitrationConfidence, Signal
+from tests.unit.routing.ladder_world import A2_FIRST, LINKS, RECENT, WIDGET, Conversation, options_of, sure
+
+ROUTING = Path(ladder.__file__).parent
+TESTS = Path(__file__).parent
+LADDER_MODULES = (
+    "command_input", "option_match", "options", "ladder_state", "llm_fallback", "command_matcher", "ladder",
+    "ladder_batch", "clarify_model",
+)  # fmt: skip
+FAILURES = [failure for failure in Failure if failure is not Failure.UNAVAILABLE]
+UNRESOLVED = ["ope panel d", "panel", "open panel", "close panel", "xyzzy", "7", "panle", "", "not the first"]
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse((ROUTING / f"{module}.py").read_text(encoding="utf-8"))
+
+
+def calls_of(name: str, tree: ast.AST) -> list[ast.Call]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+            if called == name:
+                found.append(node)
+    return found
+
+
+def functions_of(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def imports_of(module: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{name.name}" for name in node.names} | {node.module or ""}
+        elif isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+    return found
+
+
+# --- the contract itself ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("L-027")
+def test_every_clause_of_the_contract_is_named_by_a_test_of_this_module() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    named = {mark for line in re.findall(r"mark\.req\(([^)]*)\)", source) for mark in re.findall(r"L-\d{3}", line)}
+    assert {f"L-{number:03}" for number in (*range(28, 46), *range(47, 50))} <= named
+
+
+# --- MUST ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("L-028", "L-043")
+@pytest.mark.parametrize("reply", [sure("a2"), sure("zz"), *Failure])
+@pytest.mark.parametrize("said", UNRESOLVED)
+def test_must_climb_one_ladder_rules_then_model_then_clarifier(said: str, reply: ArbiterReply) -> None:
+    talk = Conversation(reply=reply)
+    result = talk.say(said)
+    assert (len(talk.asked), result.outcome, talk.executed) == (1, Outcome.CLARIFY, [])
+
+
+@pytest.mark.req("L-029", "L-071", "L-039", "L-086")
+@pytest.mark.parametrize("said", UNRESOLVED)
+def test_must_bound_the_pool_to_the_active_options_whatever_commands_there_are(said: str) -> None:
+    talk = Conversation(LINKS, other=WIDGET, commands=("open recent", "close panel", "ope panel d2", "panels"))
+    talk.say(said)
+    assert talk.pools == [set(LINKS.ids)]
+
+
+@pytest.mark.req("L-086")
+def test_a_command_is_in_the_pool_only_as_an_option_that_is_there_anyway() -> None:
+    options = options_of("Open Recent", "Close Recent")
+    talk = Conversation(options)
+    talk.say("recent")
+    assert [option.label for option in talk.asked[0].candidates] == ["Open Recent", "Close Recent"]
+
+
+@pytest.mark.req("L-029")
+@pytest.mark.parametrize("outside", ["w2", "open recent", "", "A2", "a2 ", "none of these"])
+def test_must_take_an_answer_outside_the_pool_for_an_abstention(outside: str) -> None:
+    talk = Conversation(reply=sure(outside, 0.99), auto=True, other=WIDGET)
+    result = talk.say("ope panel d")
+    assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, LINKS.ids, [])
+    assert result.events[-1].reason == "abstain"
+
+
+@pytest.mark.req("L-030", "L-048", "L-101", "L-089")
+@pytest.mark.parametrize("failure", FAILURES, ids=[failure.value for failure in FAILURES])
+def test_must_not_destroy_on_timeout_rate_limited_transport_error_abstain_low_confidence(failure: Failure) -> None:
+    talk = Conversation(reply=failure, auto=True)
+    result = talk.say("can you ope panel d pls")
+    assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, LINKS.ids, [])
+    assert talk.state.active == LINKS
+
+
+@pytest.mark.req("L-031", "L-012", "L-055", "L-098", "L-011")
+def test_must_use_the_one_canonicaliser_and_the_one_classifier() -> None:
+    defined = [function.name for path in ROUTING.glob("*.py") for function in functions_of(tree_of(path.stem))]
+    for name in ("canonicalize_command_input", "classify_arbitration_confidence", "match_options", "pre_gate"):
+        assert defined.count(name) == 1
+    for module in set(LADDER_MODULES) - {"command_input"}:
+        tree = tree_of(module)
+        for forbidden in ("lower", "casefold", "upper", "normalize", "split", "strip", "translate"):
+            assert calls_of(forbidden, tree) == [], (module, forbidden)
+    for name in ("ladder", "command_matcher", "ladder_batch"):
+        assert "routing.command_input.canonicalize_command_input" in imports_of(name)
+
+
+@pytest.mark.req("L-056", "L-017", "L-008")
+def test_must_compute_the_canonical_value_once_and_pass_it_on() -> None:
+    tree = tree_of("ladder")
+    (call,) = calls_of("canonicalize_command_input", tree)
+    climb = next(function for function in functions_of(tree) if function.name == "climb_ladder")
+    assert call in ast.walk(climb)
+    for name in ("pre_gate", "resolve_scope", "match_options", "match_command", "classify_arbitration_confidence"):
+        (used,) = calls_of(name, climb)
+        assert isinstance(used.args[0], ast.Name)
+        assert used.args[0].id == "text"
+
+
+@pytest.mark.req("L-032")
+def test_must_keep_the_loop_guard_one_call_per_cycle() -> None:
+    talk = Conversation(reply=sure("a2", 0.7))
+    for said in ("ope panel d", "ope panel d", "ope panel e", "ope panel d"):
+        talk.say(said)
+    assert len(talk.asked) == 3
+
+
+@pytest.mark.req("L-033", "L-022", "L-051", "L-069")
+def test_must_enter_arbitration_from_one_hook_after_the_matcher() -> None:
+    sites = {
+        (path.stem, function.name)
+        for path in ROUTING.glob("*.py")
+        for function in functions_of(tree_of(path.stem))
+        if calls_of("arbiter", function)
+    }
+    assert sites == {("llm_fallback", "try_llm_last_chance")}
+    assert len(calls_of("arbiter", tree_of("llm_fallback"))) == 1
+    callers = [
+        function.name for function in functions_of(tree_of("ladder")) if calls_of("try_llm_last_chance", function)
+    ]
+    assert callers == ["_unresolved_hook"]
+    hooks = [function.name for function in functions_of(tree_of("ladder")) if calls_of("_unresolved_hook", function)]
+    assert hooks == ["act_on_confidence"]
+    climb = next(function for function in functions_of(tree_of("ladder")) if function.name == "climb_ladder")
+    (match,), (act,) = calls_of("match_options", climb), calls_of("act_on_confidence", climb)
+    assert match.lineno < act.lineno
+
+
+@pytest.mark.req("L-034")
+def test_must_keep_the_suggested_order_when_the_guard_skips_the_call() -> None:
+    talk = Conversation(reply=sure("a2", 0.7))
+    orders = [talk.say("ope panel d").order for _ in range(3)]
+    assert (orders, len(talk.asked)) == ([A2_FIRST] * 3, 1)
+
+
+@pytest.mark.req("L-035", "L-024", "L-102", "L-070")
+@pytest.mark.parametrize("said", UNRESOLVED)
+def test_must_ask_the_model_in_every_unresolved_state(said: str) -> None:
+    talk = Conversation()
+    talk.say(said)
+    assert len(talk.asked) == 1
+
+
+@pytest.mark.req("L-036", "L-044")
+@pytest.mark.parametrize("cue", ["from chat", "in chat"])
+def test_must_read_a_scope_cue_before_any_widget_bypass(cue: str) -> None:
+    talk = Conversation(WIDGET, other=LINKS, reply=sure("a2", 0.7))
+    assert talk.say(f"Links Panel D {cue}").option == LINKS.options[1]
+    widget = Conversation(WIDGET, other=LINKS, reply=sure("a2", 0.7))
+    assert widget.say(f"weathr {cue}").handled_by_tier is HandledByTier.SCOPE_CUE
+
+
+@pytest.mark.req("L-037", "L-045")
+def test_must_not_mix_scopes_or_pass_widget_candidates_into_a_chat_call() -> None:
+    talk = Conversation(WIDGET, other=LINKS)
+    talk.say("ope panel d from chat")
+    assert talk.pools == [set(LINKS.ids)]
+
+
+# --- MUST NOT --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("L-038", "L-017")
+def test_must_not_gate_by_anything_but_the_shared_classification() -> None:
+    """No pattern and no word list stands in the module that branches."""
+    assert "re" not in imports_of("ladder")
+    act = next(function for function in functions_of(tree_of("ladder")) if function.name == "act_on_confidence")
+    tests = [ast.unparse(node.test) for node in ast.walk(act) if isinstance(node, ast.If)]
+    assert tests == ["confidence.signal is Signal.UNRESOLVED", "confidence.signal is Signal.DOWNSTREAM"]
+    listed = (node for node in ast.walk(tree_of("ladder")) if isinstance(node, ast.Set | ast.List))
+    assert [node for node in listed if len(node.elts) > 1] == []
+
+
+@pytest.mark.req("L-068")
+@pytest.mark.parametrize(
+    ("signal", "asked"), [(Signal.UNRESOLVED, 1), (Signal.OPTION, 0), (Signal.DOWNSTREAM, 0)]
+)  # fmt: skip
+def test_the_classification_alone_decides_whether_the_model_is_asked(signal: Signal, asked: int) -> None:
+    requests: list[ArbiterRequest] = []
+
+    def arbiter(request: ArbiterRequest) -> ArbiterReply:
+        requests.append(request)
+        return Failure.ABSTAIN
+
+    turn = Turn(
+        message="first",
+        text=canonicalize_command_input("first"),
+        tier=HandledByTier.ACTIVE_OPTIONS,
+        options=LINKS,
+        rest=None,
+        state=LadderState(active=LINKS),
+        arbiter=arbiter,
+        read_flags=lambda: LadderFlags(llm_enabled=True),
+    )
+    act_on_confidence(turn, ArbitrationConfidence(signal, winner="a1", reason=AmbiguityReason.NO_DETERMINISTIC_MATCH))
+    assert len(requests) == asked
+
+
+@pytest.mark.req("L-040")
+@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize("confidence", [0.5, 0.84, 0.85, 0.99])
+@pytest.mark.parametrize("said", ["ope panel d", "panel", "close panel", "panle"])
+def test_must_not_execute_an_answer_unless_every_gate_passes(said: str, confidence: float, auto: bool) -> None:
+    talk = Conversation(reply=sure("a2", confidence), auto=auto)
+    talk.say(said)
+    assert bool(talk.executed) is (auto and confidence >= 0.85 and said == "ope panel d")
+
+
+@pytest.mark.req("L-041", "L-043", "L-067")
+@pytest.mark.parametrize("llm", [True, False])
+@pytest.mark.parametrize("said", UNRESOLVED)
+def test_must_not_fall_through_or_execute_while_the_options_are_unresolved(said: str, llm: bool) -> None:
+    talk = Conversation(llm=llm)
+    result = talk.say(said)
+    assert (result.handled, talk.dispatched, talk.executed) == (True, [], [])
+
+
+@pytest.mark.req("L-042", "L-057", "L-058")
+def test_must_not_hold_a_dictionary_of_typos() -> None:
+    for module in LADDER_MODULES:
+        for node in ast.walk(tree_of(module)):
+            pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+            mapped = [key for key, value in pairs if _is_text(key) and _is_text(value)]
+            assert not mapped or module in ("clarify_model", "ladder_batch"), (module, ast.unparse(node))
+
+
+def _is_text(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.req("L-042", "L-059", "L-120")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ope panel d", "opne panel d", "cn yu opn panel d", "plz oepn panl d", "shwo panel d", "chek out panel d pls",
+        "wuld u open panel d", "kindly vizualise panel d", "ouvre panel d", "gimme panel d",
+    ],
+)  # fmt: skip
+def test_unseen_misspellings_stay_on_the_ladder(said: str) -> None:
+    talk = Conversation(reply=sure("a2", 0.9))
+    result = talk.say(said)
+    assert (result.handled, len(talk.asked), result.order) == (True, 1, A2_FIRST)
+    assert result.reason is AmbiguityReason.NO_DETERMINISTIC_MATCH
+
+
+# --- review gate and insertion map -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("L-047")
+def test_tiers_are_asserted_by_name_for_escape_and_for_active_options() -> None:
+    escaped = Conversation()
+    assert escaped.say("open recent").handled_by_tier is None
+    assert [one.handled_by_tier.value for one in escaped.dispatched] == ["command"]
+    assert Conversation().say("ope panel d").handled_by_tier is HandledByTier.ACTIVE_OPTIONS
+    assert Conversation().say("panel d").handled_by_tier is HandledByTier.ACTIVE_OPTIONS
+
+
+@pytest.mark.req("L-049")
+def test_an_unresolved_command_like_reply_tries_the_model_before_any_escape() -> None:
+    talk = Conversation(RECENT, reply=Failure.TIMEOUT)
+    assert talk.say("open recent").llm_called is True
+    assert talk.dispatched == []
+
+
+@pytest.mark.req("L-050", "L-060")
+def test_the_pre_gate_has_two_exclusions_and_no_more() -> None:
+    assert [gate.value for gate in PreGate] == ["exclude_question", "exclude_no_options", "continue"]
+    command = canonicalize_command_input("open recent")
+    assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, LINKS)) is PreGate.CONTINUE
+    assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, None)) is PreGate.EXCLUDE_NO_OPTIONS
+
+
+@pytest.mark.req("L-064")
+def test_the_pre_gate_cannot_reach_the_model() -> None:
+    gate = next(function for function in functions_of(tree_of("ladder")) if function.name == "pre_gate")
+    names = {node.id for node in ast.walk(gate) if isinstance(node, ast.Name)}
+    assert {argument.arg for argument in gate.args.args} == {"text", "scope"}
+    assert not names & {"arbiter", "try_llm_last_chance", "_unresolved_hook", "Turn"}
+
+
+@pytest.mark.req("L-053", "L-054")
+def test_neither_dispatcher_nor_router_knows_the_arbiter() -> None:
+    for module in ("command_matcher", "router", "triggers", "reading"):
+        imported = imports_of(module)
+        assert not [name for name in imported if re.search("llm_fallback|clarify_model|Arbiter", name)]
+    assert "arbiter" not in Path(command_matcher.__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.req("L-017")
+def test_the_ladder_takes_its_signals_from_the_shared_modules() -> None:
+    wanted = {"routing.option_match.classify_arbitration_confidence", "routing.llm_fallback.try_llm_last_chance"}
+    assert wanted <= imports_of("ladder")
