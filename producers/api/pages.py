@@ -122,3 +122,9 @@ def _serve(resources: Resources, request: Request, found: Found, headers: dict[s
     }
     body = b"" if request.method == "HEAD" else resources.den.get(found.entry.sha256)
     return Response(body, headers=served)
+
+
+@router.get("/favicon.ico", include_in_schema=False)
+def get_icon() -> Response:
+    """Browsers ask for one at the origin of every page; a site's own icon is named by its pages."""
+    return Response(status_code=204)

@@ -12,7 +12,7 @@ from tests.acceptance.installation import Installation
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def installation() -> Iterator[Installation]:
     """Everything that `pointsman up` starts, with a rehearsal model that does not pause and obeys fault tags."""
     with tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:

@@ -69,5 +69,7 @@ def test_the_wheel_runs_everything_embedded_and_leaves_nothing_behind(installed:
     finally:
         up.send_signal(signal.SIGINT)
         up.wait(60)
+        if up.stdout is not None:
+            up.stdout.close()
     wait_until(lambda: not [child for child in children if child.is_running()], seconds=30, what="all have ended")
     assert up.returncode == 0

@@ -28,7 +28,7 @@ from tests.integration.http_world import HOME, PAGES, World, shared_ledger, worl
 __all__ = ["shared_ledger", "world"]
 
 PUBLIC = {
-    "/healthz", "/readyz", "/metrics", "/docs", "/docs/files", "/openapi.json", "/preview/{token}",
+    "/healthz", "/readyz", "/metrics", "/docs", "/docs/files", "/favicon.ico", "/openapi.json", "/preview/{token}",
     "/preview/{token}/{path:path}", "/live/{tenant}/{site}", "/live/{tenant}/{site}/{path:path}",
 }  # fmt: skip
 """Routes that no key opens: a preview's token is its key, and a live page is public."""
