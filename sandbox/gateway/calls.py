@@ -17,6 +17,9 @@ from sandbox.gateway.refusals import Code, RefusedError
 
 logger = logging.getLogger(__name__)
 
+_BOOKING_SECONDS = 10.0
+"""How long a gateway that ends waits for its last calls to be booked; the dispatcher presumes the rest."""
+
 
 class Stop(NamedTuple):
     """Why a call does not run to its end."""
@@ -111,7 +114,7 @@ class OpenCalls:
         for call in list(self._calls.values()):
             call.interrupt(SHUT_DOWN)
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=self._config.grace_seconds)
+            await asyncio.wait(set(self._tasks), timeout=_BOOKING_SECONDS)
         for keeper in self._keepers:
             keeper.cancel()
 
