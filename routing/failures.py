@@ -126,8 +126,6 @@ def after_failure(history: FailureHistory, event: FailureEvent) -> FailureAction
         history: the task before this outcome.
         event: the outcome.
     """
-    if event is FailureEvent.SUCCEEDED:
-        return FailureAction.NONE
     now = advance(history, event)
     has_failed = event is FailureEvent.FAILED
     if now.is_security and has_failed:

@@ -148,6 +148,12 @@ def test_the_flow_after_execution(events: list[FailureEvent], endings: list[str]
     assert walk(events, endings) == steps
 
 
+@pytest.mark.req("R-061")
+@given(st.builds(FailureHistory))
+def test_a_success_only_answers_whatever_was_before(history: FailureHistory) -> None:
+    assert STEP_AFTER[after_failure(history, SUCCEEDED)] is NextStep.RESPOND
+
+
 @pytest.mark.req("R-063")
 def test_the_three_outcomes_of_a_failure_debate_lead_to_three_different_steps() -> None:
     assert [outcome.value for outcome in FailureOutcome] == ["RETRY", "PIVOT", "ESCALATE"]
