@@ -149,7 +149,7 @@ def test_the_flow_after_execution(events: list[FailureEvent], endings: list[str]
 
 
 @pytest.mark.req("R-061")
-@given(st.builds(FailureHistory))
+@given(st.builds(FailureHistory, st.integers(0, 5), st.integers(0, 5), st.booleans(), st.booleans(), st.booleans()))
 def test_a_success_only_answers_whatever_was_before(history: FailureHistory) -> None:
     assert STEP_AFTER[after_failure(history, SUCCEEDED)] is NextStep.RESPOND
 
