@@ -33,13 +33,13 @@ def refusal(body: object) -> list[tuple[str, str]]:
     return [(error.field, error.rule) for error in refused.value.errors]
 
 
-@pytest.mark.parametrize(("origin", "target"), list(product(State, State)))
-def test_a_move_is_legal_only_if_the_design_names_it(origin: State, target: State) -> None:
-    if target.value in LEGAL.get(origin.value, "").split():
-        check_move(origin, target)
-    else:
-        with pytest.raises(IllegalMoveError, match=f"from {origin.value} to {target.value}"):
+def test_a_move_is_legal_only_if_the_design_names_it() -> None:
+    for origin, target in product(State, State):
+        if target.value in LEGAL.get(origin.value, "").split():
             check_move(origin, target)
+        else:
+            with pytest.raises(IllegalMoveError, match=f"from {origin.value} to {target.value}"):
+                check_move(origin, target)
 
 
 def test_the_ten_ends_are_final() -> None:
