@@ -7,11 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
 from monitoring.ledger.attempts import lapsed_attempts, recover
 from monitoring.ledger.jobs import request_cancel
-from monitoring.ledger.releases import active_release, approve, reject
+from monitoring.ledger.releases import activate, active_release, add_release, approve, reject
+from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Attempts, Policy
@@ -35,6 +37,7 @@ from workers.errors import CancelledByOwnerError, LeaseLostError
 from workers.interrupts import install_soft_limit
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
+from workers.pool import PoolHooks
 from workers.publish import run_publish
 from workers.unavailable import not_available
 
@@ -64,8 +67,6 @@ class Rig:
             site = session.get_one(Site, site_id)
             new = build_release(self.den, files or FILES, site=site, policy=self.shop.policy)
             assert new.scan_passed, new.scan
-        from monitoring.ledger.releases import activate, add_release
-
         with self.shop.ledger.begin() as session:
             activate(session, site_id, add_release(session, new), base_release_id=None)
         return site_id
@@ -390,6 +391,31 @@ def test_a_lease_is_kept_alive_while_the_handler_works(rig: Rig) -> None:
     assert rig.run(rig.shop.accept(tier=None), wait, policy=policy).state == "answered"
 
 
+@pytest.mark.parametrize(
+    ("error", "state", "reason"),
+    [(TimeLimitExceeded(30), "timed_out", "time_limit"), (WorkerLostError("signal 9"), "queued", "worker_lost")],
+)
+def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
+    rig: Rig, error: Exception, state: str, reason: str
+) -> None:
+    message = rig.shop.message(rig.shop.accept())
+    claimed = rig.shop.try_claim(message)
+    assert claimed is not None
+    hooks = PoolHooks(lambda: Ledger(create_ledger_engine(rig.shop.url, pool_size=0)), log_level="INFO", worker="w1")
+    hooks.on_failure(exception=ValueError("no death"), args=[message.model_dump(mode="json")])
+    for garbage in ((), ("x",), ({"job_id": "x"},)):
+        hooks.on_failure(exception=error, args=garbage)
+    with rig.shop.ledger.begin() as session:
+        assert lapsed_attempts(session) == []
+    hooks.on_failure(exception=error, args=[message.model_dump(mode="json")])
+    with rig.shop.ledger.begin() as session:
+        (lapsed,) = lapsed_attempts(session)
+    with rig.shop.ledger.begin() as session:
+        recover(session, lapsed, max_lost=2)
+    assert rig.shop.job(message.job_id).state == state
+    assert rig.shop.rows("SELECT outcome, reason FROM attempt") == [("lost", reason)]
+
+
 # -------------------------------------------------------------------------------------------------------- escalation
 
 
@@ -409,10 +435,8 @@ def test_a_content_failure_hands_the_job_to_the_next_tier_with_the_reason(rig: R
 @pytest.mark.req("H-072")
 def test_a_job_pinned_to_its_tier_fails_instead(rig: Rig) -> None:
     site = rig.site()
-    pinned = {"request": {"tier": "spec", "pin": True}}
     job_id = rig.shop.accept(site_id=site)
     rig.shop.execute('UPDATE job SET request = \'{"tier": "spec", "pin": true}\' WHERE id = :id', id=job_id)
-    assert rig.shop.job(job_id).request == pinned["request"]
     job = rig.run(job_id, returns(Escalate(Tier.PATCH, Reason.SPEC_POOR, "bad twice")))
     assert (job.state, job.reason, job.tier) == ("failed", "spec_poor", 1)
     assert str(job.detail) == "bad twice; the job is pinned to its tier"
@@ -502,8 +526,6 @@ def test_a_publish_whose_worker_died_after_the_swap_is_finished_by_the_next(rig:
     rig.shop.approve(job.id)
     claimed = rig.shop.claim(job.id)
     with rig.shop.ledger.begin() as session:
-        from monitoring.ledger.releases import activate
-
         release = session.get_one(Release, job.release_id)
         activate(session, site, release, base_release_id=release.base_release_id)
     rig.shop.lapse(claimed)
