@@ -12,7 +12,7 @@ from producers.config import ApiConfig, DispatcherConfig, WebhookConfig
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
 from producers.sites import Sites
-from producers.submit import Submitter
+from producers.submit import Environment, Submitter
 from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig
 from routing.policy import Policy, load_policy
@@ -42,8 +42,9 @@ class Settings(BaseModel):
 class Installation:
     """One installation, as its environment describes it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, environment: Environment = dict) -> None:
         self.settings = settings
+        self._environment = environment
 
     @property
     def ledger_url(self) -> str:
@@ -68,7 +69,7 @@ class Installation:
     @cached_property
     def submitter(self) -> Submitter:
         """The one submit."""
-        return Submitter(self.ledger, self.publisher, self.policy)
+        return Submitter(self.ledger, self.publisher, self.policy, environment=self._environment)
 
     @cached_property
     def den(self) -> Den:

@@ -17,7 +17,7 @@ from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.store import Ledger
 from producers.errors import UnknownTenantError
 from producers.publisher import Publisher
-from producers.submit import Submitter
+from producers.submit import Environment, Submitter
 from routing.errors import InvalidJobError
 from routing.jobs import Door
 from routing.policy import Policy
@@ -26,13 +26,16 @@ from routing.tiers import QueueName, TaskName
 logger = logging.getLogger(__name__)
 
 
-def register_tasks(app: Celery, *, ledger: Callable[[], Ledger], policy: Policy, **_: Any) -> None:
+def register_tasks(
+    app: Celery, *, ledger: Callable[[], Ledger], policy: Policy, environment: Environment, **_: Any
+) -> None:  # fmt: skip
     """Register the intake task on an application.
 
     Args:
         app: the worker's application.
         ledger: opens the ledger, after the fork.
         policy: the platform's policy; the task's time limits are those of queue `intake`.
+        environment: switches that are read for every decision.
         _: resources that only other providers need.
     """
     limits = policy.queues[QueueName.INTAKE]
@@ -43,7 +46,11 @@ def register_tasks(app: Celery, *, ledger: Callable[[], Ledger], policy: Policy,
         soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
     )  # fmt: skip
     def submit(task: Task, **kwargs: Any) -> None:
-        take_in(kwargs, task_id=str(task.request.id), submitter=Submitter(ledger(), publisher, policy))
+        take_in(
+            kwargs,
+            task_id=str(task.request.id),
+            submitter=Submitter(ledger(), publisher, policy, environment=environment),
+        )
 
 
 def take_in(kwargs: dict[str, Any], *, task_id: str, submitter: Submitter) -> None:

@@ -6,6 +6,7 @@ A job is accepted when its row commits; what the broker does after that cannot l
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -16,6 +17,7 @@ from monitoring.errors import SiteNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clock import now
+from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import Accepted, NewJob, accept, same_request
 from monitoring.ledger.releases import active_release, ensure_site, find_site
@@ -28,10 +30,13 @@ from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
 from routing.policy import Policy
 from routing.router import Mode, Route, Signals, SiteSignals, decide
+from routing.stages import first_stage
 from routing.tiers import QueueName, Tier
 
 logger = logging.getLogger(__name__)
 
+Environment = Callable[[], Mapping[str, str]]
+"""Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
 _TIER_OF_NAME = {"spec": Tier.SPEC, "patch": Tier.PATCH, "agent": Tier.AGENT}
 
 
@@ -43,10 +48,13 @@ class _Target(NamedTuple):
 class Submitter:
     """Takes jobs in for one installation."""
 
-    def __init__(self, ledger: Ledger, publisher: Publisher, policy: Policy) -> None:
+    def __init__(
+        self, ledger: Ledger, publisher: Publisher, policy: Policy, *, environment: Environment = dict
+    ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
         self._policy = policy
+        self._environment = environment
 
     def submit(self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None) -> Accepted:
         """Accept a job, or refuse it with a reason for every field at fault.
@@ -86,24 +94,26 @@ class Submitter:
                 if same is not None:
                     return Accepted(same, is_new=False), policy
             target = _find_target(session, request, tenant=tenant)
-            route = decide(_signals(request, target), policy)
+            debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
+            route = decide(_signals(request, target, debated=debated), policy)
             _check_target(request, route)
             if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
                 target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
             site_id = target.site.id if target.site else None
+            stage = first_stage(route, policy, environment=self._environment())
             new = NewJob(
                 id=job_id,
                 tenant=tenant,
                 door=door,
                 request=request,
-                state=State.QUEUED,
-                queue=route.queue,
+                state=stage.state,
+                queue=stage.queue,
                 mode=route.mode.value,
                 tier=route.tier.value if route.tier else None,
                 route=route.model_dump(mode="json"),
                 site_id=site_id,
                 cap_nanousd=policy.job_cap_nanousd(request.budget_usd),
-                is_pushed=has_room(session, route.queue, tenant, runway=policy.runway, site_id=site_id),
+                is_pushed=has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id),
             )
             return accept(session, new), policy
 
@@ -181,7 +191,7 @@ def _check_new_site(session: Session, tenant: str, name: str) -> None:
         raise InvalidJobError((FieldError("new_site", "a site of this name exists already; use site"),))
 
 
-def _signals(request: JobRequest, target: _Target) -> Signals:
+def _signals(request: JobRequest, target: _Target, *, debated: frozenset[str]) -> Signals:
     return Signals(
         prompt=request.prompt,
         site=target.signals,
@@ -190,6 +200,7 @@ def _signals(request: JobRequest, target: _Target) -> Signals:
         preference=request.preference,
         advanced_edit=request.advanced_edit,
         tier=_TIER_OF_NAME[request.tier] if request.tier else None,
+        session_debated=debated,
     )
 
 

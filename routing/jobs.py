@@ -79,6 +79,7 @@ class Reason(StrEnum):
     SCAN_REFUSED = "scan_refused"
     PUBLISH_CONFLICT = "publish_conflict"
     REVIEWER_REJECTED = "reviewer_rejected"
+    DEBATE_STOPPED = "debate_stopped"
     APPROVAL_EXPIRED = "approval_expired"
     CANCELLED = "cancelled"
     WORKER_LOST = "worker_lost"

@@ -21,7 +21,7 @@ from routing.prices import NANOUSD_PER_USD, Price
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CallPurpose = Literal["answer", "spec_edit", "spec_create"]
+CallPurpose = Literal["answer", "spec_edit", "spec_create", "assist", "debate"]
 
 
 class _Section(BaseModel):
@@ -86,6 +86,12 @@ class Attempts(_Section):
         return self
 
 
+class Assist(_Section):
+    """Whether a model has a say where the rules cannot tell (seed 000, V2)."""
+
+    enabled: bool = False
+
+
 class Approval(_Section):
     """How long a preview waits for a person."""
 
@@ -138,6 +144,7 @@ class Policy(_Section):
     budgets: Budgets
     runway: Runway
     attempts: Attempts
+    assist: Assist
     approval: Approval
     tools: Tools
     profiles: dict[str, Profile]

@@ -41,7 +41,7 @@ _FILE_TOOLS: list[dict[str, Any]] = [
 def answer_question(attempt: Attempt) -> Outcome:
     """Ask the model, serve its file tools, return its text."""
     tools = _FILE_TOOLS if attempt.base_files else []
-    messages: list[dict[str, Any]] = [{"role": "user", "content": attempt.prompt}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": attempt.order}]
     reply: Any = None
     for turn in range(1, MAX_TURNS + 1):
         offered = tools if turn < MAX_TURNS else []

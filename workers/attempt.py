@@ -53,6 +53,16 @@ class Attempt:
         return self.claim.job.prompt
 
     @property
+    def instruction(self) -> str:
+        """What its debate decided that the work has to keep to; empty for most jobs."""
+        return str((self.claim.job.result.get("debate") or {}).get("instruction", ""))
+
+    @property
+    def order(self) -> str:
+        """The prompt as a model is given it: with what a debate added, which never replaces a word of it."""
+        return f"{self.prompt}\n\nKeep to this: {self.instruction}" if self.instruction else self.prompt
+
+    @property
     def policy(self) -> Policy:
         """The policy that holds for this job's tenant."""
         return self.claim.policy

@@ -92,7 +92,8 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease) -> Attempt:
             base = session.get(Release, job.base_release_id)
         else:
             base = active_release(session, site) if site else None
-            job.base_release_id = base.id if base else None
+            if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
+                job.base_release_id = base.id if base else None
 
     def report(kind: EventKind, data: Mapping[str, Any]) -> None:
         with resources.ledger.begin() as session:

@@ -89,7 +89,10 @@ def build_worker(
     resources = ProcessResources(settings, policy, worker=worker)
     for provider in sorted(entry_points(group=PROVIDERS), key=lambda point: point.name):
         register: Callable[..., None] = provider.load()
-        register(app, resources=resources, ledger=resources.ledger, policy=policy, **(overrides or {}))
+        register(
+            app, resources=resources, ledger=resources.ledger, policy=policy, environment=_environment,
+            **(overrides or {}),
+        )  # fmt: skip
     hooks = PoolHooks(_ledger_for_parent(settings), log_level=settings.logs.level, worker=worker)
     hooks.connect()
     return app, hooks
@@ -100,6 +103,10 @@ def _ledger_for_parent(settings: WorkerSettings) -> Callable[[], Ledger]:
         return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
 
     return open_ledger
+
+
+def _environment() -> Mapping[str, str]:
+    return os.environ
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:

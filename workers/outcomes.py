@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from routing.debate_record import DebateRecord, Verdict
 from routing.jobs import Reason, State
+from routing.router import Route
 from routing.tiers import Tier
 
 
@@ -40,6 +42,14 @@ class Escalate:
 
 
 @dataclass(frozen=True)
+class Routed:
+    """Intake is done: the job goes to the queue of its route."""
+
+    route: Route
+    debate: DebateRecord[Verdict] | None = None
+
+
+@dataclass(frozen=True)
 class Ended:
     """The job ends here."""
 
@@ -49,4 +59,4 @@ class Ended:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Outcome = Answered | Candidate | Escalate | Ended
+Outcome = Answered | Candidate | Escalate | Routed | Ended

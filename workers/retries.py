@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from routing.calls import CallFailure
 from routing.jobs import Reason, State
 from sandbox.errors import SandboxError
 from sandbox.models import (
@@ -59,6 +60,19 @@ def decide_call(error: SandboxError, *, tries: int) -> Retry | None:
     if isinstance(error, GatewayUnreachableError):
         return Retry(0.5 * 2**tries)
     return None
+
+
+def decide_call_failure(error: SandboxError) -> CallFailure | None:
+    """Name why a call that only advises brought nothing, or None for what ends the attempt all the same."""
+    if isinstance(error, FencedCallError | CancelledCallError):
+        return None
+    if isinstance(error, CostCapError):
+        return "cost_cap"
+    if isinstance(error, ProviderBusyError):
+        return "rate_limited"
+    if isinstance(error, GatewayUnreachableError):
+        return "transport_error"
+    return "invalid"
 
 
 def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Abandon:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from sqlmodel import Session
 
 from monitoring.ledger.attempts import escalate, hold
-from monitoring.ledger.jobs import end, move
+from monitoring.ledger.debates import add_debate
+from monitoring.ledger.jobs import end, move, route_job
 from monitoring.ledger.releases import NewRelease, add_release, approve_by_policy, await_approval
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
@@ -15,7 +16,7 @@ from routing.jobs import Reason, State
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.release import build_release
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Routed
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -34,6 +35,8 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement
         return _prepare_candidate(attempt, outcome, ledger=ledger)
     if isinstance(outcome, Escalate):
         return _prepare_escalation(attempt, outcome)
+    if isinstance(outcome, Routed):
+        return _queue(outcome)
     return end_with(outcome)
 
 
@@ -49,6 +52,17 @@ def end_with(ended: Ended) -> Settlement:
 def _too_large(attempt: Attempt, size: int) -> Ended:
     detail = f"the output has {size} bytes, the limit is {attempt.limits.output_bytes}; nothing was kept"
     return Ended(State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP, detail, {"output_bytes": size})
+
+
+def _queue(outcome: Routed) -> Settlement:
+    """Let the job wait on the queue of its route; its debate is on record first (R-050)."""
+
+    def settle(session: Session, job: Job) -> None:
+        if outcome.debate is not None:
+            add_debate(session, job, outcome.debate)
+        route_job(session, job, outcome.route)
+
+    return settle
 
 
 def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
@@ -106,4 +120,6 @@ def _first_finding(new: NewRelease) -> str:
 
 def may_auto_approve(job: Job, tenant: Tenant) -> bool:
     """Tell whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24)."""
-    return tenant.auto_approve and job.tier == 1 and job.priority != "P0" and job.route.get("stakes") != "high"
+    if not tenant.auto_approve or job.result.get("needs_person"):
+        return False
+    return job.tier == 1 and job.priority != "P0" and job.route.get("stakes") != "high"

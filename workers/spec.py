@@ -52,7 +52,7 @@ def edit_spec(attempt: Attempt) -> Outcome:
     site = managed_site(attempt)
     if site is None:
         return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, "the site's pages are not rendered from a spec")
-    direct = parse_direct(attempt.prompt, site)
+    direct = parse_direct(attempt.prompt, site) if not attempt.instruction else None
     if direct is not None:
         changed = apply_direct(site, direct)
         return _candidate(attempt, changed, before=site, summary=describe(direct), how="direct edit, no model")
@@ -86,7 +86,7 @@ def _by_model(attempt: Attempt, purpose: CallPurpose, make: Try) -> Outcome:
 
 def _edit(attempt: Attempt, site: Site, problem: str) -> Outcome | _Poor:
     part = relevant_part(site, attempt.prompt)
-    question = f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{attempt.prompt}"
+    question = f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{attempt.order}"
     reply = _ask(attempt, "spec_edit", _EDIT_SYSTEM + catalog_prompt(), question, tool=edit_tool(), problem=problem)
     if reply.is_cut:
         return _Poor(Reason.SPEC_INVALID, "the model's patch was cut off at its token limit")
@@ -103,7 +103,7 @@ def _edit(attempt: Attempt, site: Site, problem: str) -> Outcome | _Poor:
 
 
 def _create(attempt: Attempt, problem: str) -> Outcome | _Poor:
-    question = f"The owner describes the site:\n{attempt.prompt}"
+    question = f"The owner describes the site:\n{attempt.order}"
     system = _OUTLINE_SYSTEM + outline_prompt()
     reply = _ask(attempt, "spec_create", system, question, tool=outline_tool(), problem=problem)
     if reply.is_cut:

@@ -11,6 +11,7 @@ from routing.jobs import JobMessage
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE, QueueName
 from workers.answer import answer_question
+from workers.intake import Environment, intake
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.publish import run_publish
 from workers.spec import edit_spec
@@ -28,7 +29,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
 
 
 def register_tasks(
-    app: Celery, *, resources: Callable[[], Resources], policy: Policy,
+    app: Celery, *, resources: Callable[[], Resources], policy: Policy, environment: Environment,
     handlers: Mapping[QueueName, Handler] = HANDLERS, **_: Any,
 ) -> None:  # fmt: skip
     """Register the tasks of every queue.
@@ -37,9 +38,13 @@ def register_tasks(
         app: the worker's application.
         resources: opens what a task needs, after the fork.
         policy: the platform's policy; each task gets its queue's time limits.
-        handlers: what does the work of each queue.
+        environment: switches that are read for every decision.
+        handlers: what does the work of each queue but intake and control.
         _: resources that only other providers need.
     """
+    _register(
+        app, QueueName.INTAKE, _attempt_body(QueueName.INTAKE, intake(environment), resources), policy=policy
+    )  # fmt: skip
     for queue, handler in handlers.items():
         _register(app, queue, _attempt_body(queue, handler, resources), policy=policy)
     _register(app, QueueName.CONTROL, _publish_body(resources), policy=policy)

@@ -22,6 +22,8 @@ from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Notification, Site
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
+from routing.planning import Debate
+from routing.router import Route
 from routing.tiers import QueueName
 
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
@@ -188,6 +190,17 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
         reason=reason.value if reason else None, **data,
     )  # fmt: skip
     session.flush()
+
+
+def route_job(session: Session, job: Job, route: Route) -> None:
+    """Let a locked job that intake is done with wait on the queue of its route."""
+    job.route = route.model_dump(mode="json")
+    job.mode = route.mode.value
+    job.tier = route.tier.value if route.tier else None
+    if job.state == State.RECEIVED and route.debate is Debate.PLANNING:
+        move(session, job, State.DEBATING)
+    move(session, job, State.QUEUED)
+    wait_on(session, job, route.queue)
 
 
 def wait_on(session: Session, job: Job, queue: QueueName) -> None:

@@ -249,6 +249,26 @@ class Approval(SQLModel, table=True):
     at: datetime = _when(nullable=False, default_now=True)
 
 
+class Debate(SQLModel, table=True):
+    """A debate and its verdict."""
+
+    __tablename__ = "debate"
+    __table_args__ = (Index("ix_debate_session", "tenant", "session"),)
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    job_id: UUID = Field(foreign_key="job.id", index=True)
+    tenant: str
+    session: str | None = None
+    key: str
+    decision_key: str
+    """What the router compares: the same decision is not debated twice in a session."""
+    kind: str
+    stakes: str | None = None
+    verdict: str
+    record: dict[str, Any] = _json(dict)
+    at: datetime = _when(nullable=False, default_now=True)
+
+
 class Event(SQLModel, table=True):
     """What happened, in order: the job's stream for its owner, and what the metrics are folded from."""
 

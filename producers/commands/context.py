@@ -44,7 +44,7 @@ class Context:
 
     def installation(self) -> Installation:
         """Return the installation that the environment describes."""
-        return Installation(read_settings(Settings, self.environment))
+        return Installation(read_settings(Settings, self.environment), environment=self._environment)
 
 
 def context_of(ctx: typer.Context) -> Context:

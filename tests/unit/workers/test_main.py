@@ -14,12 +14,10 @@ def never() -> Resources:
     raise AssertionError("resources are opened after the fork, never at registration")
 
 
-def test_every_queue_but_intake_has_a_task_with_that_queue_s_limits() -> None:
+def test_every_queue_has_a_task_with_that_queue_s_limits() -> None:
     app = create_app("redis://127.0.0.1:1/0")
-    register_tasks(app, resources=never, policy=platform_policy())
+    register_tasks(app, resources=never, policy=platform_policy(), environment=dict)
     for queue, task in TASK_OF_QUEUE.items():
-        if queue == QueueName.INTAKE:
-            continue
         limits = platform_policy().queues[queue]
         registered = app.tasks[task.value]
         assert (registered.soft_time_limit, registered.time_limit) == (limits.soft_seconds, limits.hard_seconds)
@@ -28,7 +26,7 @@ def test_every_queue_but_intake_has_a_task_with_that_queue_s_limits() -> None:
 
 
 def test_tasks_belong_to_the_application_they_were_registered_with() -> None:
-    register_tasks(create_app("redis://127.0.0.1:1/0"), resources=never, policy=platform_policy())
+    register_tasks(create_app("redis://127.0.0.1:1/0"), resources=never, policy=platform_policy(), environment=dict)
     other = create_app("redis://127.0.0.1:1/0")
     assert not [name for name in other.tasks if name.startswith("pointsman.")]
 
@@ -37,7 +35,7 @@ def test_tasks_belong_to_the_application_they_were_registered_with() -> None:
 @pytest.mark.parametrize(("task", "seconds"), [(TaskName.SPEC, 30), (TaskName.PATCH, 60), (TaskName.AGENT, 300)])
 def test_the_hard_limit_of_a_tier_s_task_is_seed_000_s(task: TaskName, seconds: int) -> None:
     app = create_app("redis://127.0.0.1:1/0")
-    register_tasks(app, resources=never, policy=platform_policy())
+    register_tasks(app, resources=never, policy=platform_policy(), environment=dict)
     assert app.tasks[task.value].time_limit == seconds
 
 

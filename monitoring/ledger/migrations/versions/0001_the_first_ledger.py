@@ -275,6 +275,27 @@ def upgrade() -> None:
         "ix_attempt_live", "attempt", ["lease_until"], unique=False, postgresql_where=sa.text("ended_at IS NULL")
     )
     op.create_table(
+        "debate",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("tenant", sa.String(), nullable=False),
+        sa.Column("session", sa.String(), nullable=True),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("decision_key", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("stakes", sa.String(), nullable=True),
+        sa.Column("verdict", sa.String(), nullable=False),
+        sa.Column("record", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["job.id"],
+        ),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(op.f("ix_debate_job_id"), "debate", ["job_id"], unique=False)
+    op.create_index("ix_debate_session", "debate", ["tenant", "session"], unique=False)
+    op.create_table(
         "notification",
         sa.Column("job_id", sa.Uuid(), nullable=False),
         sa.Column("callback_url", sa.String(), nullable=True),

@@ -1,0 +1,51 @@
+"""Where a decided job goes first: straight to its queue, or to intake because a model has a say or a debate is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from routing.assist import wants_assist
+from routing.jobs import State
+from routing.planning import Debate
+from routing.policy import Policy
+from routing.router import Route
+from routing.soft import is_hard_routing, wants_soft
+from routing.tiers import QueueName
+
+HARD_ROUTING = "ENABLE_HARD_ROUTING"
+INTENT_CLASSIFIER = "INTENT_CLASSIFIER"
+"""Names that seeds 002 and 003 give these switches; they are read for every decision, so a change holds at once."""
+
+
+class Stage(NamedTuple):
+    """A state to wait in, and the queue to wait on."""
+
+    state: State
+    queue: QueueName
+
+
+def is_soft(route: Route, environment: Mapping[str, str]) -> bool:
+    """Tell whether the soft router decides this request's mode (R-098, A33)."""
+    return not is_hard_routing(environment.get(HARD_ROUTING)) and wants_soft(route)
+
+
+def asks_intent_always(environment: Mapping[str, str]) -> bool:
+    """Tell whether seed 003's literal reading is switched on: a model is asked for every intent."""
+    return environment.get(INTENT_CLASSIFIER) == "always"
+
+
+def first_stage(route: Route, policy: Policy, *, environment: Mapping[str, str]) -> Stage:
+    """Return where a job waits first. What needs no model never waits on intake.
+
+    Args:
+        route: the rules' decision, stored before any model is called.
+        policy: says whether V2 is switched on.
+        environment: holds the switches of seeds 002 and 003.
+    """
+    always = asks_intent_always(environment)
+    if is_soft(route, environment) or wants_assist(route, enabled=policy.assist.enabled, intent_always=always):
+        return Stage(State.RECEIVED, QueueName.INTAKE)
+    if route.debate is Debate.PLANNING:
+        return Stage(State.DEBATING, QueueName.INTAKE)
+    return Stage(State.QUEUED, route.queue)

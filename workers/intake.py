@@ -1,0 +1,124 @@
+"""Intake: what of a job's routing needs a model, done once and on the job's own bill, before its work is queued.
+
+The rules' route stands in the ledger before this begins. A model may only choose among what the rules left open, and a
+failed call never stops a job: the rules' route stands, or a person is asked (rulings A5, A11, A33).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from monitoring.redact import redact
+from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
+from routing.calls import CallFailedError, ConstrainedCall
+from routing.debate import hold_debate
+from routing.debate_record import DebateRecord, Subject, Verdict
+from routing.jobs import Reason, State
+from routing.planning import Debate
+from routing.policy import CallPurpose, ModelCall
+from routing.router import Route, Signals, SiteSignals
+from routing.soft import soft_call, soft_route
+from routing.stages import asks_intent_always, is_soft
+from sandbox.errors import SandboxError
+from sandbox.models import ModelClient
+from workers.attempt import Attempt
+from workers.outcomes import Ended, Outcome, Routed
+from workers.retries import decide_call_failure
+
+Environment = Callable[[], Mapping[str, str]]
+
+
+def intake(environment: Environment) -> Callable[[Attempt], Outcome]:
+    """Return the handler of queue `intake`.
+
+    Args:
+        environment: read for every decision, so that a switch holds at once.
+    """
+
+    def take_in(attempt: Attempt) -> Outcome:
+        route = Route.model_validate(attempt.claim.job.route)
+        if attempt.claim.job.state == State.RECEIVED:
+            route = _assisted(attempt, route, environment())
+        if route.debate is not Debate.PLANNING:
+            return Routed(route)
+        return _debated(attempt, route)
+
+    return take_in
+
+
+def _assisted(attempt: Attempt, route: Route, environment: Mapping[str, str]) -> Route:
+    signals = _signals(attempt, route)
+    if is_soft(route, environment):
+        reply = _reply(attempt, soft_call(signals))
+        route = soft_route(route, reply, signals=signals, policy=attempt.policy)
+    if wants_tier(route, enabled=attempt.policy.assist.enabled):
+        route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
+    if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(environment)):
+        route = merge_intent(route, _reply(attempt, intent_call(signals)))
+    return route
+
+
+def _debated(attempt: Attempt, route: Route) -> Outcome:
+    job = attempt.claim.job
+    subject = Subject(
+        session=str(job.request.get("session") or job.id),
+        prompt=attempt.prompt,
+        route=route,
+        stakes=route.stakes,
+        site_summary=_site_summary(attempt),
+    )
+    record: DebateRecord[Verdict] = hold_debate(subject, lambda call: ask(attempt, call, "debate"), redact=redact)
+    if record.verdict is Verdict.STOP:
+        return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()})
+    return Routed(route, debate=record)
+
+
+def _site_summary(attempt: Attempt) -> str:
+    if attempt.base is None:
+        return "a site without a release"
+    signals = attempt.base.signals
+    return f"{signals.get('files', 0)} files, JavaScript: {'yes' if signals.get('has_js') else 'no'}"
+
+
+def _signals(attempt: Attempt, route: Route) -> Signals:
+    request = attempt.claim.job.request
+    known = SiteSignals.model_validate(attempt.base.signals) if attempt.base else SiteSignals()
+    return Signals(
+        prompt=attempt.prompt,
+        site=known if attempt.site is not None else None,
+        new_site="new_site" in request,
+        preference=request.get("preference"),
+        advanced_edit=bool(request.get("advanced_edit")),
+    )
+
+
+def _reply(attempt: Attempt, call: ConstrainedCall) -> Mapping[str, Any] | None:
+    """Return what the model wrote, or None where the rules have to stand."""
+    try:
+        return ask(attempt, call, "assist")
+    except CallFailedError:
+        return None
+
+
+def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mapping[str, Any]:
+    """Make a constrained call through the gateway.
+
+    Raises:
+        CallFailedError: nobody's fault, or the provider's: the decision goes on without it.
+        SandboxError: what ends the attempt whatever is decided: the job was cancelled or taken away.
+    """
+
+    def make(models: ModelClient, settings: ModelCall) -> Mapping[str, Any]:
+        return models.tool_call(
+            model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=dict(call.tool),
+            messages=[{"role": "user", "content": call.question}],
+        ).input  # fmt: skip
+
+    try:
+        return attempt.call(purpose, make)
+    except SandboxError as error:
+        failure = decide_call_failure(error)
+        if failure is None:
+            raise
+        raise CallFailedError(failure) from error
