@@ -217,7 +217,7 @@ def test_no_order_of_events_breaks_a_promise(module_ledger: tuple[Ledger, str]) 
     run_state_machine_as_test(
         LedgerMachine,
         settings=settings(
-            max_examples=12, stateful_step_count=30, derandomize=True, deadline=None, database=None,
+            max_examples=8, stateful_step_count=30, derandomize=True, deadline=None, database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
