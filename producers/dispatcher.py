@@ -9,11 +9,15 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import psycopg
+from psycopg.errors import QueryCanceled
 from redis.exceptions import RedisError
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from monitoring.audit import seal
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
@@ -38,6 +42,22 @@ SEAL_SECONDS = 5.0
 """How often new rows of the audit trail are sealed at most."""
 
 
+@contextmanager
+def contained(what: str, **facts: Any) -> Iterator[None]:
+    """Let one row or one step fail alone: it is logged and tried again next round, and all the others are done now.
+
+    Only a ledger that is away ends the round, since then nothing else would come off either.
+    """
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        if not isinstance(error.orig, QueryCanceled):  # one statement waited too long, for a row that somebody holds
+            raise
+        logger.warning("left_for_next_round", exc_info=True, extra={"step": what, **facts})
+    except Exception:
+        logger.exception("left_for_next_round", extra={"step": what, **facts})
+
+
 class Dispatcher:
     """One dispatcher process."""
 
@@ -59,11 +79,11 @@ class Dispatcher:
             is_leader = lead(session, ROLE, self._holder, seconds=self._config.lease_seconds)
         if not is_leader:
             return False
-        self._recover()
-        self._expire()
-        self._look_for_missing()
-        self._top_up()
-        self._seal()
+        for step in (
+            self._recover, self._presume, self._expire, self._look_for_missing, self._top_up, self._seal,
+        ):  # fmt: skip
+            with contained(step.__name__):
+                step()
         return True
 
     def resign(self) -> None:
@@ -76,17 +96,21 @@ class Dispatcher:
         silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
         with self._ledger.begin() as session:
             lapsed = lapsed_attempts(session)
-            presume_lost_calls(session)
         for attempt in lapsed:
-            with self._ledger.begin() as session:
-                recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds)
-            logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
+            with contained("recover", job_id=str(attempt.job_id)):
+                with self._ledger.begin() as session:
+                    recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds)
+                logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
+
+    def _presume(self) -> None:
+        with self._ledger.begin() as session:
+            presume_lost_calls(session)
 
     def _expire(self) -> None:
         with self._ledger.begin() as session:
             overdue = overdue_jobs(session)
         for job_id in overdue:
-            with self._ledger.begin() as session:
+            with contained("expire", job_id=str(job_id)), self._ledger.begin() as session:
                 expire(session, job_id)
 
     def _look_for_missing(self) -> None:
@@ -154,12 +178,12 @@ class DispatcherLoop:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except (psycopg.Error, DBAPIError):
+            except (psycopg.Error, SQLAlchemyError):
                 logger.warning("ledger_unreachable", exc_info=True)
                 self._stopping.wait(self._config.tick_seconds)
         try:
             self._dispatcher.resign()
-        except DBAPIError:
+        except SQLAlchemyError:
             logger.warning("ledger_unreachable")
 
     def _listen(self) -> None:
@@ -176,5 +200,5 @@ def deliver_webhooks(sender: WebhookSender, stopping: threading.Event, *, tick_s
     while not stopping.wait(tick_seconds):
         try:
             sender.deliver_due()
-        except DBAPIError:
+        except SQLAlchemyError:
             logger.warning("ledger_unreachable")

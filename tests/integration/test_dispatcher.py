@@ -234,3 +234,39 @@ def test_each_round_seals_the_audit_trail(shop: Shop, dispatcher: Make) -> None:
     dispatcher().run_once()
     assert shop.scalar("SELECT count(*) FROM audit WHERE sealed_in IS NULL") == 0
     assert shop.scalar("SELECT count(*) FROM audit") > 0
+
+
+def test_a_job_that_cannot_be_recovered_holds_up_no_other_job(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    poison = [shop.running(tier=None) for _ in range(2)]
+    shop.execute("UPDATE job SET state = 'clarifying', lost_attempts = 99 WHERE id = :id", id=poison[0].job.id)
+    shop.execute("UPDATE job SET queue = 'of-another-version' WHERE id = :id", id=poison[1].job.id)
+    lost = shop.running(tier=None)
+    for claimed, seconds in (*((claimed, 60.0) for claimed in poison), (lost, 1.0)):
+        shop.lapse(claimed, seconds=seconds)
+    waiting = shop.accept(tier=None)
+    assert dispatcher().run_once()
+    assert shop.job(lost.job.id).state == "queued"
+    assert set(ids(broker, "answer")) == {lost.job.id, waiting}
+
+
+def test_a_preview_that_cannot_expire_holds_up_no_other_job(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    stuck = shop.accept(tier=None)
+    shop.execute(
+        "UPDATE job SET state = 'received', waiting_since = NULL, expires_at = now() - interval '1 day'"
+        " WHERE id = :id", id=stuck,
+    )  # fmt: skip
+    claimed = shop.running()
+    shop.offer(claimed)
+    shop.execute("UPDATE job SET expires_at = now() - interval '1 hour' WHERE id = :id", id=claimed.job.id)
+    assert dispatcher().run_once()
+    assert shop.job(claimed.job.id).state == "expired"
+
+
+def test_a_step_that_fails_holds_up_no_other_step(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    waiting = shop.accept(tier=None)
+    shop.execute("ALTER TABLE call RENAME TO call_of_another_version")
+    try:
+        assert dispatcher().run_once()
+    finally:
+        shop.execute("ALTER TABLE call_of_another_version RENAME TO call")
+    assert ids(broker, "answer") == [waiting]
