@@ -34,6 +34,16 @@ DIRECT = "Change the hero heading to 'Bread since 1932'"
 BY_MODEL = "Add a short FAQ about opening hours and how to order ahead"
 EMPTY_PATCH = """
 rules:
+  - name: veto
+    when: {tag: veto, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: stop, case: It cannot be undone., constraint: Keep the section.}
+  - name: patch-it
+    when: {tag: patch-it, tools: [classify]}
+    say:
+      - tool: classify
+        input: {tier: 2, reason: It needs a diff., estimated_complexity: low}
   - name: changes-nothing
     when: {tag: nothing, tools: [edit_site]}
     say:

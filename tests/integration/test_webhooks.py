@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +27,8 @@ class Receiver:
     url: str = ""
     status: int = 200
     is_endless: bool = False
+    is_dripping: bool = False
+    """Sends a head that never ends, a byte now and then."""
     requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
 
@@ -38,6 +41,10 @@ def receiver() -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             state.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            if state.is_dripping:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+                while not state.closing.wait(0.05):
+                    self.wfile.write(b"x")
             self.send_response(state.status)
             if state.status == 302:
                 self.send_header("location", state.url + "/elsewhere")
@@ -64,8 +71,9 @@ def receiver() -> Iterator[Receiver]:
 def make_sender(shop: Shop) -> Iterator[Callable[..., WebhookSender]]:
     senders: list[WebhookSender] = []
 
-    def make(*, secret: str = SECRET, allow_private: bool = True) -> WebhookSender:
-        senders.append(WebhookSender(shop.ledger, WebhookConfig(secret=SecretStr(secret), allow_private=allow_private)))
+    def make(*, secret: str = SECRET, allow_private: bool = True, deadline_seconds: float = 10.0) -> WebhookSender:
+        config = WebhookConfig(secret=SecretStr(secret), allow_private=allow_private)
+        senders.append(WebhookSender(shop.ledger, config, deadline_seconds=deadline_seconds))
         return senders[-1]
 
     yield make
@@ -145,6 +153,17 @@ def test_a_receiver_that_never_stops_answering_holds_up_nothing(
         end_a_job(shop, receiver.url)
     assert make_sender().deliver_due() == 3
     assert shop.scalar("SELECT count(*) FROM notification WHERE delivered_at IS NOT NULL") == 3
+
+
+def test_a_receiver_that_sends_a_byte_now_and_then_holds_up_nothing(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    receiver.is_dripping = True
+    end_a_job(shop, receiver.url)
+    started = time.monotonic()
+    assert make_sender(deadline_seconds=0.3).deliver_due() == 1
+    assert time.monotonic() - started < 3
+    assert shop.scalar("SELECT delivered_at IS NULL FROM notification")
 
 
 def test_a_url_that_cannot_be_called_holds_up_nothing(

@@ -1,0 +1,119 @@
+"""Intake on a real ledger and through the real gateway, with the rehearsal model as advocate, critic and classifier."""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import pytest
+
+from monitoring.ledger.jobs import lock_job, request_cancel
+from monitoring.ledger.tables import Job, Tenant
+from producers.publisher import Publisher
+from producers.submit import Submitter
+from routing.app import create_app
+from routing.jobs import Door, State
+from routing.policy import Assist, Policy, platform_policy
+from routing.tiers import QueueName
+from tests.integration.test_spec_jobs import Rig, rig, servers
+from workers.intake import intake
+from workers.spec import edit_spec
+
+__all__ = ["rig", "servers"]
+REMOVAL = "Remove the testimonials section"
+ASSISTING = platform_policy().model_copy(update={"assist": Assist(enabled=True)})
+
+
+def submit(
+    rig: Rig, broker_url: str, prompt: str, *, environment: Mapping[str, str] | None = None,
+    policy: Policy | None = None, **body: object,
+) -> UUID:  # fmt: skip
+    publisher = Publisher(create_app(broker_url))
+    submitter = Submitter(
+        rig.shop.ledger, publisher, policy or rig.shop.policy, environment=lambda: environment or {}
+    )  # fmt: skip
+    accepted = submitter.submit({"prompt": prompt, **body}, tenant="acme", door=Door.PYTHON)
+    return accepted.job.id
+
+
+def take_in(rig: Rig, job_id: UUID, *, environment: Mapping[str, str] | None = None) -> Job:
+    return rig.run(job_id, intake(lambda: environment or {}))
+
+
+@pytest.mark.req("R-050", "R-060", "R-045")
+def test_work_that_destroys_is_debated_on_record_before_it_is_queued(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job_id = submit(rig, broker_url, REMOVAL, site="bakery")
+    before = rig.shop.job(job_id)
+    assert (before.state, before.queue) == (State.DEBATING, "intake")
+    after = take_in(rig, job_id)
+    assert (after.state, after.queue, after.tier) == (State.QUEUED, "spec", 1)
+    assert len(rig.calls()) == 2
+    assert rig.shop.scalar("SELECT verdict FROM debate WHERE job_id = :id", id=job_id) in ("proceed", "revise")
+    assert rig.run(job_id, edit_spec).state == State.AWAITING_APPROVAL
+
+
+@pytest.mark.req("R-044")
+def test_plain_work_goes_straight_to_its_queue(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job = rig.shop.job(submit(rig, broker_url, "Change the hero heading to 'Hi'", site="bakery"))
+    assert (job.state, job.queue) == (State.QUEUED, "spec")
+
+
+def test_a_debate_that_says_stop_ends_the_job_with_its_note(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:veto]", site="bakery"))
+    assert (job.state, job.reason) == (State.REJECTED, "debate_stopped")
+    assert job.detail
+    assert job.site_id is not None
+    assert rig.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=job.site_id) is None
+
+
+def test_a_debate_that_nobody_can_hold_asks_for_a_person_where_stakes_are_high(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    with rig.shop.ledger.begin() as session:
+        session.get_one(Tenant, "acme").auto_approve = True
+    job_id = submit(rig, broker_url, f"{REMOVAL} [rehearse:down]", site="bakery")
+    job = take_in(rig, job_id)
+    assert (job.state, job.result["needs_person"]) == (State.QUEUED, True)
+
+
+@pytest.mark.req("R-059")
+def test_the_same_decision_is_debated_once_in_a_session(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    take_in(rig, submit(rig, broker_url, REMOVAL, site="bakery", session="chat-1"))
+    assert rig.shop.job(submit(rig, broker_url, REMOVAL, site="bakery", session="chat-1")).state == State.QUEUED
+    assert rig.shop.job(submit(rig, broker_url, REMOVAL, site="bakery", session="chat-2")).state == State.DEBATING
+
+
+@pytest.mark.req("H-061", "H-007")
+def test_a_model_chooses_the_tier_only_after_the_rules_route_is_stored(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    prompt = "Make it feel like a warm Sunday morning [rehearse:patch-it]"
+    job_id = submit(rig, broker_url, prompt, policy=ASSISTING, site="bakery")
+    stored = rig.shop.job(job_id)
+    assert (stored.state, stored.queue, stored.route["classifier"]) == (State.RECEIVED, "intake", "v1")
+    assert rig.calls() == []
+    rig.resources = type(rig.resources)(**{**vars(rig.resources), "policy": ASSISTING})
+    job = take_in(rig, job_id)
+    assert (job.state, job.queue, job.tier, job.route["classifier"]) == (State.QUEUED, "patch", 2, "v2")
+    assert rig.calls()[0].model.startswith("claude-haiku")
+
+
+@pytest.mark.req("R-098", "R-099", "R-006")
+def test_with_hard_routing_off_a_model_decides_the_mode_and_nothing_usable_means_action(
+    rig: Rig, broker_url: str
+) -> None:
+    off = {"ENABLE_HARD_ROUTING": "false"}
+    rig.site()
+    job_id = submit(rig, broker_url, "Tell me about the opening hours [rehearse:down]", environment=off, site="bakery")
+    assert rig.shop.job(job_id).state == State.RECEIVED
+    job = take_in(rig, job_id, environment=off)
+    assert (job.mode, job.route["classifier"]) == ("ACTION", "soft-default")
+
+
+def test_a_job_on_intake_can_be_cancelled(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job_id = submit(rig, broker_url, REMOVAL, site="bakery")
+    with rig.shop.ledger.begin() as session:
+        request_cancel(session, lock_job(session, job_id), actor="owner")
+    assert rig.shop.job(job_id).state == State.CANCELLED
+    assert QueueName(rig.shop.job(job_id).queue) == QueueName.INTAKE
