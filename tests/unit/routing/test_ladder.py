@@ -45,6 +45,13 @@ def test_an_exact_label_a_place_and_distinctive_words_execute_without_the_model(
     assert (talk.executed, talk.asked, result.llm_called, result.auto_execute) == ([wanted], [], False, False)
 
 
+@pytest.mark.req("L-002", "L-065")
+@pytest.mark.parametrize("said", ["invoice march", "Invoice March please", "open the invoice march"])
+def test_an_exact_label_wins_over_a_longer_one_that_begins_with_it(said: str) -> None:
+    talk = Conversation(INVOICES, reply=sure("b3"))
+    assert (talk.say(said).option, talk.asked) == (INVOICES.options[0], [])
+
+
 @pytest.mark.req("L-003", "L-069", "L-070")
 @pytest.mark.parametrize(("said", "reason"), [
     ("ope panel d", AmbiguityReason.NO_DETERMINISTIC_MATCH), ("panel", AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER),
