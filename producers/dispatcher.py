@@ -196,9 +196,14 @@ class DispatcherLoop:
 
 
 def deliver_webhooks(sender: WebhookSender, stopping: threading.Event, *, tick_seconds: float) -> None:
-    """Deliver notifications until told to stop: in a thread, since a slow callback must hold up nothing."""
+    """Deliver notifications until told to stop: in a thread, since a slow callback must hold up nothing.
+
+    One at a time, so that a stop waits for one receiver at most.
+    """
     while not stopping.wait(tick_seconds):
         try:
-            sender.deliver_due()
+            with contained("webhooks"):
+                while not stopping.is_set() and sender.deliver_due(limit=1):
+                    pass
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")

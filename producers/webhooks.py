@@ -6,8 +6,11 @@ import ipaddress
 import json
 import logging
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -27,6 +30,9 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = (5, 30, 120, 600, 3600)
 """Waits before the second and later tries; after the last the notification stays undelivered, on record."""
 TIMEOUT_SECONDS = 5.0
+"""How long a receiver may say nothing."""
+DEADLINE_SECONDS = 10.0
+"""How long one delivery may take in all: a receiver that sends a byte now and then must not hold up the others."""
 _CLAIM_SECONDS = 60
 
 
@@ -72,15 +78,51 @@ def _addresses(url: str) -> list[str]:
     return sorted({str(item[4][0]) for item in found})
 
 
+class _Deadline:
+    """Hangs up on a receiver when its time is over. httpx limits only the wait for each single read."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._is_over = False
+
+    def trace(self, event: str, facts: dict[str, Any]) -> None:
+        """Learn which socket is used: given to httpx as its extension `trace`."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._socket = facts["return_value"].get_extra_info("socket")
+            if self._is_over:
+                self._hang_up()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Hang up if the block is not done in time."""
+        timer = threading.Timer(seconds, self._hang_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _hang_up(self) -> None:
+        self._is_over = True
+        if self._socket is not None:
+            with suppress(OSError):  # it has hung up itself
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
 class WebhookSender:
     """Delivers what is due."""
 
-    def __init__(self, ledger: Ledger, config: WebhookConfig) -> None:
+    def __init__(self, ledger: Ledger, config: WebhookConfig, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._ledger = ledger
         self._config = config
+        self._deadline_seconds = deadline_seconds
         secret = config.secret.get_secret_value()
         self._signer = Webhook(secret) if secret else None
-        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False)
+        self._client = httpx.Client(
+            timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )  # fmt: skip
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Send the notifications that are due; returns how many were tried."""
@@ -126,11 +168,14 @@ class WebhookSender:
             "webhook-timestamp": str(int(sent_at.timestamp())),
             "webhook-signature": self._signer.sign(message_id, sent_at, body),
         }
-        target, tls = url.copy_with(host=address), {"sni_hostname": url.raw_host.decode("ascii")}
+        deadline = _Deadline()
+        extensions = {"sni_hostname": url.raw_host.decode("ascii"), "trace": deadline.trace}
         try:
-            with self._client.stream("POST", target, content=body, headers=headers, extensions=tls) as answer:
+            target = url.copy_with(host=address)
+            post = self._client.stream("POST", target, content=body, headers=headers, extensions=extensions)
+            with deadline.within(self._deadline_seconds), post as answer:
                 return answer.is_success  # the body is the receiver's: it is never read
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             logger.info("webhook_failed", extra={"job_id": str(notification.job_id), "error": type(error).__name__})
             return False
 
