@@ -35,11 +35,17 @@ class BrokerConfig(Section):
     """A Redis or Valkey URL. Its `maxmemory-policy` has to be `noeviction`."""
 
 
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
+"""A path, or nothing when the variable is empty."""
+
+
 class PolicyConfig(Section):
     """Which policy holds."""
 
-    path: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = None
+    path: OptionalPath = None
     """An installation's own copy of routing/platform.yaml; empty for the shipped one."""
+    vocabulary: OptionalPath = None
+    """A YAML file of words for the groups of routing/vocabulary.yaml, read over the shipped one; empty for none."""
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)

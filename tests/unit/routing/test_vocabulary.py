@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from routing.errors import PolicyError
+from routing.policy import platform_policy
+from routing.router import Mode, Route, Signals, SiteSignals, decide
 from routing.text import canonicalise
-from routing.vocabulary import Vocabulary, parse_vocabulary, shipped_vocabulary
+from routing.tiers import Tier
+from routing.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary, shipped_vocabulary
 
 
 def vocabulary(*phrases: str) -> Vocabulary:
@@ -91,3 +96,94 @@ def test_the_keyword_groups_are_those_of_the_document() -> None:
     assert {"remember", "save", "store", "recall", "note"} <= words["memory"]
     assert {"fetch", "download", "scrape", "browse"} <= words["web"]
     assert "bug" not in words["operation"]
+
+
+# --- an operator's own words ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def extended(tmp_path: Path) -> Vocabulary:
+    path = tmp_path / "words.yaml"
+    path.write_text(
+        "words:\n"
+        "  order: [zap]\n"
+        "  operation: [frobnicate~]\n"
+        "phrases:\n"
+        "  logic:\n"
+        "    match: [seat map, '予約']\n"
+        "  suggestion:\n"
+        "    match: [could we perhaps @order]\n"
+    )
+    return load_vocabulary(path)
+
+
+def route(prompt: str, vocabulary: Vocabulary | None = None, *, site: bool = True) -> Route:
+    signals = Signals(prompt=prompt, site=SiteSignals(files=4) if site else None)
+    return decide(signals, platform_policy(), vocabulary)
+
+
+def test_without_a_file_the_shipped_words_hold() -> None:
+    assert load_vocabulary(None) is shipped_vocabulary()
+
+
+def test_a_phrase_that_is_added_to_a_group_changes_the_tier(extended: Vocabulary) -> None:
+    assert route("Add a seat map").tier is Tier.SPEC
+    changed = route("Add a seat map", extended)
+    assert (changed.tier, changed.rule) == (Tier.AGENT, "V1-2")
+    assert extended.because["logic"] in changed.reason
+
+
+def test_a_word_that_is_added_to_a_keyword_group_is_a_trigger_in_all_its_forms(extended: Vocabulary) -> None:
+    assert route("frobnicating the widgetry", site=False).mode is Mode.ANSWER
+    changed = route("frobnicating the widgetry", extended, site=False)
+    assert (changed.mode, [trigger.shown for trigger in changed.triggers]) == (Mode.ACTION, ["frobnicating"])
+
+
+def test_a_word_that_is_added_to_a_list_counts_in_the_shipped_phrases_that_name_the_list(extended: Vocabulary) -> None:
+    text = canonicalise("can we please zap it")
+    shown = [vocabulary.find(text.tokens, text.shown) for vocabulary in (shipped_vocabulary(), extended)]
+    assert [any(hit.last == 3 for hit in hits.get("suggestion", ())) for hits in shown] == [False, True]
+
+
+def test_all_that_the_shipped_words_decide_is_decided_as_before(extended: Vocabulary) -> None:
+    for prompt in ("What is HPOS?", "fix the E2E tests in zbooks repo", "Add a quiz", "Delete all posts", "pwd"):
+        assert route(prompt, extended).model_dump() == route(prompt).model_dump()
+
+
+def test_other_words_are_another_version(extended: Vocabulary) -> None:
+    assert extended.version != shipped_vocabulary().version
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("words:\n  order: [zap]\n  orders: [zip]\n", 3, "`orders` is not a list of words"),
+        ("phrases:\n  logik:\n    match: [quiz]\n", 3, "`logik` is not a group of phrases"),
+        ("phrases:\n  logic:\n    because: it is hard\n    match: [quiz]\n", 3, "cannot change `because`"),
+        ("words:\n  order:\n    - zap\n    - two words\n", 4, "`two words` must be one word"),
+        ("phrases:\n  logic:\n    match:\n      - seat map\n      - a(b\n", 5, "is not a word"),
+        ("phrases:\n  logic:\n    match: [a @none]\n", 3, "`@none` is not a list"),
+        ("phrases:\n  logic: [quiz]\n", 2, "logic must be a mapping"),
+        ("words:\n  order: [{a: b}]\n", 2, "must be text"),
+        ("words:\n  ? [a]\n  : [b]\n", 2, "every name in words must be text"),
+        ("more: {}\n", 1, "`more` is not a section"),
+        ("words:\n  order: [zap\n", 3, "expected"),
+        ("", 1, "the document must be a mapping"),
+    ],
+)
+def test_a_bad_extension_is_refused_with_its_file_and_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+    path = tmp_path / "words.yaml"
+    path.write_text(text)
+    with pytest.raises(PolicyError) as refusal:
+        load_vocabulary(path)
+    assert f"words.yaml, line {line}: " in str(refusal.value)
+    assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"words:\n  order: [\x07]\n"])
+def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "words.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(PolicyError, match=r"words\.yaml"):
+        load_vocabulary(path)
