@@ -27,7 +27,7 @@ from routing.tiers import QueueName
 from sandbox.rehearsal.config import RehearsalConfig
 
 PATIENCE_SECONDS = 90.0
-SITES = ("harbour", "garden", "studio", "workshop")
+SITES = ("harbour", "garden", "studio", "workshop", "cellar")
 """The shipped site under four names: jobs on different sites run side by side."""
 HEAVY_SITE = "gallery"
 """A site whose picture alone is above tier 1's output limit."""
@@ -64,9 +64,11 @@ def cases() -> list[Case]:
              "awaiting_approval"),
         Case("direct 2", "celery", {"prompt": "Make the primary colour #1d4ed8", "site": "garden"},
              "awaiting_approval"),
-        Case("direct 3", "cli", {"prompt": "Remove the testimonials section", "site": "studio"}, "awaiting_approval"),
+        Case("direct 3", "cli", {"prompt": "Change the phone number to +32 9 123 45 67", "site": "studio"},
+             "awaiting_approval"),
         Case("model", "http", {"prompt": "Add a short FAQ about opening hours and how to order ahead",
              "site": "workshop"}, "awaiting_approval"),
+        Case("debated", "http", {"prompt": "Remove the testimonials section", "site": "cellar"}, "awaiting_approval"),
         Case("new site", "celery", {"prompt": "Create a site for Ada's Bikes, a repair shop in Ghent that fixes city "
              "bikes in a day and sells restored ones", "new_site": "adas-bikes"}, "awaiting_approval"),
         Case("output limit", "http", {"prompt": "Change the page title to 'Gallery'", "site": HEAVY_SITE},
@@ -99,7 +101,7 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
             _import_sites(embedded, Path(scratch))
             assert embedded.supervisor is not None
             out.print(f"{len(embedded.supervisor.pids())} processes and PostgreSQL run after "
-                      f"{time.monotonic() - started:.1f} s; five sites are imported. Submitting:")  # fmt: skip
+                      f"{time.monotonic() - started:.1f} s; six sites are imported. Submitting:")  # fmt: skip
             demo = Demo(embedded)
             is_good = demo.run()
         left = embedded.supervisor.pids() if embedded.supervisor else {}
