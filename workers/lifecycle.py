@@ -7,6 +7,7 @@ still holds the job.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 LEDGER_AWAY = (OperationalError, InterfaceError)
 """The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
+
+SETTLE_PAUSES = (0.2, 1.0, 3.0)
+"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for."""
 
 Handler = Callable[[Attempt], Outcome]
 
@@ -77,7 +81,7 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
             finally:
                 attempt.close()
             if settlement is not None:
-                _settle(claimed, settlement, resources)
+                _settle_surely(claimed, settlement, resources)
     except FencedError:
         logger.warning("attempt_fenced")
     except LEDGER_AWAY:
@@ -120,6 +124,26 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
         level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
         logger.log(level, "attempt_failed", exc_info=error, extra={"reason": decision.reason.value})
         return end_with(decision)
+
+
+def _settle_surely(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
+    """Settle, again if the ledger was away; a settlement that cannot be stored at all ends the job.
+
+    A try whose commit got through although its answer was lost is fenced off: the attempt has ended then.
+    """
+    for pause in SETTLE_PAUSES:
+        try:
+            return _settle(claimed, settlement, resources)
+        except LEDGER_AWAY:
+            logger.warning("settlement_delayed", exc_info=True)
+            time.sleep(pause)
+        except FencedError:
+            raise
+        except Exception:
+            logger.exception("settlement_failed")
+            detail = "a defect ended it: its result could not be stored"
+            settlement = end_with(Ended(State.FAILED, Reason.INTERNAL_ERROR, detail))
+    return _settle(claimed, settlement, resources)
 
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:

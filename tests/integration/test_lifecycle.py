@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -316,6 +316,41 @@ def test_a_ledger_that_goes_away_during_the_work_is_no_defect_of_the_job(rig: Ri
 
 
 # ----------------------------------------------------------------------------------------------- cancelled or fenced
+
+
+@pytest.fixture
+def refuse_answers(rig: Rig) -> Iterator[Callable[[str, int], None]]:
+    """Let the ledger refuse to store an answer, with an error code, so many times."""
+
+    def refuse(code: str, times: int) -> None:
+        rig.shop.execute("CREATE SEQUENCE refusals")
+        rig.shop.execute(f"""
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                IF NEW.state = 'answered' AND nextval('refusals') <= {times} THEN
+                    RAISE EXCEPTION 'refused' USING ERRCODE = '{code}';
+                END IF;
+                RETURN NEW;
+            END $$""")
+        rig.shop.execute("CREATE TRIGGER refuse BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION refuse()")
+
+    yield refuse
+    rig.shop.execute("DROP TRIGGER refuse ON job; DROP FUNCTION refuse; DROP SEQUENCE refusals")
+
+
+def test_work_that_was_paid_for_outlives_a_short_absence_of_the_ledger(
+    rig: Rig, refuse_answers: Callable[[str, int], None]
+) -> None:
+    refuse_answers("57P01", 2)
+    job = rig.run(rig.shop.accept(tier=None), lambda attempt: Answered("42"))
+    assert (job.state, job.result["answer"], job.lost_attempts) == ("answered", "42", 0)
+
+
+def test_a_result_that_cannot_be_stored_ends_the_job_instead_of_being_worked_out_again(
+    rig: Rig, refuse_answers: Callable[[str, int], None]
+) -> None:
+    refuse_answers("22003", 99)
+    job = rig.run(rig.shop.accept(tier=None), lambda attempt: Answered("42"))
+    assert (job.state, job.reason, job.lost_attempts) == ("failed", "internal_error", 0)
 
 
 def test_a_wish_to_cancel_wins_over_a_result_that_comes_later(rig: Rig) -> None:
