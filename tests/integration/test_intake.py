@@ -51,11 +51,13 @@ def test_work_that_destroys_is_debated_on_record_before_it_is_queued(rig: Rig, b
     assert rig.run(job_id, edit_spec).state == State.AWAITING_APPROVAL
 
 
-@pytest.mark.req("R-044")
-def test_plain_work_goes_straight_to_its_queue(rig: Rig, broker_url: str) -> None:
+@pytest.mark.req("R-009", "R-044", "R-080")
+def test_plain_work_is_decided_without_a_model_and_goes_straight_to_its_queue(rig: Rig, broker_url: str) -> None:
     rig.site()
     job = rig.shop.job(submit(rig, broker_url, "Change the hero heading to 'Hi'", site="bakery"))
     assert (job.state, job.queue) == (State.QUEUED, "spec")
+    assert job.route["rule"] == "V1-4"
+    assert rig.calls() == []
 
 
 def test_a_debate_that_says_stop_ends_the_job_with_its_note(rig: Rig, broker_url: str) -> None:
