@@ -6,12 +6,14 @@ The message's task id is the job's id and its idempotency key, so a client finds
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from celery import Celery
 from celery.app.task import Task
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.store import Ledger
@@ -24,6 +26,9 @@ from routing.policy import Policy
 from routing.tiers import QueueName, TaskName
 
 logger = logging.getLogger(__name__)
+
+LEDGER_PAUSE_SECONDS = 2.0
+"""How long a message is held before it goes back to the broker while the ledger is away."""
 
 
 def register_tasks(
@@ -45,12 +50,15 @@ def register_tasks(
         name=TaskName.SUBMIT.value, bind=True, shared=False,
         soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
     )  # fmt: skip
-    def submit(task: Task, **kwargs: Any) -> None:
-        take_in(
-            kwargs,
-            task_id=str(task.request.id),
-            submitter=Submitter(ledger(), publisher, policy, environment=environment),
-        )
+    def submit(task: Task, /, **kwargs: Any) -> None:
+        submitter = Submitter(ledger(), publisher, policy, environment=environment)
+        try:
+            take_in(kwargs, task_id=str(task.request.id), submitter=submitter)
+        except (OperationalError, InterfaceError) as error:
+            # The message was acknowledged when it came: no row holds the job yet, and nobody else has it.
+            logger.warning("intake_delayed", extra={"job_id": str(task.request.id), "error": type(error).__name__})
+            time.sleep(LEDGER_PAUSE_SECONDS)
+            raise task.retry(countdown=0, max_retries=None) from None
 
 
 def take_in(kwargs: dict[str, Any], *, task_id: str, submitter: Submitter) -> None:
