@@ -5,8 +5,9 @@ The decision is a pure function of the prompt, the request's signals and the voc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,7 +15,7 @@ from routing.acts import Act
 from routing.planning import Debate, Plan, Stakes, changes_much, plan_debate
 from routing.policy import Policy
 from routing.reading import Reading, Talk, mere_talk, read
-from routing.tiering import Choice, Scope, choose_tier, orders_creation, repairs
+from routing.tiering import Choice, Scope, matching_rules, orders_creation, repairs
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.triggers import Confidence, Trigger, confidence_of, find_triggers
 from routing.trivial import parse_trivial
@@ -126,6 +127,9 @@ class Route(_Value):
     read_only: bool
     classifier: str
     policy_version: str
+    vocabulary_version: str = ""
+    site: SiteSignals | None = None
+    """What the rules knew of the site (H-009); the other signals stand in the request."""
     argv: tuple[str, ...] = ()
     """Argument vector of a trivial command, run without a shell."""
 
@@ -138,26 +142,34 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
         policy: the policy in force; its version is stored with the decision.
         vocabulary: the words to look for; the shipped ones by default.
     """
-    version = policy.version
-    lane = _lane(signals)
+    words = vocabulary or shipped_vocabulary()
+    lane = lane_of(signals)
+    stamp = {
+        "lane": lane,
+        "classifier": CLASSIFIER,
+        "policy_version": policy.version,
+        "vocabulary_version": words.version,
+        "site": signals.site,
+    }
     argv = parse_trivial(signals.prompt) if signals.tier is None else None
     if argv is not None:
-        return _trivial_route(argv, lane=lane, version=version)
-    reading = read(signals.prompt, vocabulary or shipped_vocabulary())
+        return _trivial_route(argv, stamp)
+    reading = read(signals.prompt, words)
     triggers = find_triggers(reading)
-    talk = _talk(reading, triggers, lane=lane) if signals.tier is None else None
+    talk = talk_of(reading, triggers, lane=lane) if signals.tier is None else None
     if talk is not None:
-        return _answer_route(talk, lane=lane, version=version)
-    return _action_route(signals, reading, triggers, lane=lane, version=version)
+        return _answer_route(talk, stamp)
+    return _action_route(signals, reading, triggers, stamp=stamp)
 
 
-def _lane(signals: Signals) -> Lane:
+def lane_of(signals: Signals) -> Lane:
+    """Return what a request is bound to."""
     if signals.site is not None or signals.new_site:
         return Lane.SITE
     return Lane.TICKET if signals.project else Lane.NONE
 
 
-def _talk(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
+def talk_of(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
     """Return why the prompt is ANSWER, or None when it is ACTION.
 
     What is bound to a site or project is ACTION unless it is mere talk. What is bound to nothing needs a trigger (A4).
@@ -168,12 +180,11 @@ def _talk(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Tal
     return None if triggers or reading.has_reference or reading.text.cut else Talk.CHAT
 
 
-def _trivial_route(argv: tuple[str, ...], *, lane: Lane, version: str) -> Route:
+def _trivial_route(argv: tuple[str, ...], stamp: dict[str, Any]) -> Route:
     return Route(
         mode=Mode.ACTION,
         confidence=Confidence.NONE,
         intent=Intent.QUESTION,
-        lane=lane,
         tier=None,
         queue=QueueName.TOOLS,
         debate=Debate.BYPASS,
@@ -187,19 +198,17 @@ def _trivial_route(argv: tuple[str, ...], *, lane: Lane, version: str) -> Route:
         pattern="",
         target=RouteTarget.TOOL_SPECIALIST,
         read_only=True,
-        classifier=CLASSIFIER,
-        policy_version=version,
         argv=argv,
+        **stamp,
     )
 
 
-def _answer_route(talk: Talk, *, lane: Lane, version: str) -> Route:
+def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
     is_question = talk is Talk.QUESTION
     return Route(
         mode=Mode.ANSWER,
         confidence=Confidence.NONE,
         intent=Intent.QUESTION,
-        lane=lane,
         tier=None,
         queue=QueueName.ANSWER,
         debate=Debate.NONE,
@@ -213,25 +222,22 @@ def _answer_route(talk: Talk, *, lane: Lane, version: str) -> Route:
         pattern=PATTERN_QUESTION if is_question else PATTERN_DEFAULT,
         target=RouteTarget.DIRECT_RESPONSE,
         read_only=True,
-        classifier=CLASSIFIER,
-        policy_version=version,
+        **stamp,
     )
 
 
-def _action_route(
-    signals: Signals, reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane, version: str
-) -> Route:
-    read_only = signals.tier is None and _is_read_only(reading)
+def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
+    lane = lane_of(signals)
+    read_only = signals.tier is None and is_read_only(reading)
     confidence = confidence_of(max(len(triggers), 1))
     debated = debate_key(signals.prompt) in signals.session_debated
     plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=_is_new(signals))
-    choice = _choice(signals, reading, lane=lane, read_only=read_only)
+    choice = next(action_rules(signals, reading, lane=lane, read_only=read_only))
     tier = choice.tier if lane is Lane.SITE and not read_only else None
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
         intent=_intent(reading, tier=tier, is_new=_is_new(signals), read_only=read_only),
-        lane=lane,
         tier=tier,
         queue=_queue(lane, tier, read_only=read_only),
         debate=plan.debate,
@@ -245,12 +251,11 @@ def _action_route(
         pattern="",
         target=RouteTarget.SWARM_ORCHESTRATOR,
         read_only=read_only,
-        classifier=CLASSIFIER,
-        policy_version=version,
+        **stamp,
     )
 
 
-def _is_read_only(reading: Reading) -> bool:
+def is_read_only(reading: Reading) -> bool:
     """Tell whether an ACTION only looks: it searches, lists or shows, or it is a question about a file."""
     if changes_much(reading) or reading.found("write_back"):
         return False
@@ -264,17 +269,27 @@ def _is_read_only(reading: Reading) -> bool:
     return Act.QUESTION in reading.acts and not reading.orders and Act.STATEMENT not in reading.acts
 
 
-def _choice(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) -> Choice:
+def action_rules(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) -> Iterator[Choice]:
+    """Yield every rule about an ACTION that matches, in binding order: the first decides.
+
+    Args:
+        signals: what is known about the request.
+        reading: its prompt.
+        lane: what it is bound to.
+        read_only: whether it only looks.
+    """
     if signals.tier is not None:
-        return Choice(signals.tier, "override", "you chose the tier yourself", "override")
+        yield Choice(signals.tier, "override", "you chose the tier yourself", "override")
     if read_only:
-        return Choice(Tier.SPEC, "read-only", "it only looks and changes nothing", "rule")
+        evidence = tuple(reading.hits.get("read_only", ()))
+        yield Choice(Tier.SPEC, "read-only", "it only looks and changes nothing", "rule", evidence=evidence)
     if lane is Lane.TICKET:
-        return Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
-    if lane is Lane.NONE:
-        return Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
-    explicit = signals.advanced_edit or signals.preference == "agent"
-    return choose_tier(reading, explicit=explicit, is_new=_is_new(signals))
+        yield Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
+    elif lane is Lane.NONE:
+        yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
+    else:
+        explicit = signals.advanced_edit or signals.preference == "agent"
+        yield from matching_rules(reading, explicit=explicit, is_new=_is_new(signals))
 
 
 def _is_new(signals: Signals) -> bool:
@@ -321,7 +336,7 @@ def debate_key(prompt: str) -> str:
 def classify_task(message: str) -> Mode:
     """Seed 002's `classifyTask`: the mode of a message that is bound to nothing."""
     reading = read(message, shipped_vocabulary())
-    return Mode.ACTION if _talk(reading, find_triggers(reading), lane=Lane.NONE) is None else Mode.ANSWER
+    return Mode.ACTION if talk_of(reading, find_triggers(reading), lane=Lane.NONE) is None else Mode.ANSWER
 
 
 def needs_swarm(task: str) -> bool:
@@ -333,6 +348,6 @@ def get_confidence(message: str) -> Confidence:
     """Seed 002's `getConfidence`: by the number of distinct triggers; an ANSWER has none (A9)."""
     reading = read(message, shipped_vocabulary())
     triggers = find_triggers(reading)
-    if _talk(reading, triggers, lane=Lane.NONE) is not None:
+    if talk_of(reading, triggers, lane=Lane.NONE) is not None:
         return Confidence.NONE
     return confidence_of(len(triggers))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from routing.acts import Act
 from routing.reading import Reading
 from routing.tiers import Tier
-from routing.tokens import Kind
+from routing.tokens import Kind, Token
 from routing.vocabulary import Hit
 
 Scope = Literal["single_section", "structural"]
@@ -21,6 +22,13 @@ class Choice(NamedTuple):
     because: str
     cause: Literal["explicit", "rule", "default", "override"]
     scope: Scope = "single_section"
+    evidence: tuple[Hit, ...] = ()
+    """The phrases that made the rule match; none when it matched by a flag or by default."""
+
+
+class _Cause(NamedTuple):
+    group: str
+    evidence: tuple[Hit, ...]
 
 
 _NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
@@ -31,6 +39,7 @@ _CREATING = frozenset(
 _RESHAPING = frozenset(
     {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
+_CODE_KINDS = (Kind.PATH, Kind.CODE)
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml"),
@@ -45,28 +54,33 @@ def choose_tier(reading: Reading, *, explicit: bool, is_new: bool) -> Choice:
         explicit: whether the caller asked for the agent by flag or stored preference.
         is_new: whether there is no site yet: then layout, styles and wording are all part of its description.
     """
+    return next(matching_rules(reading, explicit=explicit, is_new=is_new))
+
+
+def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterator[Choice]:
+    """Yield every rule that matches, in binding order: the first decides, and the last always matches."""
     because = reading.vocabulary.because
     if explicit or reading.found("power"):
-        return Choice(Tier.AGENT, "V1-1", because["power"], "explicit")
-    heavy = _heavy(reading, is_new=is_new)
-    if heavy:
-        scope: Scope = "structural" if heavy == "structural" else "single_section"
-        return Choice(Tier.AGENT, "V1-2", because[heavy], "rule", scope)
+        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=tuple(reading.hits.get("power", ())))
+    if heavy := _heavy(reading, is_new=is_new):
+        scope: Scope = "structural" if heavy.group == "structural" else "single_section"
+        yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence)
     light = None if is_new else _light(reading)
     if light:
-        return Choice(Tier.PATCH, "V1-3", because[light], "rule")
+        yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence)
     group = "new_site" if is_new else "copy_fix" if reading.found("copy_fix") else "spec"
-    known = reading.found(group)
-    return Choice(
+    known = tuple(reading.hits.get(group, ()))
+    yield Choice(
         Tier.SPEC,
         "V1-4",
         because[group] if known else "nothing in it needs more than the page spec",
         "rule" if known else "default",
+        evidence=known,
     )
 
 
-def _heavy(reading: Reading, *, is_new: bool) -> str | None:
-    """Return the group that calls for the agent, or None."""
+def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
+    """Return what calls for the agent, or None."""
     groups = ("package", "technique", "logic") if is_new else ("package", "structural", "technique", "logic")
     inline = reading.hits.get("inline_script", ())
     for group in groups:
@@ -74,7 +88,7 @@ def _heavy(reading: Reading, *, is_new: bool) -> str | None:
             if any(_covers(exception, hit) for exception in inline):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit):
-                return group
+                return _Cause(group, (hit,))
     return None
 
 
@@ -95,31 +109,38 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
     return named and not creates
 
 
-def _light(reading: Reading) -> str | None:
-    """Return the group that calls for a patch, or None."""
+def _light(reading: Reading) -> _Cause | None:
+    """Return what calls for a patch, or None."""
     if not reading.found("copy_fix", "copy_stale"):
         if reading.found("defect"):
-            return "defect"
-        if _orders_repair(reading):
-            return "repair"
+            return _Cause("defect", tuple(reading.hits["defect"]))
+        if repair := _ordered_repair(reading):
+            return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
         if reading.found(group):
-            return group
-    if any(token.kind is Kind.FENCE for token in reading.tokens):
-        return "markup"
-    if any(token.kind in (Kind.PATH, Kind.CODE) and token.word.endswith(_SOURCE_CODE) for token in reading.tokens):
-        return "style_code"
-    if any(
-        token.kind is Kind.CODE and (":" in token.word or "<" in token.word or "{" in token.word)
-        for token in reading.tokens
-    ):
-        return "style_code"
-    return None
+            return _Cause(group, tuple(reading.hits[group]))
+    return _code(reading)
+
+
+def _code(reading: Reading) -> _Cause | None:
+    """Return the source code that stands in the prompt or is named by it, or None."""
+    fenced = _tokens(reading, lambda token: token.kind is Kind.FENCE)
+    if fenced:
+        return _Cause("markup", fenced)
+    named = _tokens(reading, lambda token: token.kind in _CODE_KINDS and token.word.endswith(_SOURCE_CODE))
+    quoted = named or _tokens(
+        reading, lambda token: token.kind is Kind.CODE and any(sign in token.word for sign in ":<{")
+    )
+    return _Cause("style_code", quoted) if quoted else None
+
+
+def _tokens(reading: Reading, is_wanted: Callable[[Token], bool]) -> tuple[Hit, ...]:
+    return tuple(Hit(at, at) for at, token in enumerate(reading.tokens) if is_wanted(token))
 
 
 def repairs(reading: Reading) -> bool:
     """Tell whether the request repairs or corrects what is there."""
-    return reading.found("defect", "copy_fix") or _orders_repair(reading)
+    return reading.found("defect", "copy_fix") or _ordered_repair(reading) is not None
 
 
 def orders_creation(reading: Reading) -> bool:
@@ -128,10 +149,10 @@ def orders_creation(reading: Reading) -> bool:
     return any(at not in repair and reading.tokens[at].word in _CREATING | _RESHAPING for at in reading.orders)
 
 
-def _orders_repair(reading: Reading) -> bool:
-    """A verb of repair counts where an order stands: `what we fix` is a heading."""
+def _ordered_repair(reading: Reading) -> Hit | None:
+    """Return the verb of repair that stands where an order stands: `what we fix` is a heading."""
     words = reading.vocabulary.words["order"]
-    return any(
-        hit.first in reading.orders or (hit.last > hit.first and reading.tokens[hit.first].word not in words)
-        for hit in reading.hits.get("repair", ())
-    )
+    for hit in reading.hits.get("repair", ()):
+        if hit.first in reading.orders or (hit.last > hit.first and reading.tokens[hit.first].word not in words):
+            return hit
+    return None

@@ -147,7 +147,8 @@ def test_a_word_that_is_added_to_a_list_counts_in_the_shipped_phrases_that_name_
 
 def test_all_that_the_shipped_words_decide_is_decided_as_before(extended: Vocabulary) -> None:
     for prompt in ("What is HPOS?", "fix the E2E tests in zbooks repo", "Add a quiz", "Delete all posts", "pwd"):
-        assert route(prompt, extended).model_dump() == route(prompt).model_dump()
+        unchanged = route(prompt).model_copy(update={"vocabulary_version": extended.version})
+        assert route(prompt, extended) == unchanged
 
 
 def test_other_words_are_another_version(extended: Vocabulary) -> None:
