@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import QueryCanceled
 from redis.exceptions import RedisError
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
@@ -25,7 +26,7 @@ from monitoring.ledger.events import WORK_CHANNEL
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.releases import expire, overdue_jobs
 from monitoring.ledger.runway import Push, lead, resign, standing, top_up, unpush
-from monitoring.ledger.store import Ledger
+from monitoring.ledger.store import SILENCE, Ledger
 from producers.config import DispatcherConfig
 from producers.errors import PublishError
 from producers.publisher import Publisher, message_id
@@ -187,7 +188,9 @@ class DispatcherLoop:
             logger.warning("ledger_unreachable")
 
     def _listen(self) -> None:
-        with psycopg.connect(self._ledger_url, autocommit=True, connect_timeout=5) as connection:
+        with psycopg.connect(
+            make_conninfo(self._ledger_url, **SILENCE), autocommit=True, connect_timeout=5
+        ) as connection:
             connection.execute(f"LISTEN {WORK_CHANNEL}".encode())
             while not self._stopping.is_set():
                 self._dispatcher.run_once()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
@@ -14,10 +16,14 @@ from monitoring.ledger.storable import dump_json
 STATEMENT_TIMEOUT_MS = 10_000
 IDLE_TRANSACTION_TIMEOUT_MS = 30_000
 """A writer that hangs in a transaction would hold back the metrics and the audit seals."""
+SILENCE: Mapping[str, int] = MappingProxyType(
+    {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
+)
+"""What libpq is told about a server that vanished without a word: found dead in 20 to 25 s, not in a quarter hour."""
 
 
 def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "pointsman") -> Engine:
-    """Return an engine for a `postgresql://` URL.
+    """Return an engine for a `postgresql://` URL. Its errors name no values: those are prompts, answers and hashes.
 
     Args:
         url: where the ledger is.
@@ -30,12 +36,12 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
         "connect_timeout": 5,
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC "
         f"-c idle_in_transaction_session_timeout={IDLE_TRANSACTION_TIMEOUT_MS}",
+        **SILENCE,
     }
-    if pool_size == 0:
-        return create_engine(driver_url, poolclass=NullPool, connect_args=connect_args, json_serializer=dump_json)
+    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size, "pool_pre_ping": True}
     return create_engine(
-        driver_url, pool_size=pool_size, max_overflow=pool_size, pool_pre_ping=True, connect_args=connect_args,
-        json_serializer=dump_json,
+        driver_url, connect_args=connect_args, json_serializer=dump_json, hide_parameters=True,
+        **(pool if pool_size else {"poolclass": NullPool}),
     )  # fmt: skip
 
 
