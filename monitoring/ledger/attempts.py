@@ -82,7 +82,7 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
 
     Returns:
         None when there is nothing to do: a stale copy of the message, a cancelled job or a busy site; or when the
-        tenant's overrides do not fit, which ends the job.
+        tenant's overrides do not fit or an action has no site, which ends the job.
     """
     try:
         job = lock_job(session, message.job_id)
@@ -95,6 +95,9 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         effective = effective_policy(session, job.tenant, policy)
     except PolicyError as error:
         end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
+        return None
+    if queue in _WRITING_QUEUES and job.site_id is None:
+        end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
     if queue in _WRITING_QUEUES and not _lock_site(session, job):
         job.pushed_at = None

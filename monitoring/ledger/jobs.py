@@ -197,6 +197,7 @@ def route_job(session: Session, job: Job, route: Route) -> None:
     job.route = route.model_dump(mode="json")
     job.mode = route.mode.value
     job.tier = route.tier.value if route.tier else None
+    job.fence += 1  # as in `await_approval`: intake's attempt is over
     if job.state == State.RECEIVED and route.debate is Debate.PLANNING:
         move(session, job, State.DEBATING)
     move(session, job, State.QUEUED)

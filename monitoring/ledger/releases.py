@@ -151,6 +151,7 @@ def await_approval(session: Session, job: Job, release: Release, *, hours: float
     """Let a held job wait for a person to judge its preview."""
     job.release_id = release.id
     job.expires_at = after(hours * 3600)  # type: ignore[assignment]
+    job.fence += 1  # the attempt is over: a call of its that is being admitted right now must be refused
     move(session, job, State.AWAITING_APPROVAL, release=str(release.id), digest=release.digest)
 
 

@@ -403,6 +403,13 @@ def test_what_an_attempt_does_after_it_lost_its_job_leaves_no_trace(rig: Rig, ou
     assert rig.shown(site) == FILES
 
 
+def test_an_action_without_a_site_ends_instead_of_being_pushed_for_ever(rig: Rig) -> None:
+    job_id = rig.shop.accept()
+    rig.shop.execute("UPDATE job SET site_id = NULL WHERE id = :id", id=job_id)
+    job = rig.run(job_id, raises(AssertionError()))
+    assert (job.state, job.reason) == ("failed", "invalid_request")
+
+
 def test_a_stale_message_reaches_no_handler(rig: Rig) -> None:
     job_id = rig.shop.accept()
     stale = JobMessage(job_id=job_id, fence=5)

@@ -17,6 +17,7 @@ from monitoring.ledger.store import Ledger
 from routing.policy import platform_policy
 from routing.prices import NANOUSD_PER_USD, Usage
 from routing.tiers import QueueName
+from tests.factories import Shop
 from tests.integration.gateway_world import World
 
 LIMIT = 1000
@@ -191,3 +192,13 @@ def test_the_caps_of_a_policy_are_its_own(world: World) -> None:
     caps = {cap.scope: cap.limit_nanousd / NANOUSD_PER_USD for cap in money.caps_of(holder, policy=world.policy)}
     assert list(caps) == ["tier", "job", "tenant_day", "fleet_day"]
     assert caps == {"tier": 0.05, "job": 0.3, "tenant_day": 50, "fleet_day": 500}
+
+
+def test_a_call_that_was_looked_up_before_its_attempt_handed_the_job_on_gets_no_money(shop: Shop) -> None:
+    world = World(shop.ledger, "", platform_policy())
+    claimed = shop.running()
+    with shop.ledger.begin() as session:
+        holder = money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
+    assert isinstance(reserve(world, holder, start(1)), Reserved)
+    shop.offer(claimed)
+    assert isinstance(reserve(world, holder, start(1)), BearerGone)
