@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from producers.commands import decide, jobs, ladder, local, operate, programs, sites
+from producers.commands import decide, jobs, ladder, local, operate, programs, route, sites
 from producers.commands.context import Context
 from producers.upfile import with_up_file
 
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 for commands in (local, jobs, decide, ladder, programs, operate):
     app.add_typer(commands.app)
+app.add_typer(route.app, name="route")
 app.add_typer(sites.app, name="site")
 app.add_typer(operate.key_app, name="key")
 app.add_typer(operate.queue_app, name="queue")

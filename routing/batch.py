@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from routing.policy import platform_policy
+from routing.policy import Policy, platform_policy
 from routing.router import Route, Signals, SiteSignals, decide
+from routing.vocabulary import Vocabulary
 
 
 def signals_of(line: dict[str, Any]) -> Signals:
@@ -39,11 +40,18 @@ def route_fields(route: Route) -> dict[str, Any]:
     }
 
 
-def batch_line(line: dict[str, Any]) -> dict[str, Any]:
+def batch_line(
+    line: dict[str, Any], policy: Policy | None = None, *, vocabulary: Vocabulary | None = None
+) -> dict[str, Any]:  # fmt: skip
     """Decide one line of a batch.
+
+    Args:
+        line: the prompt and its signals.
+        policy: the policy in force; the shipped one by default.
+        vocabulary: the words to look for; the shipped ones by default.
 
     Raises:
         KeyError: the caller's fault; the line has no prompt.
         pydantic.ValidationError: the caller's fault; a signal has the wrong type.
     """
-    return {"id": line.get("id"), **route_fields(decide(signals_of(line), platform_policy()))}
+    return {"id": line.get("id"), **route_fields(decide(signals_of(line), policy or platform_policy(), vocabulary))}

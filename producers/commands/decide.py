@@ -1,9 +1,7 @@
-"""`route`, `render`, `scan`: decisions and checks that need no installation."""
+"""`render`, `scan`: builds and checks that need no installation."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,53 +14,6 @@ from sandbox.scan.engine import scan as scan_files
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES
 
 app = typer.Typer()
-
-
-@app.command()
-def route(
-    prompt: Annotated[str | None, typer.Argument(help="What to decide on.")] = None,
-    batch: Annotated[Path | None, typer.Option(help="A JSON-lines file of prompts; prints a decision a line.")] = None,
-    files: Annotated[int, typer.Option(min=0, help="Files of the site.")] = 0,
-    has_js: Annotated[bool, typer.Option("--has-js")] = False,
-    has_build: Annotated[bool, typer.Option("--has-build")] = False,
-    preference: Annotated[str | None, typer.Option(help="spec or agent")] = None,
-    advanced: Annotated[bool, typer.Option("--advanced")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Decide where a prompt goes: offline, deterministic, with the reason."""
-    from routing.batch import batch_line
-
-    if (prompt is None) == (batch is None):
-        fail("route: give a PROMPT or --batch FILE", code=USAGE)
-    with clear_errors():
-        if batch is not None:
-            _route_batch(batch)
-            return
-        site = {"files": files, "has_js": has_js, "has_build": has_build}
-        line = {"id": "1", "prompt": prompt, "site": site, "preference": preference, "advanced_edit": advanced}
-        decision = batch_line(line)
-    if as_json:
-        print_json(decision)
-        return
-    for name, value in decision.items():
-        if name != "id":
-            out.print(f"{name:>11}  {json.dumps(value, ensure_ascii=False)}", markup=False)
-
-
-def _route_batch(path: Path) -> None:
-    from routing.batch import batch_line
-
-    try:
-        text = path.read_text()
-    except OSError as error:
-        fail(f"route: {path}: {error.strerror}", code=USAGE)
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            sys.stdout.write(json.dumps(batch_line(json.loads(line)), ensure_ascii=False) + "\n")
-        except (ValueError, KeyError, TypeError) as error:
-            fail(f"route: {path}, line {number}: {error}", code=USAGE)
 
 
 @app.command()

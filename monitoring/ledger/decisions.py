@@ -1,0 +1,59 @@
+"""Read what was decided and what it took: what the rehearsal of a policy rests on (`pointsman route replay`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import aliased
+from sqlmodel import Session, col
+
+from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
+from routing.replay import Recorded, Work, read_recorded
+
+_BATCH = 500
+"""Rows that are fetched at a time: a ledger may hold more decisions than memory does."""
+
+
+def recorded_decisions(session: Session, *, since: datetime | None = None) -> Iterator[Recorded | None]:
+    """Yield the decisions about accepted jobs, oldest first; None for one that this version cannot read.
+
+    What was refused was decided by nobody, and is left out.
+    """
+    claimed, active = aliased(Release), aliased(Release)
+    query = (
+        select(
+            col(Job.id), col(Job.prompt), col(Job.request), col(Job.route), col(claimed.signals), col(active.signals)
+        )
+        .outerjoin(claimed, col(claimed.id) == col(Job.base_release_id))
+        .outerjoin(Site, col(Site.id) == col(Job.site_id))
+        .outerjoin(active, col(active.id) == col(Site.active_release_id))
+        .where(col(Job.mode).is_not(None))
+        .order_by(col(Job.created_at), col(Job.id))
+    )
+    if since is not None:
+        query = query.where(col(Job.created_at) >= since)
+    for job_id, prompt, request, route, at_claim, now in session.execute(query.execution_options(yield_per=_BATCH)):
+        yield read_recorded(str(job_id), prompt=prompt, request=request, route=route, claimed=at_claim, now=now)
+
+
+def measured_work(session: Session, *, since: datetime | None = None) -> Iterator[Work]:
+    """Yield what each job took on each queue that it is done with there, failures included: they cost, too."""
+    costs = (
+        select(col(Call.attempt_id), func.sum(col(Call.cost_nanousd)).label("nanousd"))
+        .where(col(Call.state) != "reserved")
+        .group_by(col(Call.attempt_id))
+        .subquery()
+    )
+    seconds = func.extract("epoch", col(Attempt.ended_at) - col(Attempt.started_at))
+    query = (
+        select(col(Attempt.queue), func.sum(seconds), func.max(seconds), func.coalesce(func.sum(costs.c.nanousd), 0))
+        .outerjoin(costs, costs.c.attempt_id == col(Attempt.id))
+        .where(col(Attempt.ended_at).is_not(None))
+        .group_by(col(Attempt.job_id), col(Attempt.queue))
+    )
+    if since is not None:
+        query = query.where(col(Attempt.started_at) >= since)
+    for queue, total, longest, nanousd in session.execute(query.execution_options(yield_per=_BATCH)):
+        yield Work(queue, float(total), float(longest), int(nanousd))

@@ -1,0 +1,158 @@
+"""`route`: where a prompt goes and why, and `route replay`: where recorded ones would go under other rules."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, ConfigDict
+from typer.core import TyperGroup
+
+from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, out, print_json
+from producers.commands.routes_shown import show_explanation, show_replay
+from routing.batch import batch_line, route_fields, signals_of
+from routing.config import PolicyConfig, read_settings
+from routing.explain import Explanation, explain
+from routing.policy import load_policy
+from routing.replay import Rules, replay
+from routing.vocabulary import load_vocabulary
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class _DefaultCommandGroup(TyperGroup):
+    """A group whose first command is meant when none is named: `route PROMPT`, `route replay`, `route -- replay`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the first command's name in front of arguments that begin with no command's name."""
+        default, *_ = self.commands
+        named = bool(args) and args[0] in self.commands and args[0] != default
+        return super().parse_args(ctx, args if named else [default, *args])
+
+
+class _RouteSettings(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    policy: PolicyConfig = PolicyConfig()
+
+
+app = typer.Typer(
+    cls=_DefaultCommandGroup, help="Decide where a prompt goes, or rehearse other rules on recorded ones."
+)
+
+
+def _rules(ctx: typer.Context) -> Rules:
+    """Return the rules that hold in this installation; the shipped ones where it says nothing."""
+    config = read_settings(_RouteSettings, context_of(ctx).environment).policy
+    return Rules(load_policy(config.path), load_vocabulary(config.vocabulary))
+
+
+@app.command(
+    "prompt", epilog="`pointsman route replay --help` tells how to rehearse other rules on recorded decisions."
+)
+def route(
+    ctx: typer.Context,
+    prompt: Annotated[str | None, typer.Argument(help="What to decide on; `-- replay` for the word itself.")] = None,
+    batch: Annotated[Path | None, typer.Option(help="A JSON-lines file of prompts; prints a decision a line.")] = None,
+    files: Annotated[int, typer.Option(min=0, help="Files of the site.")] = 0,
+    has_js: Annotated[bool, typer.Option("--has-js")] = False,
+    has_build: Annotated[bool, typer.Option("--has-build")] = False,
+    preference: Annotated[str | None, typer.Option(help="spec or agent")] = None,
+    advanced: Annotated[bool, typer.Option("--advanced")] = False,
+    explained: Annotated[
+        bool, typer.Option("--explain", help="Say which words and rules decided, and what would have changed it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide where a prompt goes: offline, deterministic, with the reason."""
+    if (prompt is None) == (batch is None):
+        fail("route: give a PROMPT or --batch FILE", code=USAGE)
+    if preference not in (None, "spec", "agent"):
+        fail("route: --preference must be spec or agent", code=USAGE)
+    with clear_errors():
+        rules = _rules(ctx)
+        if batch is not None:
+            _route_batch(batch, rules)
+            return
+        site = {"files": files, "has_js": has_js, "has_build": has_build}
+        line = {"id": "1", "prompt": prompt, "site": site, "preference": preference, "advanced_edit": advanced}
+        if explained:
+            _explain(explain(signals_of(line), *rules), str(prompt), as_json=as_json)
+            return
+        decision = batch_line(line, rules.policy, vocabulary=rules.vocabulary)
+    if as_json:
+        print_json(decision)
+        return
+    for name, value in decision.items():
+        if name != "id":
+            out.print(f"{name:>11}  {json.dumps(value, ensure_ascii=False)}", markup=False)
+
+
+def _explain(found: Explanation, prompt: str, *, as_json: bool) -> None:
+    if not as_json:
+        show_explanation(found, prompt)
+        return
+    body = found.model_dump(mode="json")
+    print_json({"decision": route_fields(found.route), **body})
+
+
+def _route_batch(path: Path, rules: Rules) -> None:
+    try:
+        text = path.read_text()
+    except OSError as error:
+        fail(f"route: {path}: {error.strerror}", code=USAGE)
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            decision = batch_line(json.loads(line), rules.policy, vocabulary=rules.vocabulary)
+            sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
+        except (ValueError, KeyError, TypeError) as error:
+            fail(f"route: {path}, line {number}: {error}", code=USAGE)
+
+
+@app.command("replay")
+def replay_decisions(
+    ctx: typer.Context,
+    policy: Annotated[Path | None, typer.Option(help="The policy to rehearse; without it the one in force.")] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="The words to rehearse, a file as POINTSMAN_POLICY__VOCABULARY names it.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="From when on: 2026-02-18, 2026-02-18T13:00Z, or 90m, 12h, 7d.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide recorded jobs again under other rules: who would move tier or mode, at what cost. Changes nothing."""
+    from monitoring.ledger.decisions import measured_work, recorded_decisions
+    from monitoring.redact import redact
+
+    with clear_errors():
+        current = _rules(ctx)
+        changed = Rules(
+            load_policy(policy) if policy else current.policy,
+            load_vocabulary(vocabulary) if vocabulary else current.vocabulary,
+        )
+        begin = _begin(since) if since else None
+        ledger = context_of(ctx).installation().ledger
+        with ledger.begin() as session:
+            work = list(measured_work(session, since=begin))
+            decisions = recorded_decisions(session, since=begin)
+            found = replay(decisions, work, current=current, changed=changed, redact=redact)
+    print_json(found) if as_json else show_replay(found)
+
+
+def _begin(since: str) -> datetime:
+    """Read a moment, or an age; without a time zone it is UTC."""
+    amount, unit = since[:-1], since[-1:]
+    if amount.isascii() and amount.isdigit() and unit in _UNITS and len(amount) < 6:
+        return datetime.now(UTC) - timedelta(**{_UNITS[unit]: int(amount)})
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError:
+        fail("route replay: --since must be a date, a date with a time, or an age such as 90m, 12h or 7d", code=USAGE)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,236 @@
+"""Rehearse a policy or a vocabulary: what recorded decisions would be under other rules, and what that does.
+
+Only decisions are made again; no work is. What a move would cost or save is told at the averages that were measured for
+the queue a job leaves and the one it goes to, with the number of jobs that each average rests on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from routing.policy import Policy
+from routing.prices import NANOUSD_PER_USD
+from routing.router import CLASSIFIER, Lane, Mode, Route, Signals, SiteSignals, decide
+from routing.tiers import QueueName, Tier
+from routing.vocabulary import Vocabulary
+
+SiteSource = Literal["recorded", "claimed", "now"]
+"""Whence the site's signals are: the decision itself, the release that the job was claimed with, the site as it is."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Rules(NamedTuple):
+    """What decides."""
+
+    policy: Policy
+    vocabulary: Vocabulary
+
+
+class Outcome(_Value):
+    """What a replay compares of a decision."""
+
+    mode: Mode
+    tier: Tier | None
+    queue: QueueName
+    is_refused: bool = False
+    """Whether intake refuses it: it orders something and is bound to nothing."""
+
+
+class Recorded(_Value):
+    """A decision as it is on record."""
+
+    job_id: str
+    signals: Signals
+    outcome: Outcome
+    is_by_model: bool
+    """Whether a model had a say: then it is compared with what the rules in force would decide alone."""
+    site_source: SiteSource
+
+
+class Work(NamedTuple):
+    """What one job took on one queue, all its ended attempts together."""
+
+    queue: str
+    seconds: float
+    longest_seconds: float
+    """Of a single attempt."""
+    cost_nanousd: int
+
+
+class Average(_Value):
+    """What a job takes on a queue."""
+
+    jobs: int
+    seconds: float
+    usd: float
+
+
+class Move(_Value):
+    """A decision that would come out otherwise. Amounts are None where nothing was measured."""
+
+    job_id: str
+    prompt: str
+    was: Outcome
+    would_be: Outcome
+    rule: str
+    reason: str
+    usd: float | None
+    """How much dearer it would be."""
+    seconds: float | None
+    """How much longer it would take."""
+
+
+class NewHits(_Value):
+    """Jobs that kept the limits in force and would have hit the new ones."""
+
+    time: int = 0
+    cost: int = 0
+
+
+class Replay(_Value):
+    """What other rules would have decided."""
+
+    decisions: int
+    unreadable: int
+    """Decisions of versions that recorded them in another form."""
+    moves: tuple[Move, ...]
+    by_model: int
+    site_sources: dict[SiteSource, int]
+    averages: dict[str, Average]
+    new_hits: dict[str, NewHits]
+
+
+def read_recorded(
+    job_id: str, *, prompt: str, request: Mapping[str, Any], route: Mapping[str, Any],
+    claimed: Mapping[str, Any] | None = None, now: Mapping[str, Any] | None = None,
+) -> Recorded | None:  # fmt: skip
+    """Read a decision as the ledger has it; None when this version cannot read it.
+
+    Args:
+        job_id: whose decision it is.
+        prompt: what was asked.
+        request: the request without its prompt.
+        route: the decision.
+        claimed: signals of the release that the job was claimed with, for decisions that do not hold any.
+        now: signals of the site's active release, for those that were not claimed either.
+    """
+    try:
+        site, source = _site(request, route, claimed=claimed, now=now)
+        decided = Route.model_validate(route)
+    except ValidationError:
+        return None
+    signals = Signals(
+        prompt=prompt,
+        site=site,
+        new_site="new_site" in request,
+        project="project" in request,
+        preference=request.get("preference"),
+        advanced_edit=bool(request.get("advanced_edit")),
+        tier=Tier[request["tier"].upper()] if request.get("tier") else None,
+    )
+    is_by_model = decided.classifier != CLASSIFIER
+    return Recorded(
+        job_id=job_id, signals=signals, outcome=_outcome(decided), is_by_model=is_by_model, site_source=source
+    )  # fmt: skip
+
+
+def _site(
+    request: Mapping[str, Any], route: Mapping[str, Any], *, claimed: Mapping[str, Any] | None,
+    now: Mapping[str, Any] | None,
+) -> tuple[SiteSignals | None, SiteSource]:  # fmt: skip
+    if "site" in route:
+        return SiteSignals.model_validate(route["site"]) if route["site"] is not None else None, "recorded"
+    if "site" not in request:
+        return None, "recorded"
+    if claimed is not None:
+        return SiteSignals.model_validate(claimed), "claimed"
+    return SiteSignals.model_validate(now or {}), "now"
+
+
+def _outcome(route: Route) -> Outcome:
+    is_refused = route.mode is Mode.ACTION and not route.trivial and route.lane is Lane.NONE
+    return Outcome(mode=route.mode, tier=route.tier, queue=route.queue, is_refused=is_refused)
+
+
+def replay(
+    recorded: Iterable[Recorded | None], work: Iterable[Work], *, current: Rules, changed: Rules,
+    redact: Callable[[str], str] = lambda text: text,
+) -> Replay:  # fmt: skip
+    """Decide again under changed rules.
+
+    Args:
+        recorded: the decisions, None for what could not be read.
+        work: what jobs took.
+        current: the rules in force.
+        changed: the rules that are rehearsed.
+        redact: removes secrets from a prompt (A31).
+    """
+    averages, new_hits = _measure(work, current=current.policy, changed=changed.policy)
+    moves: list[Move] = []
+    sources: Counter[SiteSource] = Counter()
+    decisions = by_model = unreadable = 0
+    for one in recorded:
+        decisions += 1
+        if one is None:
+            unreadable += 1
+            continue
+        by_model += one.is_by_model
+        sources[one.site_source] += 1
+        was = _outcome(decide(one.signals, *current)) if one.is_by_model else one.outcome
+        route = decide(one.signals, *changed)
+        would_be = _outcome(route)
+        if (was.mode, was.tier) != (would_be.mode, would_be.tier):
+            usd, seconds = _price(was, would_be, averages)
+            prompt = redact(one.signals.prompt)
+            moves.append(
+                Move(
+                    job_id=one.job_id, prompt=prompt, was=was, would_be=would_be, rule=route.rule, reason=route.reason,
+                    usd=usd, seconds=seconds,
+                )
+            )  # fmt: skip
+    return Replay(
+        decisions=decisions, unreadable=unreadable, moves=tuple(moves), by_model=by_model,
+        site_sources=dict(sources), averages=averages, new_hits=new_hits,
+    )  # fmt: skip
+
+
+def _price(was: Outcome, would_be: Outcome, averages: Mapping[str, Average]) -> tuple[float | None, float | None]:
+    """Return by how much a move is dearer and longer; what is refused takes nothing."""
+    nothing = Average(jobs=0, seconds=0, usd=0)
+    before = nothing if was.is_refused else averages.get(was.queue)
+    after = nothing if would_be.is_refused else averages.get(would_be.queue)
+    if before is None or after is None:
+        return None, None
+    return after.usd - before.usd, after.seconds - before.seconds
+
+
+def _measure(
+    work: Iterable[Work], *, current: Policy, changed: Policy
+) -> tuple[dict[str, Average], dict[str, NewHits]]:  # fmt: skip
+    jobs: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    nanousd: Counter[str] = Counter()
+    late: Counter[str] = Counter()
+    dear: Counter[str] = Counter()
+    for one in work:
+        jobs[one.queue] += 1
+        seconds[one.queue] += one.seconds
+        nanousd[one.queue] += one.cost_nanousd
+        if one.queue in current.queues and one.queue in changed.queues:
+            queue = QueueName(one.queue)
+            old, new = current.queues[queue], changed.queues[queue]
+            late[one.queue] += new.soft_seconds < one.longest_seconds <= old.soft_seconds
+            dear[one.queue] += new.llm_usd < one.cost_nanousd / NANOUSD_PER_USD <= old.llm_usd
+    averages = {
+        queue: Average(jobs=count, seconds=seconds[queue] / count, usd=nanousd[queue] / count / NANOUSD_PER_USD)
+        for queue, count in sorted(jobs.items())
+    }
+    hits = {queue: NewHits(time=late[queue], cost=dear[queue]) for queue in jobs if late[queue] or dear[queue]}
+    return averages, hits

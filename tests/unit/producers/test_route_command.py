@@ -1,0 +1,89 @@
+"""`pointsman route` and its explanation: a prompt, a batch and a sub-command under one name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from producers.cli import app
+from producers.commands.routes_shown import harmless
+
+
+def route(*arguments: str, words: Path | None = None) -> Result:
+    environment = {"XDG_STATE_HOME": "/nonexistent", "TERM": "dumb", "COLUMNS": "200"}
+    if words is not None:
+        environment["POINTSMAN_POLICY__VOCABULARY"] = str(words)
+    return CliRunner().invoke(app, ["route", *arguments], env=environment)
+
+
+def decided(*arguments: str, words: Path | None = None) -> dict[str, object]:
+    done = route(*arguments, "--json", words=words)
+    assert done.exit_code == 0, done.output
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_a_prompt_is_decided_wherever_the_options_stand() -> None:
+    assert route("Add a quiz", "--files", "3", "--json").stdout == route("--files", "3", "--json", "Add a quiz").stdout
+    assert decided("Add a quiz", "--files", "3")["tier"] == 3
+
+
+def test_the_words_replay_and_prompt_can_be_prompts() -> None:
+    assert route("--json", "--", "replay").exit_code == 0
+    assert decided("prompt")["mode"] == "ACTION"
+    assert "--since" in route("replay", "--help").stdout
+
+
+def test_a_batch_is_decided_a_line_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"id": "a", "prompt": "what is HPOS?"}\n\n{"id": "b", "prompt": "pwd", "site": null}\n')
+    lines = [json.loads(line) for line in route("--batch", str(path)).stdout.splitlines()]
+    assert [(line["id"], line["mode"], line["trivial"]) for line in lines] == [
+        ("a", "ANSWER", False), ("b", "ACTION", True),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--json",), ("x", "--batch", "y"), ("x", "--preference", "fast"), ("--batch", "/none"), ("x", "y")],
+)
+def test_what_cannot_be_meant_is_an_error_of_usage(arguments: tuple[str, ...]) -> None:
+    assert route(*arguments).exit_code == 2
+
+
+def test_an_installation_s_own_words_decide(tmp_path: Path) -> None:
+    words = tmp_path / "words.yaml"
+    words.write_text("phrases:\n  logic:\n    match: [seat map]\n")
+    assert decided("Add a seat map", "--files", "3")["tier"] == 1
+    assert decided("Add a seat map", "--files", "3", words=words)["tier"] == 3
+    words.write_text("phrases:\n  magic:\n    match: [seat map]\n")
+    refused = route("Add a seat map", words=words)
+    assert refused.exit_code == 2
+    assert "words.yaml, line 3: `magic`" in refused.output
+
+
+def test_an_explanation_is_printed_with_triggers_rules_and_what_would_have_changed_it() -> None:
+    shown = route("Fix the broken menu, add a quiz", "--files", "3", "--explain").stdout
+    assert "at    0  'Fix'  operation" in shown
+    assert "V1-2 (ACTION, tier 3): it needs custom logic or an interactive widget ['quiz' at 27]" in shown
+    assert shown.index("V1-2") < shown.index("V1-3") < shown.index("V1-4")
+    assert 'without "quiz": tier 3 → 2' in shown
+    assert "bound to no site: " in shown
+
+
+def test_an_explanation_is_data_with_the_decision_that_route_prints() -> None:
+    found = decided("Add a quiz", "--files", "3", "--explain")
+    plain = decided("Add a quiz", "--files", "3")
+    assert found["decision"] == {name: value for name, value in plain.items() if name != "id"}
+    assert {"triggers", "winner", "runners_up", "what_if"} <= found.keys()
+
+
+@pytest.mark.parametrize("sign", ["\x1b[2J", "\x00", "\u202e", "\x9b", "\r"])
+def test_nothing_in_a_prompt_reaches_the_terminal_as_an_order(sign: str) -> None:
+    shown = route(f"fix {sign} the quiz [bold]", "--explain").stdout
+    assert sign not in shown.replace("\r\n", "\n")
+    assert "[bold]" in shown
+    assert len(harmless(sign)) == len(sign)
