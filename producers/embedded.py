@@ -5,6 +5,7 @@ Uses: `pointsman up`, the demo, and the acceptance tests.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -22,7 +23,7 @@ from monitoring.ledger.migrate import migrate
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.keys import Scope, create_key, create_tenant
 from producers.sites import Sites
-from producers.supervisor import Program, Supervisor, free_port, python_module
+from producers.supervisor import Program, StartError, Supervisor, free_port, python_module
 from routing.policy import load_policy
 from sandbox.den import Den
 from sandbox.rehearsal.config import RehearsalConfig
@@ -81,6 +82,7 @@ class Embedded:
         }
         self.api_key = ""
         self.environment: dict[str, str] = {}
+        self._lock: int | None = None
         self._postgres: PostgresServer | None = None
         self.supervisor: Supervisor | None = None
 
@@ -132,9 +134,14 @@ class Embedded:
         return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
 
     def _start(self) -> None:
+        self._lock_home()
+        # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
+        (self.home / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         self._postgres = _start_postgres(self.home / "postgres")
         self.environment = self._build_environment(self._postgres.get_uri())
         self.supervisor = Supervisor(environment=self.environment, logs=self.home / "logs")
+        owner, database = str(os.getpid()), str(self._postgres.get_pid())
+        self.supervisor.start(Program("guard", python_module("producers.guard", owner, database)))
         self.supervisor.start(self._valkey())
         ledger = self.open_ledger()
         try:
@@ -153,6 +160,19 @@ class Embedded:
         if self._postgres is not None:
             self._postgres.cleanup()
             self._postgres = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _lock_home(self) -> None:
+        """Keep a second installation out of this directory; the kernel ends the lock with this process."""
+        self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(
+                f"{self.home} is used by another installation that runs; stop it, or take another"
+            ) from None
 
     def _build_environment(self, ledger_url: str) -> dict[str, str]:
         kept = {name: value for name, value in self._base_environment.items() if not name.startswith("POINTSMAN_")}

@@ -66,8 +66,12 @@ def free_port(wanted: int = 0) -> int:
         return port
 
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+"""Opened before any fork: a child must not wait for a lock that a thread of its parent held."""
+
+
 def _die_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Supervisor:
