@@ -7,7 +7,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from monitoring.ledger.attempts import Claim, renew
 from monitoring.ledger.store import Ledger
@@ -43,7 +43,7 @@ class Lease:
             try:
                 with self._ledger.begin() as session:
                     answer = renew(session, self._claim.attempt, lease_seconds=attempts.lease_seconds)
-            except DBAPIError:
+            except SQLAlchemyError:
                 logger.warning("lease_not_renewed", exc_info=True)
                 continue
             self._is_lost = self._is_lost or not answer.holds

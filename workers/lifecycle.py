@@ -100,8 +100,11 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease) -> Attempt:
                 job.base_release_id = base.id if base else None
 
     def report(kind: EventKind, data: Mapping[str, Any]) -> None:
-        with resources.ledger.begin() as session:
-            record(session, kind, job=claimed.job, **data)
+        try:
+            with resources.ledger.begin() as session:
+                record(session, kind, job=claimed.job, **data)
+        except LEDGER_AWAY:  # news for people: not worth the work that it is about
+            logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,

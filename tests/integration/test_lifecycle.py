@@ -319,36 +319,49 @@ def test_a_ledger_that_goes_away_during_the_work_is_no_defect_of_the_job(rig: Ri
 
 
 @pytest.fixture
-def refuse_answers(rig: Rig) -> Iterator[Callable[[str, int], None]]:
-    """Let the ledger refuse to store an answer, with an error code, so many times."""
+def refuse(rig: Rig) -> Iterator[Callable[..., None]]:
+    """Let the ledger refuse rows of a table, with an error code, so many times."""
+    tables: list[str] = []
 
-    def refuse(code: str, times: int) -> None:
+    def install(code: str, times: int, *, table: str = "job", when: str = "NEW.state = 'answered'") -> None:
+        tables.append(table)
         rig.shop.execute("CREATE SEQUENCE refusals")
         rig.shop.execute(f"""
             CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                IF NEW.state = 'answered' AND nextval('refusals') <= {times} THEN
+                IF {when} AND nextval('refusals') <= {times} THEN
                     RAISE EXCEPTION 'refused' USING ERRCODE = '{code}';
                 END IF;
                 RETURN NEW;
             END $$""")
-        rig.shop.execute("CREATE TRIGGER refuse BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION refuse()")
+        rig.shop.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
 
-    yield refuse
-    rig.shop.execute("DROP TRIGGER refuse ON job; DROP FUNCTION refuse; DROP SEQUENCE refusals")
+    yield install
+    for table in tables:
+        rig.shop.execute(f"DROP TRIGGER refuse ON {table}; DROP FUNCTION refuse; DROP SEQUENCE refusals")
 
 
-def test_work_that_was_paid_for_outlives_a_short_absence_of_the_ledger(
-    rig: Rig, refuse_answers: Callable[[str, int], None]
-) -> None:
-    refuse_answers("57P01", 2)
+def test_work_that_was_paid_for_outlives_a_short_absence_of_the_ledger(rig: Rig, refuse: Callable[..., None]) -> None:
+    refuse("57P01", 2)
     job = rig.run(rig.shop.accept(tier=None), lambda attempt: Answered("42"))
     assert (job.state, job.result["answer"], job.lost_attempts) == ("answered", "42", 0)
 
 
+def test_news_that_cannot_be_recorded_do_not_cost_the_work(rig: Rig, refuse: Callable[..., None]) -> None:
+    refuse("57P01", 1, table="event", when="NEW.kind = 'step'")
+
+    def work(attempt: Attempt) -> Outcome:
+        with attempt.step("thinking"):
+            return Answered("42")
+
+    assert rig.run(rig.shop.accept(tier=None), work).state == "answered"
+
+
 def test_a_result_that_cannot_be_stored_ends_the_job_instead_of_being_worked_out_again(
-    rig: Rig, refuse_answers: Callable[[str, int], None]
+    rig: Rig, refuse: Callable[..., None]
 ) -> None:
-    refuse_answers("22003", 99)
+    refuse("22003", 99)
     job = rig.run(rig.shop.accept(tier=None), lambda attempt: Answered("42"))
     assert (job.state, job.reason, job.lost_attempts) == ("failed", "internal_error", 0)
 
