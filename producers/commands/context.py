@@ -1,33 +1,39 @@
 """What commands share: the installation they act on, how they print, and how they end.
 
-Exit codes: 0 ok, 1 the job or check failed, 2 usage (DESIGN.md section 7).
+Exit codes: 0 ok, 1 the job or check failed, 2 usage (DESIGN.md section 7). What only some commands need (the ledger's
+SQLAlchemy, the broker's Celery) is imported where it is used: `pointsman route` starts in a fraction of the time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from pydantic import BaseModel
 from rich.console import Console
-from sqlalchemy.exc import OperationalError
 
 from monitoring.errors import MonitoringError
-from producers.bootstrap import Installation, Settings
-from producers.errors import ProducerError
+from producers.errors import ProducerError, UnknownTenantError
 from routing.config import read_settings
 from routing.errors import InvalidJobError, RoutingError
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, TreeRefusedError
+
+if TYPE_CHECKING:
+    from producers.bootstrap import Installation
 
 OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = 130
+_MIN_CUT = 12
+"""A cut column keeps this many characters, however narrow the terminal is."""
+_NAMED_WRONGLY = frozenset({"not_a_directory", "not_empty"})
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose sites and jobs.")]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose sites and jobs.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -44,6 +50,8 @@ class Context:
 
     def installation(self) -> Installation:
         """Return the installation that the environment describes."""
+        from producers.bootstrap import Installation, Settings
+
         return Installation(read_settings(Settings, self.environment), environment=self._environment)
 
 
@@ -67,12 +75,33 @@ def clear_errors() -> Iterator[None]:
         yield
     except InvalidJobError as error:
         fail("\n  ".join(["the job is refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
-    except RoutingError as error:
+    except (RoutingError, UnknownTenantError) as error:
         fail(str(error), code=USAGE)
+    except TreeRefusedError as error:
+        if error.reason in _NAMED_WRONGLY:
+            fail(f"{error.shown}: {error.detail}", code=USAGE)
+        fail(str(error))
     except (ProducerError, MonitoringError, SandboxError) as error:
         fail(str(error))
-    except OperationalError:
+    except _database_error("ArgumentError"):
+        fail("POINTSMAN_LEDGER__URL: must be a URL such as postgresql://user@host/database", code=USAGE)
+    except _database_error("OperationalError"):
         fail("the ledger cannot be reached; is `pointsman up` running, or is POINTSMAN_LEDGER__URL right?")
+
+
+def _database_error(name: str) -> type[Exception]:
+    """Return an error of SQLAlchemy's. An `except` clause calls this only once something has failed."""
+    from sqlalchemy import exc
+
+    found: type[Exception] = getattr(exc, name)
+    return found
+
+
+@contextmanager
+def installed(ctx: typer.Context) -> Iterator[Installation]:
+    """Give the installation that the environment describes, within `clear_errors`."""
+    with clear_errors():
+        yield context_of(ctx).installation()
 
 
 def print_json(value: Any) -> None:
@@ -80,3 +109,14 @@ def print_json(value: Any) -> None:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns. Ids are never cut, as they are copied from here; a terminal cuts the last column alone."""
+    lines = [tuple(heads), *(tuple(row) for row in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
+    room = max(_MIN_CUT, out.width - sum(widths[:-1]) - 2 * (len(heads) - 1)) if out.is_terminal else widths[-1]
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line[:-1], widths[:-1], strict=True)]
+        last = line[-1] if len(line[-1]) <= room else f"{line[-1][: room - 1]}…"
+        out.print("  ".join([*cells, last]).rstrip(), markup=False)

@@ -8,10 +8,6 @@ from typing import Annotated
 import typer
 
 from producers.commands.context import FAILED, OK, USAGE, AsJson, clear_errors, fail, out, print_json
-from routing.policy import platform_policy
-from sandbox.archive import read_directory, write_directory
-from sandbox.scan.engine import scan as scan_files
-from sandbox.tree import DEFAULT_MAX_TREE_BYTES
 
 app = typer.Typer()
 
@@ -19,10 +15,12 @@ app = typer.Typer()
 @app.command()
 def render(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.json", help="A json-render spec, or a site of several pages.")],
-    directory: Annotated[Path, typer.Option("--out", help="A new or empty directory.")],
+    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new or empty directory.")],
     as_json: AsJson = False,
 ) -> None:
     """Build static HTML and CSS from a spec: the same spec, the same bytes."""
+    from sandbox.archive import write_directory
+    from sandbox.spec.errors import SpecError
     from sandbox.spec.model import parse_site
     from sandbox.spec.render import render as render_site
 
@@ -31,7 +29,10 @@ def render(
     except OSError as error:
         fail(f"render: {spec}: {error.strerror}", code=USAGE)
     with clear_errors():
-        files = render_site(parse_site(text))
+        try:
+            files = render_site(parse_site(text))
+        except SpecError as error:
+            fail(f"render: {spec}: {error}")
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
     print_json({"ok": True, "files": sizes}) if as_json else out.print(f"wrote {', '.join(sizes)} to {directory}")
@@ -39,11 +40,16 @@ def render(
 
 @app.command()
 def scan(
-    directory: Annotated[Path, typer.Argument(metavar="DIR")],
-    profile: Annotated[str, typer.Option(help="Publish profile of the policy.")] = "default",
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What would be published.")],
+    profile: Annotated[str, typer.Option(metavar="NAME", help="Publish profile of the policy.")] = "default",
     as_json: AsJson = False,
 ) -> None:
     """Scan a directory as every artifact is scanned before it is published. Exit 1 on findings."""
+    from routing.policy import platform_policy
+    from sandbox.archive import read_directory
+    from sandbox.scan.engine import scan as scan_files
+    from sandbox.tree import DEFAULT_MAX_TREE_BYTES
+
     profiles = platform_policy().profiles
     if profile not in profiles:
         fail(f"scan: --profile must be one of {', '.join(sorted(profiles))}", code=USAGE)

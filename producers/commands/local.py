@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
+import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from producers.commands.context import FAILED, clear_errors, context_of, fail, out
-from producers.supervisor import StartError
+from producers.commands.context import FAILED, INTERRUPTED, clear_errors, context_of, err, out
 from producers.upfile import data_home, remove_up_file, write_up_file
-from sandbox.rehearsal.config import RehearsalConfig
 
 if TYPE_CHECKING:
     from producers.embedded import Embedded
@@ -26,13 +27,16 @@ DEMO_SITE = "bakery"
 @app.command()
 def up(
     ctx: typer.Context,
-    home: Annotated[Path | None, typer.Option(help="Where data, logs and secrets are kept.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP door.")] = 8080,
-    concurrency: Annotated[int, typer.Option(min=1, help="Processes in each worker pool.")] = 2,
-    speed: Annotated[str, typer.Option(help="Of the rehearsal model: real or max.")] = "real",
+    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data, logs and secrets are kept.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of the HTTP door.")] = 8080,
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Processes in each worker pool.")] = 2,
+    speed: Annotated[
+        Literal["real", "max"], typer.Option(metavar="SPEED", help="Of the rehearsal model: real or max.")
+    ] = "real",
 ) -> None:
     """Start everything embedded, print the URL, and keep it running until Ctrl-C."""
     from producers.embedded import Embedded, Options  # brings servers that no other command needs
+    from sandbox.rehearsal.config import RehearsalConfig
 
     environment = context_of(ctx).environment
     options = Options(
@@ -51,13 +55,13 @@ def up(
             embedded.import_site(DEMO_SITE)
             path = write_up_file(environment, embedded.environment)
             try:
-                _announce(embedded)
+                _announce(embedded, program=_program(environment))
                 _keep_running(embedded, stopping)
             finally:
                 remove_up_file(path)
 
 
-def _announce(embedded: Embedded) -> None:
+def _announce(embedded: Embedded, *, program: str) -> None:
     models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the rehearsal model, at no cost"
     site = f"{embedded.api_url}/live/demo/{DEMO_SITE}/"
     for name, value in (
@@ -66,8 +70,18 @@ def _announce(embedded: Embedded) -> None:
         ("logs", embedded.home / "logs"),
     ):  # fmt: skip
         out.print(f"{name:>10}  {value}", markup=False)
-    out.print(f"\nTry, in another terminal:\n  pointsman submit \"Change the hero heading to 'Bread since 1932'\" "
+    if (wanted := embedded.options.api_port) and not embedded.api_url.endswith(f":{wanted}"):
+        out.print(f"\nPort {wanted} is taken, so the API has another.")
+    out.print(f"\nTry, in another terminal:\n  {program} submit \"Change the hero heading to 'Bread since 1932'\" "
               f"--site {DEMO_SITE} --wait\nCtrl-C stops everything; the data stays.", markup=False)  # fmt: skip
+
+
+def _program(environment: Mapping[str, str]) -> str:
+    """Return what to type for this program where its directory may not be on the PATH, as after `make up`."""
+    called = Path(sys.argv[0])
+    found = shutil.which("pointsman", path=environment.get("PATH"))
+    is_found = found is not None and Path(found).resolve() == called.resolve()
+    return str(called) if called.name == "pointsman" and not is_found else "pointsman"
 
 
 def _keep_running(embedded: Embedded, stopping: threading.Event) -> None:
@@ -80,14 +94,22 @@ def _keep_running(embedded: Embedded, stopping: threading.Event) -> None:
 @app.command()
 def demo(
     ctx: typer.Context,
-    keep: Annotated[Path | None, typer.Option(help="Keep data and logs in this directory.")] = None,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep data and logs in this directory.")] = None,
 ) -> None:
     """Show the product's main job, end to end, on embedded defaults. Exit 1 if anything is not as it should be."""
     from producers.demo import run_demo
 
     logging.disable(logging.WARNING)
-    try:
-        is_good = run_demo(dict(context_of(ctx).environment), keep=keep)
-    except StartError as error:
-        fail(str(error))
+    signal.signal(signal.SIGTERM, _interrupt)
+    with clear_errors():
+        try:
+            is_good = run_demo(dict(context_of(ctx).environment), keep=keep)
+        except KeyboardInterrupt:
+            err.print("\ninterrupted; everything is stopped")
+            raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(0 if is_good else FAILED)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    """End as Ctrl-C does: servers are stopped and temporary files removed on the way out."""
+    raise KeyboardInterrupt

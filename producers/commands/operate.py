@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from monitoring import audit as audit_trail
-from monitoring.ledger.migrate import is_current
-from monitoring.ledger.runway import pause as pause_queue
-from producers import keys
-from producers.commands.context import FAILED, USAGE, Tenant, clear_errors, context_of, fail, out
+from producers.commands.context import FAILED, USAGE, Tenant, err, fail, installed, out
 from routing.tiers import QueueName
+
+if TYPE_CHECKING:
+    from producers.bootstrap import Installation
 
 key_app = typer.Typer(no_args_is_help=True, help="API keys.")
 queue_app = typer.Typer(no_args_is_help=True, help="Queues.")
@@ -23,49 +23,78 @@ app = typer.Typer()
 @key_app.command("create")
 def create_key(
     ctx: typer.Context,
-    name: Annotated[str, typer.Option(help="What the key is called.")] = "default",
-    scope: Annotated[list[keys.Scope] | None, typer.Option(help="What it allows; repeatable.")] = None,
-    provider: Annotated[str | None, typer.Option(help="For a new tenant: whose models it pays for.")] = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the key is called.")] = "default",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SCOPE", help="submit, read, approve or admin; repeatable; all of them, if left out."),
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose models the tenant pays for, as the gateway names them.")
+    ] = None,
     tenant: Tenant = "demo",
 ) -> None:
     """Make an API key (and its tenant, if it is new). The secret is shown once."""
-    with clear_errors(), context_of(ctx).installation().ledger.begin() as session:
-        keys.create_tenant(session, tenant, provider=provider)
-        secret = keys.create_key(session, tenant, name=name, scopes=scope or tuple(keys.Scope))
+    with installed(ctx) as installation:
+        from producers import keys
+
+        try:
+            with installation.ledger.begin() as session:
+                made_for = keys.create_tenant(session, tenant, provider=provider)
+                secret = keys.create_key(session, tenant, name=name, scopes=scope or tuple(keys.Scope))
+                has_provider = made_for.provider is not None
+        except keys.InvalidKeyError as error:
+            fail(str(error), code=USAGE)
     typer.echo(secret)
+    if not has_provider:
+        err.print(f"tenant {tenant} has no provider, so what needs a model is refused; name one with --provider",
+                  markup=False)  # fmt: skip
+
+
+Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="One of the queues of routing/platform.yaml.")]
 
 
 @queue_app.command("pause")
-def pause(ctx: typer.Context, queue: QueueName) -> None:
+def pause(ctx: typer.Context, queue: Queue) -> None:
     """Send no more jobs to a queue; what runs goes on. Survives restarts."""
-    with clear_errors(), context_of(ctx).installation().ledger.begin() as session:
-        pause_queue(session, queue, is_paused=True)
+    _set_paused(ctx, queue, is_paused=True)
     out.print(f"{queue.value} is paused")
 
 
 @queue_app.command("resume")
-def resume(ctx: typer.Context, queue: QueueName) -> None:
+def resume(ctx: typer.Context, queue: Queue) -> None:
     """Send jobs to a queue again."""
-    with clear_errors(), context_of(ctx).installation().ledger.begin() as session:
-        pause_queue(session, queue, is_paused=False)
+    _set_paused(ctx, queue, is_paused=False)
     out.print(f"{queue.value} is resumed")
 
 
-def _signing_key(ctx: typer.Context) -> bytes:
-    key = context_of(ctx).installation().settings.audit.signing_key.get_secret_value()
+def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool) -> None:
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from monitoring.ledger.runway import pause as pause_queue
+
+        pause_queue(session, queue, is_paused=is_paused)
+
+
+def _signing_key(installation: Installation) -> bytes:
+    key = installation.settings.audit.signing_key.get_secret_value()
     if not key:
-        fail("POINTSMAN_AUDIT__SIGNING_KEY is needed to check the seals", code=USAGE)
+        fail("POINTSMAN_AUDIT__SIGNING_KEY: is needed to check the seals", code=USAGE)
     return key.encode()
 
 
 @audit_app.command("verify")
 def verify(
     ctx: typer.Context,
-    head: Annotated[str | None, typer.Option(help="The head that you kept: then a cut-off tail is found, too.")] = None,
+    head: Annotated[
+        str | None, typer.Option(metavar="HEAD", help="The head that you kept: then a cut-off tail is found, too.")
+    ] = None,
 ) -> None:
     """Check the whole chain. Exit 1 when anything was edited, deleted, inserted or reordered."""
-    with clear_errors(), context_of(ctx).installation().ledger.begin() as session:
-        verdict = audit_trail.verify(session, signing_key=_signing_key(ctx), expected_head=head)
+    with installed(ctx) as installation:
+        from monitoring import audit as audit_trail
+
+        key = _signing_key(installation)
+        with installation.ledger.begin() as session:
+            verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
     out.print(f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}")
     for problem in verdict.problems:
         out.print(str(problem), markup=False)
@@ -75,42 +104,54 @@ def verify(
 @audit_app.command("export")
 def export(ctx: typer.Context) -> None:
     """Write the trail as JSON lines on stdout."""
-    with clear_errors(), context_of(ctx).installation().ledger.begin() as session:
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from monitoring import audit as audit_trail
+
         audit_trail.export(session, sys.stdout)
 
 
 @app.command()
 def doctor(ctx: typer.Context) -> None:
-    """Say what of an installation is reachable, and what to do about the rest."""
-    from redis import Redis
-    from redis.exceptions import RedisError
+    """Say what of an installation is reachable, and what to do about the rest. Exit 1 if anything is amiss."""
+    with installed(ctx) as installation:
+        findings = [*_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation)]
+    for name, hint in findings:
+        out.print(f"{'NO ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
+    raise typer.Exit(FAILED if any(hint for _, hint in findings) else 0)
+
+
+def _check_ledger(installation: Installation) -> Iterator[tuple[str, str]]:
     from sqlalchemy.exc import DBAPIError
 
-    installation = context_of(ctx).installation()
-    problems = 0
-
-    def say(name: str, is_fine: bool, hint: str) -> None:
-        nonlocal problems
-        problems += 0 if is_fine else 1
-        out.print(f"{'ok ' if is_fine else 'NO '} {name}{'' if is_fine else ': ' + hint}", markup=False)
+    from monitoring.ledger.migrate import is_current
 
     try:
-        say("ledger", is_current(installation.ledger.engine), "its schema is not current: run `pointsman migrate`")
+        yield "ledger", "" if is_current(installation.ledger.engine) else "run `pointsman migrate`"
     except DBAPIError:
-        say("ledger", False, "cannot be reached at POINTSMAN_LEDGER__URL")
+        yield "ledger", "cannot be reached at POINTSMAN_LEDGER__URL; is `pointsman up` running?"
+
+
+def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
+    from redis import Redis
+    from redis.exceptions import RedisError
+
     try:
         broker: Redis = Redis.from_url(installation.settings.broker.url, socket_timeout=3, socket_connect_timeout=3)
+    except ValueError:
+        yield "broker", "POINTSMAN_BROKER__URL must be a URL such as redis://host:6379/0"
+        return
+    try:
         policy = broker.config_get("maxmemory-policy")
-        say("broker", True, "")
         is_safe = isinstance(policy, dict) and policy.get("maxmemory-policy") == "noeviction"
-        say("broker keeps messages", is_safe, "set maxmemory-policy to noeviction")
-        broker.close()
+        yield "broker", ""
+        yield "broker keeps messages", "" if is_safe else "set maxmemory-policy to noeviction"
     except RedisError:
-        say("broker", False, "cannot be reached at POINTSMAN_BROKER__URL")
-    say("preview keys", installation.signer is not None, "set POINTSMAN_PREVIEW__KEYS")
-    say(
-        "audit key",
-        bool(installation.settings.audit.signing_key.get_secret_value()),
-        "set POINTSMAN_AUDIT__SIGNING_KEY",
-    )
-    raise typer.Exit(FAILED if problems else 0)
+        yield "broker", "cannot be reached at POINTSMAN_BROKER__URL"
+    finally:
+        broker.close()
+
+
+def _check_secrets(installation: Installation) -> Iterator[tuple[str, str]]:
+    has_seal = bool(installation.settings.audit.signing_key.get_secret_value())
+    yield "preview keys", "" if installation.signer is not None else "set POINTSMAN_PREVIEW__KEYS"
+    yield "audit key", "" if has_seal else "set POINTSMAN_AUDIT__SIGNING_KEY"

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from monitoring.config import LedgerConfig, LogsConfig
-from monitoring.ledger.migrate import migrate
 from monitoring.logs import configure_logging
-from producers.commands.context import USAGE, clear_errors, context_of, fail, out
+from producers.commands.context import USAGE, clear_errors, context_of, fail, installed, out
 from routing.config import PolicyConfig, read_settings
-from routing.policy import load_policy
 
 app = typer.Typer()
 
@@ -38,8 +36,7 @@ def api(ctx: typer.Context) -> None:
     """Serve the HTTP door, previews and live pages."""
     from producers.api.serve import serve
 
-    with clear_errors():
-        installation = context_of(ctx).installation()
+    with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
         if installation.signer is None:
             fail("POINTSMAN_PREVIEW__KEYS: at least one key is needed to sign previews", code=USAGE)
@@ -53,8 +50,7 @@ def dispatcher(ctx: typer.Context) -> None:
     from producers.runway import BrokerLists
     from producers.webhooks import WebhookSender
 
-    with clear_errors():
-        installation = context_of(ctx).installation()
+    with installed(ctx) as installation:
         settings = installation.settings
         configure_logging(level=settings.logs.level)
         signing_key = settings.audit.signing_key.get_secret_value()
@@ -88,8 +84,7 @@ def exporter(ctx: typer.Context) -> None:
     """Serve the metrics, projected from the ledger."""
     from monitoring.exporter import serve
 
-    with clear_errors():
-        installation = context_of(ctx).installation()
+    with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
         config = installation.settings.exporter
         serve(installation.ledger_url, host=config.host, port=config.port, policy=installation.policy)
@@ -98,13 +93,14 @@ def exporter(ctx: typer.Context) -> None:
 @app.command()
 def gateway(ctx: typer.Context) -> None:
     """Serve the one door to the models: it alone holds provider keys, and meters every call."""
+    from routing.policy import load_policy
     from sandbox.gateway.config import GatewayConfig
     from sandbox.gateway.serve import serve
 
     class GatewaySettings(BaseModel):
         model_config = ConfigDict(frozen=True)
 
-        gateway: GatewayConfig
+        gateway: GatewayConfig = Field(default_factory=dict, validate_default=True)
         ledger: LedgerConfig = LedgerConfig()
         policy: PolicyConfig = PolicyConfig()
         logs: LogsConfig = LogsConfig()
@@ -118,7 +114,7 @@ def gateway(ctx: typer.Context) -> None:
 @app.command()
 def rehearsal(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8140,
-    host: str = "127.0.0.1",
+    host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen.")] = "127.0.0.1",
     log: Annotated[Path | None, typer.Option(help="File that each ended call is appended to.")] = None,
     speed: Annotated[str, typer.Option(help="real: slow as the policy states; max: no pauses.")] = "real",
     scenarios: Annotated[list[Path] | None, typer.Option(help="Scenario files or directories, played first.")] = None,
@@ -146,6 +142,8 @@ def rehearsal(
 @app.command("migrate")
 def migrate_ledger(ctx: typer.Context) -> None:
     """Bring the ledger to the current schema."""
-    with clear_errors():
-        migrate(context_of(ctx).installation().ledger.engine)
+    from monitoring.ledger.migrate import migrate
+
+    with installed(ctx) as installation:
+        migrate(installation.ledger.engine)
     out.print("the ledger is current")

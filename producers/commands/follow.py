@@ -1,0 +1,103 @@
+"""A job as a person at a terminal follows it: each event in a line, and what it waits for when nothing happens."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+from uuid import UUID
+
+import typer
+from sqlmodel import Session
+
+from monitoring.ledger import jobs as ledger_jobs
+from monitoring.ledger.events import events_after
+from monitoring.ledger.tables import Job, QueueControl, Site
+from producers.bootstrap import Installation
+from producers.commands.context import INTERRUPTED, err
+from producers.jobs import EventView, JobView, describe, describe_events
+from routing.jobs import State
+
+POLL_SECONDS = 0.25
+
+
+class Found(NamedTuple):
+    """A job, and what it waits for: empty where that is nothing but its turn."""
+
+    view: JobView
+    waits_for: str
+
+
+def look(installation: Installation, job_id: UUID, tenant: str) -> Found:
+    """Return a job as it is now.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    with installation.ledger.begin() as session:
+        job = ledger_jobs.find_job(session, job_id, tenant=tenant)
+        return Found(describe(session, job, links=installation.previews), _obstacle(session, job))
+
+
+def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
+    """Say each event on stderr until the job ends or waits for approval. Ctrl-C ends the looking, not the job."""
+    try:
+        return _follow(installation, job_id, tenant, quiet=quiet)
+    except KeyboardInterrupt:
+        err.print(f"the job goes on; see it with `pointsman job {job_id}`, end it with `pointsman cancel {job_id}`")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
+    seen, said = 0, ""
+    while True:
+        found = look(installation, job_id, tenant)
+        with installation.ledger.begin() as session:
+            events = describe_events(events_after(session, job_id, after_id=seen))
+        for event in events:
+            seen = event.id
+            if not quiet and (line := line_of(event)):
+                err.print(f"  {event.at:%H:%M:%S}  {line}", markup=False)
+        if found.waits_for not in ("", said) and not quiet:
+            said = found.waits_for
+            err.print(f"            waits for {said}", markup=False)
+        if found.view.is_final or found.view.state == State.AWAITING_APPROVAL:
+            return found
+        time.sleep(POLL_SECONDS)
+
+
+def _obstacle(session: Session, job: Job) -> str:
+    """Say what keeps a queued job from its turn: another job on its site, or a paused queue."""
+    if job.state != State.QUEUED:
+        return ""
+    control = session.get(QueueControl, job.queue)
+    if control is not None and control.paused_at is not None:
+        return f"queue {job.queue}, which is paused: pointsman queue resume {job.queue}"
+    site = session.get(Site, job.site_id) if job.site_id is not None else None
+    if site is None or site.lock_job_id in (None, job.id):
+        return ""
+    holder = session.get(Job, site.lock_job_id)
+    state = holder.state if holder is not None else "unknown"
+    return f"job {site.lock_job_id} ({state}), which holds site {site.name}"
+
+
+def line_of(event: EventView) -> str | None:
+    """Say an event in a line for people, or None for one that only programs need."""
+    data = event.data
+    match event.kind:
+        case "waiting":
+            return f"waits on queue {data['queue']}"
+        case "started":
+            return f"attempt {data['attempt']} on queue {data['queue']}"
+        case "step":
+            return f"{data['step']} ({data['seconds']:.1f} s)"
+        case "progress":
+            return str(data.get("text", ""))
+        case "call":
+            tokens = f"{data['input_tokens']} in, {data['output_tokens']} out"
+            return f"{data['model']}: {tokens}, ${data['cost_nanousd'] / 1e9:.6f} ({data['finish']})"
+        case "escalated":
+            return f"goes to tier {data['target']}: {data['detail']}"
+        case "state":
+            return f"{data['origin']} -> {data['target']}"
+        case _:
+            return None
