@@ -7,106 +7,75 @@ should be makes it fail.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+import textwrap
 import time
-import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import httpx
 from celery import Celery
-from rich.console import Console
-from rich.table import Table
+from prometheus_client.parser import text_string_to_metric_families
 
-from producers.commands.context import out
+from producers.commands.context import out, print_table
+from producers.demo_jobs import HEAVY_SITE, SITES, Case, cases, heavy_files
 from producers.embedded import TENANT, Embedded, Options
+from routing.jobs import Reason
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 from sandbox.rehearsal.config import RehearsalConfig
 
 PATIENCE_SECONDS = 90.0
-SITES = ("harbour", "garden", "studio", "workshop", "cellar")
-"""The shipped site under four names: jobs on different sites run side by side."""
-HEAVY_SITE = "gallery"
-"""A site whose picture alone is above tier 1's output limit."""
+SHOWN_QUEUES = (QueueName.TOOLS, QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH, QueueName.AGENT)
+_PROSE_COLUMNS = 100
+_SHOWN_PROMPT_CHARS = 60
 _OPEN = frozenset({"received", "clarifying", "debating", "queued", "running", "scanning", "publishing"})
-
-
-@dataclass
-class Case:
-    """One job of the demo, and how it should end."""
-
-    name: str
-    door: str
-    body: Mapping[str, object]
-    expected: str
-    """The state it should come to: an end, or `awaiting_approval`."""
-    cancel_after: float | None = None
-    job_id: UUID | None = None
-    seen: int = 0
-    view: dict[str, object] = field(default_factory=dict)
-    problem: str = ""
-
-    @property
-    def state(self) -> str:
-        """Where it is."""
-        return str(self.view.get("state", "not submitted"))
-
-
-def cases() -> list[Case]:
-    """Return the demo's jobs."""
-    return [
-        Case("question", "http", {"prompt": "What is a sourdough starter?"}, "answered"),
-        Case("trivial", "cli", {"prompt": "date -u"}, "answered"),
-        Case("direct 1", "http", {"prompt": "Change the hero heading to 'Bread since 1932'", "site": "harbour"},
-             "awaiting_approval"),
-        Case("direct 2", "celery", {"prompt": "Make the primary colour #1d4ed8", "site": "garden"},
-             "awaiting_approval"),
-        Case("direct 3", "cli", {"prompt": "Change the phone number to +32 9 123 45 67", "site": "studio"},
-             "awaiting_approval"),
-        Case("model", "http", {"prompt": "Add a short FAQ about opening hours and how to order ahead",
-             "site": "workshop"}, "awaiting_approval"),
-        Case("debated", "http", {"prompt": "Remove the testimonials section", "site": "cellar"}, "awaiting_approval"),
-        Case("new site", "celery", {"prompt": "Create a site for Ada's Bikes, a repair shop in Ghent that fixes city "
-             "bikes in a day and sells restored ones", "new_site": "adas-bikes"}, "awaiting_approval"),
-        Case("output limit", "http", {"prompt": "Change the page title to 'Gallery'", "site": HEAVY_SITE},
-             "output_exceeded"),
-        Case(
-            "cost cap", "http",
-            {"prompt": "What do our pages say about prices and classes?", "site": "harbour", "budget_usd": 0.008},
-            "budget_exceeded",
-        ),
-        Case("cancelled", "http", {"prompt": "Explain how bread rises, at length [rehearse:slow]"}, "cancelled",
-             cancel_after=1.5),
-        Case("bad request", "http", {"prompt": "x" * 33 * 1024, "site": "harbour"}, "refused"),
-        Case("bad request", "celery", {"prompt": "Change the heading to 'Hi'", "site": "no-such-site"}, "rejected"),
-    ]  # fmt: skip
 
 
 def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> bool:
     """Run the demo; returns whether everything was as it should be."""
     with tempfile.TemporaryDirectory(prefix="pointsman-demo-") as scratch:
         home = keep or Path(scratch) / "home"
-        out.rule("Pointsman: the main job, end to end")
-        out.print(
+        out.print("[bold]Pointsman: the main job, end to end[/]\n")
+        _prose(
             "A job in plain words is routed by rules before any model is called, done by the least machinery that "
             "can do it under hard limits of time, money and output, scanned, previewed, approved, and only then "
-            "published.\n"
+            "published."
         )
+        out.print("\nStarting PostgreSQL, Valkey, gateway, API, dispatcher, exporter, workers, rehearsal model ...")
         started = time.monotonic()
         options = Options(home=home, rehearsal=RehearsalConfig(faults=True), api_port=0)
         with Embedded(options, base_environment=environment) as embedded:
             _import_sites(embedded, Path(scratch))
             assert embedded.supervisor is not None
-            out.print(f"{len(embedded.supervisor.pids())} processes and PostgreSQL run after "
-                      f"{time.monotonic() - started:.1f} s; six sites are imported. Submitting:")  # fmt: skip
-            demo = Demo(embedded)
-            is_good = demo.run()
-        left = embedded.supervisor.pids() if embedded.supervisor else {}
-        out.print(f"\nStopped; {len(left)} processes left. The whole demo took {time.monotonic() - started:.0f} s.")
+            programs = embedded.supervisor.pids()
+            out.print(f"{len(programs)} processes and PostgreSQL run after {time.monotonic() - started:.0f} s; "
+                      f"{len(SITES) + 1} sites are imported. Submitting:")  # fmt: skip
+            is_good = Demo(embedded).run()
+        left = [name for name, pid in programs.items() if _is_alive(pid)]
+        verdict = "All was as it should be." if is_good and not left else "Not all was as it should be."
+        out.print(f"\nStopped after {time.monotonic() - started:.0f} s; left running: {', '.join(left) or 'nothing'}. "
+                  f"{verdict}")  # fmt: skip
+        if keep is None:
+            out.print("To keep it running, open the previews and try your own prompts: make up")
     return is_good and not left
+
+
+def _is_alive(group: int) -> bool:
+    """Return whether a process of this group, such as a pool's child, still runs."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _prose(text: str, *, hang: str = "") -> None:
+    width = min(out.width, _PROSE_COLUMNS)
+    out.print(textwrap.fill(text, width, subsequent_indent=hang), markup=False)
 
 
 def _import_sites(embedded: Embedded, scratch: Path) -> None:
@@ -114,39 +83,29 @@ def _import_sites(embedded: Embedded, scratch: Path) -> None:
         embedded.import_site(name)
     heavy = scratch / "heavy"
     heavy.mkdir()
-    (heavy / "site.json").write_text(json.dumps(_HEAVY_SPEC))
-    (heavy / "photo.png").write_bytes(_noise_png(900, 900))
+    for file, data in heavy_files().items():
+        (heavy / file).write_bytes(data)
     embedded.import_site(HEAVY_SITE, heavy)
 
 
-_HEAVY_SPEC = {
-    "root": "page",
-    "elements": {
-        "page": {"type": "Page", "props": {"title": "Photos"}, "children": ["hero"]},
-        "hero": {"type": "Hero", "props": {"heading": "One large photo"}, "children": []},
-    },
-}
+def _shown(prompt: object) -> str:
+    words = " ".join(str(prompt).split())
+    return words if len(words) <= _SHOWN_PROMPT_CHARS else f"{words[: _SHOWN_PROMPT_CHARS - 1]}… ({len(words)} chars)"
 
 
-def _noise_png(width: int, height: int) -> bytes:
-    """Return a valid PNG that does not compress: pseudo-random pixels from a fixed seed."""
-    state, rows = 1, bytearray()
-    for _ in range(height):
-        rows.append(0)
-        for _ in range(width * 3 // 4):
-            state = (state * 1_103_515_245 + 12_345) & 0xFFFFFFFF
-            rows += state.to_bytes(4, "big")
-    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes((8, 2, 0, 0, 0))
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows), 1)), (b"IEND", b""))
-    body = b"".join(
-        len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big") for kind, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + body
+def _reasons(case: Case) -> str:
+    detail = case.view.get("detail")
+    reasons = [str(reason).rstrip(".") for reason in (case.view.get("why"), detail) if reason and reason != "done"]
+    return ". ".join([*reasons, ""]).rstrip()
 
 
-def _short(text: object) -> str:
-    words = " ".join(str(text or "").split())
-    return words if len(words) <= 48 else f"{words[:47]}…"
+def _figures(case: Case) -> tuple[str, ...]:
+    bill, seconds = case.view.get("bill"), case.view.get("seconds")
+    return (
+        case.name, case.door, str(case.view.get("tier") or case.view.get("queue") or "-"), case.state,
+        f"{seconds:7.1f}" if isinstance(seconds, float) else f"{'-':>7}",
+        f"${bill['spent_usd']}" if isinstance(bill, dict) else "-", case.preview,
+    )  # fmt: skip
 
 
 class Demo:
@@ -175,7 +134,7 @@ class Demo:
         if not self._problems:
             problems += [problem for step in steps if (problem := step())]
         for problem in problems:
-            out.print(f"[bold red]NOT AS IT SHOULD BE[/] {problem}")
+            out.print(f"NOT AS IT SHOULD BE: {problem}", style="bold red", markup=False)
         self._http.close()
         return not problems
 
@@ -184,8 +143,7 @@ class Demo:
             "http": self._by_http, "celery": self._by_celery, "cli": self._by_cli,
         }  # fmt: skip
         doors[case.door](case)
-        shown = " ".join(str(case.body["prompt"]).split())
-        self._say(case, f"submitted by {case.door}: {shown[:70]}{'...' if len(shown) > 70 else ''}")
+        self._say(case, f"by {case.door}: {_shown(case.body['prompt'])}")
 
     def _by_http(self, case: Case) -> None:
         answer = self._http.post("/v1/jobs", json=case.body)
@@ -218,7 +176,9 @@ class Demo:
         case.job_id = UUID(json.loads(done.stdout)["id"])
 
     def _say(self, case: Case, text: str) -> None:
-        out.print(f"  {time.monotonic() - self._started:5.1f} s  {case.name:<13} {text}", markup=False)
+        line = f"  {time.monotonic() - self._started:5.1f} s  {case.name:<13} {text}"
+        is_cut = out.is_terminal and len(line) > out.width  # the whole text comes with the figures
+        out.print(f"{line[: out.width - 1]}…" if is_cut else line, markup=False)
 
     def _follow(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -250,48 +210,60 @@ class Demo:
         case.view = answer.json()
         if case.state != before:
             self._say(case, f"{case.state}  {case.view.get('detail') or ''}".rstrip())
-        is_due = case.cancel_after is not None and time.monotonic() - self._started > case.cancel_after + 4
-        if is_due and case.state == "running":
-            case.cancel_after = None
+        if case.state == "running" and case.cancel_after_seconds is not None:
+            self._cancel_when_due(case, case.cancel_after_seconds)
+
+    def _cancel_when_due(self, case: Case, seconds: float) -> None:
+        case.ran_at = case.ran_at or time.monotonic()
+        if time.monotonic() - case.ran_at >= seconds:
+            case.cancel_after_seconds = None
             self._http.post(f"/v1/jobs/{case.job_id}/cancel")
             self._say(case, "cancel requested")
 
     def _show(self) -> None:
-        table = Table("job", "door", "tier", "why there", "end", "why it ended", box=None, pad_edge=False)
-        table.add_column("seconds", justify="right")
-        table.add_column("dollars", justify="right")
+        out.print("\n[bold]What each job did[/], and what it cost:\n")
         for case in self._cases:
-            bill = case.view.get("bill")
-            seconds = case.view.get("seconds")
-            table.add_row(
-                case.name, case.door, str(case.view.get("tier") or case.view.get("queue") or "-"),
-                _short(case.view.get("why")), case.state, _short(case.view.get("detail")),
-                f"{seconds:.1f}" if isinstance(seconds, float) else "-",
-                f"${bill['spent_usd']}" if isinstance(bill, dict) else "-",
-            )  # fmt: skip
-        out.print("\nWhat each job did:")
-        Console(width=max(out.width, 150)).print(table)
-        out.print()
+            case.preview = self._fetch_preview(case)
+        print_table(
+            ("job", "door", "tier", "end", "seconds", "dollars", "preview"), [_figures(case) for case in self._cases]
+        )
+        out.print("\nWhy it went there, and why it ended:\n")
+        for case in self._cases:
+            _prose(f"{case.name:<13} {_reasons(case)}", hang=" " * 14)
         self._show_limits()
-        out.print()
-        for case in self._cases:
-            if url := case.view.get("preview_url"):
-                out.print(f"  preview of {case.name}: {str(url)[:90]}...", markup=False)
+
+    def _fetch_preview(self, case: Case) -> str:
+        url = case.view.get("preview_url")
+        if not url:
+            return "-"
+        answer = httpx.get(str(url), trust_env=False)
+        if answer.status_code != httpx.codes.OK:
+            self._problems.append(f"{case.name}: its preview answers {answer.status_code}")
+        return f"{len(answer.content)} B"
 
     def _show_limits(self) -> None:
         policy = platform_policy()
-        for queue in (QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH, QueueName.AGENT):
-            limits = policy.queues[queue]
-            size = limits.output_bytes / 1_048_576
-            out.print(f"  limits of {queue.value:<7} {limits.soft_seconds:g}/{limits.hard_seconds:g} s, "
-                      f"${limits.llm_usd:.2f} of model calls, {size:g} MiB of output")  # fmt: skip
+        out.print("\nThe limits of a job on each queue (soft/hard):\n")
+        print_table(
+            ("queue", "time", "models", "output"),
+            [
+                (
+                    queue.value, f"{limits.soft_seconds:g}/{limits.hard_seconds:g} s", f"${limits.llm_usd:.2f}",
+                    f"{limits.output_bytes / 1024:g} KiB",
+                )
+                for queue in SHOWN_QUEUES for limits in (policy.queues[queue],)
+            ],
+        )  # fmt: skip
+        budgets = policy.budgets
+        _prose(f"Over all its tiers a job may cost ${budgets.job_usd:g}, a tenant ${budgets.tenant_day_usd:g} a day, "
+               f"the fleet ${budgets.fleet_day_usd:g} a day.")  # fmt: skip
 
     def _check_live(self) -> str | None:
         """Approve the first direct edit, see it live, roll back, see the old page again."""
         case = next(case for case in self._cases if case.name == "direct 1")
         live = f"/live/{TENANT}/harbour/"
         before = self._http.get(live).text
-        out.print("\nApprove, publish, fetch, roll back, fetch:")
+        out.print("\n[bold]Approve, publish, fetch, roll back, fetch[/]:\n")
         url = case.view.get("preview_url")
         if not url:
             return "the first direct edit has no preview"
@@ -332,9 +304,18 @@ class Demo:
         return None if is_equal else "the bills differ from the provider's log"
 
     def _check_metrics(self) -> str | None:
+        """Compare what the exporter counts with the jobs as the API shows them; what intake refused never was one."""
         text = httpx.get(f"{self._embedded.exporter_url}/metrics", trust_env=False).text
-        lines = [line for line in text.splitlines() if line.startswith("pointsman_jobs_finished_total")]
-        ended = sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-        jobs = sum(1 for case in self._cases if case.view.get("ended_at"))
-        out.print(f"  the metrics count {ended:.0f} ended jobs", markup=False)
-        return None if ended >= jobs else f"the metrics count {ended:.0f} ended jobs, the demo {jobs}"
+        counted: Counter[str] = Counter()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "pointsman_jobs_finished_total":
+                    counted[sample.labels["state"]] += int(sample.value)
+        views = [self._http.get(f"/v1/jobs/{case.job_id}").json() for case in self._cases if case.job_id]
+        ended = Counter(
+            str(view["state"]) for view in views if view["is_final"] and view["reason"] != Reason.INVALID_REQUEST
+        )
+        is_equal = counted == ended
+        shown = ", ".join(f"{number} {state}" for state, number in sorted(counted.items()) if number)
+        out.print(f"  {'yes' if is_equal else 'NO '}  the metrics count what ended: {shown}", markup=False)
+        return None if is_equal else f"the metrics count {dict(counted)}, the API shows {dict(ended)}"
