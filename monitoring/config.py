@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from routing.config import Section
+from routing.config import OptionalPath, Section
 
 
 class LedgerConfig(Section):
@@ -26,9 +26,11 @@ class AuditConfig(Section):
 
 
 class LogsConfig(Section):
-    """How much is logged."""
+    """What is logged."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    routing_dir: OptionalPath = None
+    """Directory of the daily routing log, which the leading dispatcher writes; empty for none."""
 
 
 class ExporterConfig(Section):

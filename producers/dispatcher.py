@@ -30,6 +30,7 @@ from monitoring.ledger.store import SILENCE, Ledger
 from producers.config import DispatcherConfig
 from producers.errors import PublishError
 from producers.publisher import Publisher, message_id
+from producers.routing_log import RoutingLog
 from producers.runway import BrokerLists
 from producers.webhooks import WebhookSender
 from routing.errors import PolicyError
@@ -64,7 +65,7 @@ class Dispatcher:
 
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
-        holder: str, signing_key: bytes,
+        holder: str, signing_key: bytes, routing_log: RoutingLog | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
@@ -73,6 +74,7 @@ class Dispatcher:
         self._config = config
         self._holder = holder
         self._signing_key = signing_key
+        self._routing_log = routing_log
 
     def run_once(self) -> bool:
         """Do everything that is due now, as the leader; False while another leads."""
@@ -82,6 +84,7 @@ class Dispatcher:
             return False
         for step in (
             self._recover, self._presume, self._expire, self._look_for_missing, self._top_up, self._seal,
+            self._log_routes,
         ):  # fmt: skip
             with contained(step.__name__):
                 step()
@@ -157,6 +160,10 @@ class Dispatcher:
     def _seal(self) -> None:
         with self._ledger.begin() as session:
             seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+
+    def _log_routes(self) -> None:
+        if self._routing_log is not None:
+            self._routing_log.write_pending()
 
 
 class DispatcherLoop:
