@@ -9,7 +9,7 @@ from monitoring.ledger import tables
 assert tables.Job.__tablename__ == "job"  # the import fills SQLModel.metadata
 
 
-def render_item(kind, item, _):
+def render_item(kind: str, item: object, _: object) -> str | bool:
     """Write SQLModel's strings as what they are, so that a migration needs no SQLModel."""
     return "sa.String()" if kind == "type" and isinstance(item, AutoString) else False
 
