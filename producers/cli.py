@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -13,20 +15,41 @@ from producers.upfile import with_up_file
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="A fleet of queue workers for AI edit work: routed before any model call, capped in time, money and output, "
     "published only after scan and approval.",
 )
-for commands in (local, jobs, decide, ladder, programs, operate):
-    app.add_typer(commands.app)
-app.add_typer(route.app, name="route")
-app.add_typer(sites.app, name="site")
-app.add_typer(operate.key_app, name="key")
-app.add_typer(operate.queue_app, name="queue")
-app.add_typer(operate.audit_app, name="audit")
+for panel, modules in {
+    "Everything on this machine": (local,),
+    "Jobs": (jobs,),
+    "Decisions and checks, offline": (decide, ladder),
+    "Processes of an installation": (programs,),
+    "Operating it": (operate,),
+}.items():
+    for module in modules:
+        for command in module.app.registered_commands:
+            command.rich_help_panel = panel
+        app.add_typer(module.app)
+app.add_typer(route.app, name="route", rich_help_panel="Decisions and checks, offline")
+for name, group in {
+    "site": sites.app, "key": operate.key_app, "queue": operate.queue_app, "audit": operate.audit_app,
+}.items():  # fmt: skip
+    app.add_typer(group, name=name, rich_help_panel="Operating it")
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"pointsman {version('pointsman')}")
+        raise typer.Exit
 
 
 @app.callback()
-def _root(ctx: typer.Context) -> None:
+def _root(
+    ctx: typer.Context,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     ctx.obj = Context(lambda: with_up_file(dict(os.environ)))
 
 
