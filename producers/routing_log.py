@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from sqlalchemy import text
 from sqlmodel import Session
 
 from monitoring.ledger.store import Ledger
+from monitoring.redact import redact
 from routing.daily_log import file_name, format_entry
 from routing.router import Route
 
@@ -154,12 +156,21 @@ class RoutingLog:
         draft.replace(self._directory / MARK_NAME)
 
 
-def configured_secrets(settings: BaseModel) -> tuple[str, ...]:
-    """Return every secret value of these settings: none of them may stand in a log (A31)."""
-    return tuple(_secrets(settings))
+def open_routing_log(ledger: Ledger, directory: Path | None, *, settings: BaseModel) -> RoutingLog | None:
+    """Return the log that an installation's settings ask for, or None.
+
+    Args:
+        ledger: what it is a projection of.
+        directory: where it is written; None for nowhere.
+        settings: whose secret values stand in no entry.
+    """
+    if directory is None:
+        return None
+    return RoutingLog(ledger, directory, redact=partial(redact, known=tuple(_secrets(settings))))
 
 
 def _secrets(value: Any) -> Iterator[str]:
+    """Yield every secret value of these settings: none of them may stand in a log (A31)."""
     if isinstance(value, SecretStr):
         yield value.get_secret_value()
     elif isinstance(value, BaseModel):

@@ -47,6 +47,7 @@ def api(ctx: typer.Context) -> None:
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
     from producers.dispatcher import Dispatcher, DispatcherLoop, deliver_webhooks
+    from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
     from producers.webhooks import WebhookSender
 
@@ -64,6 +65,7 @@ def dispatcher(ctx: typer.Context) -> None:
             config=settings.dispatcher,
             holder=f"{socket.gethostname()}.{os.getpid()}",
             signing_key=signing_key.encode(),
+            routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -138,8 +139,7 @@ def replay_decisions(
             load_vocabulary(vocabulary) if vocabulary else current.vocabulary,
         )
         begin = _begin(since) if since else None
-        ledger = context_of(ctx).installation().ledger
-        with ledger.begin() as session:
+        with closing(context_of(ctx).installation().ledger) as ledger, ledger.begin() as session:
             work = list(measured_work(session, since=begin))
             decisions = recorded_decisions(session, since=begin)
             found = replay(decisions, work, current=current, changed=changed, redact=redact)

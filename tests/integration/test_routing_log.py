@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,7 +21,7 @@ from monitoring.redact import redact
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.publisher import Publisher
-from producers.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog, configured_secrets
+from producers.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog, open_routing_log
 from producers.runway import BrokerLists
 from routing.app import create_app
 from routing.jobs import State
@@ -302,10 +301,12 @@ def test_neither_key_patterns_nor_configured_secrets_are_written(shop: Shop, dir
         section: Section
         name: str = "fix"
 
-    secrets = configured_secrets(Settings(section=Section(keys=(SecretStr("hunter22"),))))
-    assert secrets == ("hunter22",)
+    settings = Settings(section=Section(keys=(SecretStr("hunter22"), SecretStr(""))))
+    assert open_routing_log(shop.ledger, None, settings=settings) is None
+    opened = open_routing_log(shop.ledger, directory, settings=settings)
+    assert opened is not None
     decided(shop, "fix hunter22 and sk-abcdefghijklmnopqrstuvwxyz")
-    RoutingLog(shop.ledger, directory, redact=partial(redact, known=secrets)).write_pending()
+    opened.write_pending()
     assert shown(directory) == ["fix [redacted] and [redacted]"]
 
 
