@@ -26,7 +26,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site, Tenant
 from producers.errors import PublishError, UnknownTenantError
 from producers.publisher import Publisher
-from routing.errors import FieldError, InvalidJobError
+from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
 from routing.policy import Policy
 from routing.router import Mode, Route, Signals, SiteSignals, decide
@@ -87,7 +87,7 @@ class Submitter:
         with self._ledger.begin() as session:
             if session.get(Tenant, tenant) is None:
                 raise UnknownTenantError(tenant)
-            policy = effective_policy(session, tenant, self._policy)
+            policy = _policy_of(session, tenant, self._policy)
             if request.idempotency_key is not None or door == Door.CELERY:
                 # Before its target is looked at: the first submission may have made the site it asks for.
                 same = same_request(session, tenant, request, job_id=job_id)
@@ -163,6 +163,15 @@ def _rejected_row(job_id: UUID, tenant: str, fields: list[dict[str, str]]) -> di
         "result": {"errors": fields},
         "ended_at": now(),
     }
+
+
+def _policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
+    try:
+        return effective_policy(session, tenant, policy)
+    except PolicyError as error:
+        logger.error("tenant_overrides_unfit", extra={"tenant": tenant, "rule": str(error)})
+        rule = "has limits of its own that do not fit this installation's policy any more; ask its operator"
+        raise InvalidJobError((FieldError("tenant", rule),)) from None
 
 
 def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Target:

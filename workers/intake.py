@@ -11,7 +11,7 @@ from typing import Any
 
 from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
-from routing.calls import CallFailedError, ConstrainedCall
+from routing.calls import Caller, CallFailedError, ConstrainedCall
 from routing.debate import hold_debate
 from routing.debate_record import DebateRecord, Subject, Verdict
 from routing.jobs import Reason, State
@@ -23,6 +23,7 @@ from routing.stages import asks_intent_always, is_soft
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
 from workers.attempt import Attempt
+from workers.errors import SoftTimeLimit
 from workers.outcomes import Ended, Outcome, Routed
 from workers.retries import decide_call_failure
 
@@ -38,13 +39,18 @@ def intake(environment: Environment) -> Callable[[Attempt], Outcome]:
 
     def take_in(attempt: Attempt) -> Outcome:
         route = Route.model_validate(attempt.claim.job.route)
-        if attempt.claim.job.state == State.RECEIVED:
-            route = _assisted(attempt, route, environment())
-        if route.debate is not Debate.PLANNING:
-            return Routed(route)
-        return _debated(attempt, route)
+        try:
+            if attempt.claim.job.state == State.RECEIVED:
+                route = _assisted(attempt, route, environment())
+            return _debated(attempt, route, lambda call: ask(attempt, call, "debate"))
+        except SoftTimeLimit:  # a silent provider: what advises has had its time, and the job goes on without it
+            return _debated(attempt, route, _no_time)
 
     return take_in
+
+
+def _no_time(call: ConstrainedCall) -> Mapping[str, Any]:
+    raise CallFailedError("timeout")
 
 
 def _assisted(attempt: Attempt, route: Route, environment: Mapping[str, str]) -> Route:
@@ -59,7 +65,9 @@ def _assisted(attempt: Attempt, route: Route, environment: Mapping[str, str]) ->
     return route
 
 
-def _debated(attempt: Attempt, route: Route) -> Outcome:
+def _debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
+    if route.debate is not Debate.PLANNING:
+        return Routed(route)
     job = attempt.claim.job
     subject = Subject(
         session=str(job.request.get("session") or job.id),
@@ -68,7 +76,7 @@ def _debated(attempt: Attempt, route: Route) -> Outcome:
         stakes=route.stakes,
         site_summary=_site_summary(attempt),
     )
-    record: DebateRecord[Verdict] = hold_debate(subject, lambda call: ask(attempt, call, "debate"), redact=redact)
+    record: DebateRecord[Verdict] = hold_debate(subject, caller, redact=redact)
     if record.verdict is Verdict.STOP:
         return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()})
     return Routed(route, debate=record)

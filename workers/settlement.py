@@ -9,10 +9,11 @@ from sqlmodel import Session
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.debates import add_debate
 from monitoring.ledger.jobs import end, move, route_job
-from monitoring.ledger.releases import NewRelease, add_release, approve_by_policy, await_approval
+from monitoring.ledger.releases import NewRelease, add_release, approve_by_policy, await_approval, ensure_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
+from routing.tiers import TIER_OF_QUEUE
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.release import build_release
 from workers.attempt import Attempt
@@ -60,6 +61,9 @@ def _queue(outcome: Routed) -> Settlement:
     def settle(session: Session, job: Job) -> None:
         if outcome.debate is not None:
             add_debate(session, job, outcome.debate)
+        name = job.request.get("new_site")
+        if job.site_id is None and name and outcome.route.queue in TIER_OF_QUEUE:
+            job.site_id = ensure_site(session, job.tenant, name).id  # the rules had taken it for a question
         route_job(session, job, outcome.route)
 
     return settle

@@ -1,6 +1,7 @@
 """Intake on a real ledger and through the real gateway, with the rehearsal model as advocate, critic and classifier."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -10,11 +11,15 @@ from monitoring.ledger.tables import Job, Tenant
 from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app
+from routing.errors import InvalidJobError
 from routing.jobs import Door, State
 from routing.policy import Assist, Policy, platform_policy
 from routing.tiers import QueueName
 from tests.integration.test_spec_jobs import Rig, rig, servers
+from workers.attempt import Attempt
+from workers.errors import SoftTimeLimit
 from workers.intake import intake
+from workers.outcomes import Outcome
 from workers.spec import edit_spec
 
 __all__ = ["rig", "servers"]
@@ -119,3 +124,34 @@ def test_a_job_on_intake_can_be_cancelled(rig: Rig, broker_url: str) -> None:
         request_cancel(session, lock_job(session, job_id), actor="owner")
     assert rig.shop.job(job_id).state == State.CANCELLED
     assert QueueName(rig.shop.job(job_id).queue) == QueueName.INTAKE
+
+
+def test_a_provider_that_says_nothing_does_not_stop_a_job_at_intake(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job_id = submit(rig, broker_url, REMOVAL, site="bakery")
+
+    def out_of_time(attempt: Attempt) -> Outcome:
+        def silent(*_: object) -> None:
+            raise SoftTimeLimit
+
+        return intake(dict)(replace(attempt, check=silent))
+
+    job = rig.run(job_id, out_of_time)
+    assert (job.state, job.result["needs_person"]) == (State.QUEUED, True)
+    assert rig.calls() == []
+
+
+def test_a_site_is_made_when_the_model_finds_work_where_the_rules_saw_a_question(rig: Rig, broker_url: str) -> None:
+    off = {"ENABLE_HARD_ROUTING": "false"}
+    job_id = submit(rig, broker_url, "What is a good site? [rehearse:act]", environment=off, new_site="better")
+    assert rig.shop.job(job_id).site_id is None
+    job = take_in(rig, job_id, environment=off)
+    assert (job.state, job.mode, job.queue) == (State.QUEUED, "ACTION", "spec")
+    assert job.site_id is not None
+
+
+def test_limits_of_a_tenant_that_do_not_fit_are_refused_in_words(rig: Rig, broker_url: str) -> None:
+    with rig.shop.ledger.begin() as session:
+        session.get_one(Tenant, "acme").overrides = {"queues": {"spec": {"llm_usd": 9}}}
+    with pytest.raises(InvalidJobError, match="ask its operator"):
+        submit(rig, broker_url, "What is bread?")

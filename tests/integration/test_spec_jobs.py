@@ -39,6 +39,11 @@ rules:
     say:
       - tool: argue
         input: {recommendation: stop, case: It cannot be undone., constraint: Keep the section.}
+  - name: act
+    when: {tag: act, tools: [route]}
+    say:
+      - tool: route
+        input: {mode: ACTION}
   - name: patch-it
     when: {tag: patch-it, tools: [classify]}
     say:

@@ -1,6 +1,9 @@
 """Run migrations on the connection that `monitoring.ledger.migrate` hands over."""
 
+from typing import Any, Literal
+
 from alembic import context
+from alembic.autogenerate.api import AutogenContext
 from sqlmodel import SQLModel
 from sqlmodel.sql.sqltypes import AutoString
 
@@ -9,7 +12,7 @@ from monitoring.ledger import tables
 assert tables.Job.__tablename__ == "job"  # the import fills SQLModel.metadata
 
 
-def render_item(kind: str, item: object, _: object) -> str | bool:
+def render_item(kind: str, item: Any, _: AutogenContext) -> str | Literal[False]:
     """Write SQLModel's strings as what they are, so that a migration needs no SQLModel."""
     return "sa.String()" if kind == "type" and isinstance(item, AutoString) else False
 
