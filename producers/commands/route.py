@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from typer.core import TyperGroup
 
 from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, out, print_json
@@ -60,10 +60,10 @@ def route(
     prompt: Annotated[str | None, typer.Argument(help="What to decide on; `-- replay` for the word itself.")] = None,
     batch: Annotated[Path | None, typer.Option(help="A JSON-lines file of prompts; prints a decision a line.")] = None,
     files: Annotated[int, typer.Option(min=0, help="Files of the site.")] = 0,
-    has_js: Annotated[bool, typer.Option("--has-js")] = False,
-    has_build: Annotated[bool, typer.Option("--has-build")] = False,
+    has_js: Annotated[bool, typer.Option("--has-js", help="The site has scripts.")] = False,
+    has_build: Annotated[bool, typer.Option("--has-build", help="The site has a build step.")] = False,
     preference: Annotated[str | None, typer.Option(help="spec or agent")] = None,
-    advanced: Annotated[bool, typer.Option("--advanced")] = False,
+    advanced: Annotated[bool, typer.Option("--advanced", help="Ask for the code agent.")] = False,
     explained: Annotated[
         bool, typer.Option("--explain", help="Say which words and rules decided, and what would have changed it.")
     ] = False,
@@ -103,17 +103,30 @@ def _explain(found: Explanation, prompt: str, *, as_json: bool) -> None:
 
 def _route_batch(path: Path, rules: Rules) -> None:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         fail(f"route: {path}: {error.strerror}", code=USAGE)
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            decision = batch_line(json.loads(line), rules.policy, vocabulary=rules.vocabulary)
+    except UnicodeDecodeError:
+        fail(f"route: {path}: must be UTF-8", code=USAGE)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            decision = _batch_line(line, rules, place=f"{path}, line {number}")
             sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
-        except (ValueError, KeyError, TypeError) as error:
-            fail(f"route: {path}, line {number}: {error}", code=USAGE)
+
+
+def _batch_line(line: str, rules: Rules, *, place: str) -> dict[str, Any]:
+    try:
+        given = json.loads(line)
+        if not isinstance(given, dict):
+            fail(f"route: {place}: must be an object", code=USAGE)
+        return batch_line(given, rules.policy, vocabulary=rules.vocabulary)
+    except KeyError as error:
+        fail(f"route: {place}: the field {error} is missing", code=USAGE)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        fail(f"route: {place}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}", code=USAGE)
+    except (ValueError, TypeError) as error:
+        fail(f"route: {place}: {error}", code=USAGE)
 
 
 @app.command("replay")

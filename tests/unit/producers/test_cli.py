@@ -1,0 +1,205 @@
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from producers.cli import app
+from producers.commands.context import print_table
+
+ROOT = Path(__file__).parents[3]
+UNREACHABLE = "postgresql://nobody@127.0.0.1:1/none"
+SOME_ID = "6b1b1f0e-0000-4000-8000-000000000000"
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    nothing = {"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
+    return CliRunner().invoke(app, arguments, env={**nothing, **environment})
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        yield path, command
+        for name, below in getattr(command, "commands", {}).items():
+            yield from walk(below, f"{path} {name}")
+
+    return walk(typer.main.get_command(app), "pointsman")
+
+
+def test_every_command_tells_what_it_does_and_every_option_what_it_is_for() -> None:
+    silent = [path for path, command in commands() if not command.help]
+    silent += [
+        f"{path} --{option.name}"
+        for path, command in commands()
+        for option in command.params
+        if option.param_type_name == "option" and not option.help
+    ]
+
+    assert silent == []
+
+
+def test_it_tells_its_version() -> None:
+    assert run("--version").stdout.startswith("pointsman 0.")
+
+
+@pytest.mark.parametrize("arguments", [("nope",), ("submit",), ("submit", "x", "--nope"), ("job", "no-uuid")])
+def test_a_wrong_use_of_the_command_line_exits_with_two(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("submit", "pwd"),
+        ("jobs",),
+        ("job", SOME_ID),
+        ("watch", SOME_ID),
+        ("approve", SOME_ID),
+        ("reject", SOME_ID),
+        ("cancel", SOME_ID),
+        ("site", "list"),
+        ("key", "create"),
+        ("queue", "pause", "spec"),
+        ("audit", "export"),
+        ("migrate",),
+    ],
+    ids=" ".join,
+)
+def test_a_ledger_that_cannot_be_reached_is_one_clear_line(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments, POINTSMAN_LEDGER__URL=UNREACHABLE)
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "pointsman: the ledger cannot be reached; is `pointsman up` running, or is POINTSMAN_LEDGER__URL right?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("POINTSMAN_LEDGR__URL", "POINTSMAN_LEDGR__URL is no setting of Pointsman"),
+        ("POINTSMAN_LEDGER__URL", "POINTSMAN_LEDGER__URL: must be a URL"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_its_value_is_not_repeated(variable: str, message: str) -> None:
+    result = run("jobs", **{variable: "a-secret"})
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "a-secret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable"),
+    [
+        (("gateway",), "POINTSMAN_GATEWAY__PEPPER"),
+        (("api",), "POINTSMAN_PREVIEW__KEYS"),
+        (("dispatcher",), "POINTSMAN_AUDIT__SIGNING_KEY"),
+        (("audit", "verify"), "POINTSMAN_AUDIT__SIGNING_KEY"),
+    ],
+)
+def test_a_program_that_lacks_a_secret_names_the_variable(arguments: tuple[str, ...], variable: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert f"{variable}:" in result.stderr
+
+
+def test_the_doctor_says_of_each_part_what_to_do() -> None:
+    result = run("doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0")
+
+    assert result.exit_code == 1
+    assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
+        "NO  ledger",
+        "NO  broker",
+        "NO  preview keys",
+        "NO  audit key",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("scan", "{}"), ("render", "{}/spec.json", "--out", "{}/out")])
+def test_a_path_that_does_not_exist_is_a_wrong_use_not_a_failed_check(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing"
+    result = run(*(argument.format(missing) for argument in arguments))
+
+    assert result.exit_code == 2
+    assert str(missing) in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_spec_that_breaks_a_rule_is_named_with_its_file(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text("{")
+    result = run("render", str(spec), "--out", str(tmp_path / "out"))
+
+    assert result.exit_code == 1
+    assert f"render: {spec}: " in result.stderr
+    assert "not JSON" in result.stderr
+
+
+def test_a_scan_exits_with_one_on_findings_and_says_them_as_json(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text('<script src="https://evil.example/x.js"></script>')
+    result = run("scan", str(tmp_path), "--json")
+
+    assert result.exit_code == 1
+    assert {finding["rule"] for finding in json.loads(result.stdout)["findings"]} == {
+        "script-host",
+        "script-integrity",
+    }
+
+
+def test_ids_are_printed_whole_so_that_they_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("job", "state", "prompt"), [(SOME_ID, "awaiting_approval", "long " * 50)])
+
+    head, row = capsys.readouterr().out.splitlines()
+    assert row.split()[:2] == [SOME_ID, "awaiting_approval"]
+    assert head.index("state") == row.index("awaiting_approval")
+
+
+def test_offline_commands_load_neither_broker_nor_ledger_nor_server() -> None:
+    program = """
+import sys
+from producers.cli import app
+for arguments in (["route", "Make the headline bigger"], ["scan", "docs"], ["--help"]):
+    app(arguments, standalone_mode=False)
+heavy = {"celery", "kombu", "sqlalchemy", "sqlmodel", "redis", "fastapi", "httpx", "alembic"}
+sys.exit(" ".join(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        (b"[]\n", "line 1: must be an object"),
+        (b'{"prompt": "pwd"}\n\n{"id": "2"}\n', "line 3: the field 'prompt' is missing"),
+        (b'{"prompt": "pwd", "preference": "nope"}\n', "line 1: preference: "),
+        (b"{\n", "line 1: "),
+        (b"\xff\n", "must be UTF-8"),
+    ],
+    ids=["no object", "no prompt", "a wrong signal", "no json", "no text"],
+)
+def test_a_batch_that_cannot_be_read_names_line_and_rule(content: bytes, rule: str, tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    batch.write_bytes(content)
+    result = run("route", "--batch", str(batch))
+
+    assert result.exit_code == 2
+    assert f"route: {batch}" in result.stderr
+    assert rule in result.stderr
+
+
+def test_a_batch_line_may_hold_any_character_that_json_may(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    batch.write_text('{"id": "1", "prompt": "pwd\u2028ls"}\n', encoding="utf-8")
+
+    assert [json.loads(line)["id"] for line in run("route", "--batch", str(batch)).stdout.splitlines()] == ["1"]
