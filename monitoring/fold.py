@@ -96,10 +96,18 @@ def _milliseconds(seconds: object) -> int:
 
 def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("door"), metrics.DOORS))
-    if data.get("mode") is not None:
-        mode = _closed(_lower(data["mode"]), metrics.MODES)
-        confidence = _closed(_lower(data.get("confidence") or metrics.NONE), metrics.CONFIDENCES)
-        tally.add(metrics.ROUTES, mode, confidence, tier_label(data.get("tier")))
+    if data.get("state") != State.RECEIVED:  # otherwise its way out of intake tells
+        _count_route(tally, data)
+
+
+def _count_route(tally: _Tally, decision: Mapping[str, Any]) -> None:
+    if decision.get("mode") is not None:
+        tally.add(metrics.ROUTES, *_confidence(decision), tier_label(decision.get("tier")))
+
+
+def _confidence(decision: Mapping[str, Any]) -> tuple[str, str]:
+    mode = _closed(_lower(decision["mode"]), metrics.MODES) if decision.get("mode") else metrics.NONE
+    return mode, _closed(_lower(decision.get("confidence") or metrics.NONE), metrics.CONFIDENCES)
 
 
 def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -180,8 +188,10 @@ def _count_refused(tally: _Tally, data: Mapping[str, Any]) -> None:
 
 
 def _count_state(tally: _Tally, data: Mapping[str, Any]) -> None:
+    if isinstance(data.get("decision"), Mapping):
+        _count_route(tally, data["decision"])
     if data.get("target") == State.CLARIFYING:
-        tally.add(metrics.CLARIFICATIONS)
+        tally.add(metrics.CLARIFICATIONS, *_confidence(data))
 
 
 _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {

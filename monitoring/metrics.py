@@ -126,10 +126,13 @@ REQUESTS_REFUSED = _counter(
     "door field", zeros=_each(DOORS, FIELDS),
 )  # fmt: skip
 ROUTES = _counter(
-    "routes_total", "Routes decided for accepted jobs.", "mode confidence tier",
-    zeros=_each(MODES, CONFIDENCES, TIERS),
+    "routes_total", "Routes decided for accepted jobs, each once; where a model has a say, after it.",
+    "mode confidence tier", zeros=_each(MODES, CONFIDENCES, TIERS),
 )  # fmt: skip
-CLARIFICATIONS = _counter("clarifications_total", "Times a job waited for its owner to answer a question.")
+CLARIFICATIONS = _counter(
+    "clarifications_total", "Times a job's owner was asked what was meant, by the decision that was in doubt.",
+    "mode confidence", zeros=_each(MODES, CONFIDENCES),
+)  # fmt: skip
 JOBS_ENQUEUED = _counter(
     "jobs_enqueued_total", "Times a job began to wait for a worker.", "tier queue_name", zeros=PLACES
 )  # fmt: skip

@@ -42,12 +42,10 @@ _DUE = text("""
      WHERE e.xid >= :xid AND (e.xid, e.id) > (:marked_xid, :marked_id) AND e.xid < :horizon
        AND e.at > :after
        AND (e.kind = 'accepted' AND e.data->>'state' IS DISTINCT FROM 'received'
-            OR e.kind = 'state' AND e.data->>'origin' = 'received'
-               AND NOT EXISTS (SELECT 1 FROM event p WHERE p.job_id = e.job_id AND p.id < e.id
-                                  AND p.kind = 'state' AND p.data->>'origin' = 'received'))
+            OR e.kind = 'state' AND jsonb_exists(e.data, 'decision'))
      ORDER BY e.xid, e.id LIMIT :batch
 """)
-"""Decisions: made when a job is accepted, or when it first leaves intake, where a model may have had a say."""
+"""Decisions, each told once: by a job's acceptance, or by its way out of intake, where a model may have a say."""
 _POSITION = text("""
     SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
            (SELECT system_identifier FROM pg_control_system())::text || '/' ||

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import cast, func, or_, select
 from sqlalchemy import update as sql_update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlmodel import Session, col
 
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError, WrongStateError
@@ -20,7 +20,7 @@ from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
 from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Attempt, Job, Notification, Site
+from monitoring.ledger.tables import Attempt, Event, Job, Notification, Site
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
 from routing.router import Route
@@ -185,11 +185,28 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
     origin = State(job.state)
     check_move(origin, target)
     job.state = target.value
+    if target == State.CLARIFYING:
+        data |= _decision(job)
     record(
         session, EventKind.STATE, job=job, origin=origin.value, target=target.value,
-        reason=reason.value if reason else None, **data,
+        reason=reason.value if reason else None, **_made(session, job, origin), **data,
     )  # fmt: skip
     session.flush()
+
+
+def _decision(job: Job) -> dict[str, Any]:
+    return {"mode": job.mode, "confidence": job.route.get("confidence"), "tier": job.tier}
+
+
+def _made(session: Session, job: Job, origin: State) -> dict[str, Any]:
+    """Return what the event of a job's first way out of intake says of the decision that was completed there.
+
+    So each accepted job's decision is told exactly once: here, or by its acceptance where no model had a say.
+    """
+    if origin != State.RECEIVED:
+        return {}
+    told = select(col(Event.id)).where(col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision"))
+    return {"decision": _decision(job)} if session.scalar(told.limit(1)) is None else {}
 
 
 def route_job(session: Session, job: Job, route: Route) -> None:
@@ -273,7 +290,8 @@ def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -
 
 def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, left: str | None) -> None:
     seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
-    record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value)
+    made = _made(session, job, origin)
+    record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value, **made)
     if limit := _LIMIT_OF_END.get(State(job.state)):
         record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")
     record(

@@ -254,7 +254,7 @@ def test_waste_is_counted_once_when_an_attempt_fails_while_its_call_settles(flee
 def test_clarifications_and_refusals_are_counted_without_repeating_what_a_caller_wrote(fleet: Fleet) -> None:
     drive_everything(fleet)
     series = scrape(fleet)
-    assert series["clarifications_total", ()] == 1
+    assert of(series, "clarifications_total") == {("strong", "action"): 1}
     assert of(series, "requests_refused_total") == {("http", "site"): 1, ("other", "other"): 1}
 
 

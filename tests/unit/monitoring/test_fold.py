@@ -62,7 +62,22 @@ def test_a_job_waits_once_until_it_is_claimed_or_leaves() -> None:
 @pytest.mark.req("R-109")
 def test_only_a_move_to_clarifying_is_a_clarification() -> None:
     moves = [Happened("state", {"origin": "received", "target": target}) for target in ("clarifying", "queued")]
-    assert of(fold(moves), "clarifications_total") == {(): 1}
+    assert of(fold(moves), "clarifications_total") == {("none", "none"): 1}
+
+
+@pytest.mark.req("R-109")
+def test_a_clarification_is_counted_by_the_decision_that_was_in_doubt() -> None:
+    asked = {"origin": "queued", "target": "clarifying", "mode": "ACTION", "confidence": "WEAK", "tier": 1}
+    assert of(fold([Happened("state", asked)]), "clarifications_total") == {("weak", "action"): 1}
+
+
+@pytest.mark.req("R-106", "R-107", "R-108")
+def test_a_decision_that_is_made_in_intake_is_counted_when_it_leaves_it_and_not_before() -> None:
+    decision = {"mode": "ANSWER", "confidence": "NONE", "tier": None}
+    accepted = Happened("accepted", {"door": "http", "mode": "ACTION", "confidence": "WEAK", "state": "received"})
+    left = Happened("state", {"origin": "received", "target": "queued", "decision": decision})
+    assert of(fold([accepted]), "routes_total") == {}
+    assert of(fold([accepted, left]), "routes_total") == {("none", "answer", "none"): 1}
 
 
 @pytest.mark.req("R-097", "R-106", "R-107", "R-108")

@@ -14,7 +14,7 @@ budget_reserved_usd{scope} gauge
 budget_spent_usd{scope} gauge
 budget_used_ratio_max{scope} gauge
 build_info{version,policy,prices_as_of} gauge
-clarifications_total{} counter
+clarifications_total{mode,confidence} counter
 cost_usd_total{tier,model,provider} counter
 cost_wasted_usd_total{tier} counter
 dispatcher_leader_present{} gauge
