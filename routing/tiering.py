@@ -112,8 +112,8 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
 def _light(reading: Reading) -> _Cause | None:
     """Return what calls for a patch, or None."""
     if not reading.found("copy_fix", "copy_stale"):
-        if reading.found("defect"):
-            return _Cause("defect", tuple(reading.hits["defect"]))
+        if reading.found("defect") or Act.DEFECT in reading.acts:
+            return _Cause("defect", tuple(reading.hits.get("defect") or reading.hits.get("behaves", ())))
         if repair := _ordered_repair(reading):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
@@ -140,7 +140,7 @@ def _tokens(reading: Reading, is_wanted: Callable[[Token], bool]) -> tuple[Hit, 
 
 def repairs(reading: Reading) -> bool:
     """Tell whether the request repairs or corrects what is there."""
-    return reading.found("defect", "copy_fix") or _ordered_repair(reading) is not None
+    return reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts or _ordered_repair(reading) is not None
 
 
 def orders_creation(reading: Reading) -> bool:
