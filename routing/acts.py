@@ -47,6 +47,8 @@ _STATING_HEADS = frozenset(
 """Heads after which a broken thing is reported rather than asked about; `why is it broken?` asks (R-017)."""
 _WHOLE_SITE = frozenset({"site", "website", "page", "everything", "it"})
 _OURS = frozenset({"the", "our", "my", "this", "these"})
+_ASKING_LEAVE = frozenset({"can", "could", "should", "would", "may", "might"})
+_NAMED_BEFORE = frozenset({"it", "they", "that", "this", "these", "those"})
 _SUBJECT_REACH = 3
 """Tokens before the noun that a sentence begins with: `the`, and up to two that describe it."""
 _EXPLAINING = frozenset({"explain", "describe"})
@@ -208,9 +210,15 @@ class ActReader:
             for hit in self._inside(group, sentence):
                 before = Sentence(sentence.first, hit.first, asks=False)
                 follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is Kind.COMMA
+                if self._asks_leave(hit.first, sentence):
+                    continue
                 if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
                     return hit
         return None
+
+    def _asks_leave(self, at: int, sentence: Sentence) -> bool:
+        """`The title, can it be in capitals?` orders."""
+        return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
 
     def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
         """`I was told that I need a privacy page, is that true?` asks; `the logo is broken, right?` does not."""
@@ -292,7 +300,8 @@ class ActReader:
         return any(hit.first - sentence.first <= _SUBJECT_REACH for hit in self._inside("behaves", sentence))
 
     def _is_chat(self, chat: Hit, sentence: Sentence, orders: tuple[int, ...]) -> bool:
-        if any(at > chat.last for at in orders) or self._inside("wish", sentence) or self._inside("defect", sentence):
+        wishes = [hit for hit in self._inside("wish", sentence) if self._tokens[hit.first - 1].word != "what"]
+        if any(at > chat.last for at in orders) or wishes or self._inside("defect", sentence):
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
             return True

@@ -37,7 +37,9 @@ class Plan(NamedTuple):
     """Names of the vocabulary groups that asked for it."""
 
 
-_GREP_IGNORING_CASE = re.compile(r"\bgrep(?:\s+-{1,2}[\w=-]{1,40}){0,8}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)")
+_GREP_IGNORING_CASE = re.compile(
+    r"\bgrep(?:\s+-{1,2}[\w=-]{1,40}){0,8}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
+)
 _REACH = 7
 """Tokens after a verb in which its object is looked for."""
 _SENSITIVE_FILES = frozenset(
