@@ -133,7 +133,7 @@ def _light(reading: Reading) -> _Cause | None:
     """Return what calls for a patch, or None."""
     if not reading.found("copy_fix", "copy_stale"):
         if reading.found("defect") or Act.DEFECT in reading.acts:
-            return _Cause("defect", tuple(reading.hits.get("defect") or reading.hits.get("behaves", ())))
+            return _Cause("defect", tuple(reading.hits.get("defect") or reading.hits.get("behaves") or ()))
         if repair := _ordered_repair(reading):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
