@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
 
 _GREP_IGNORING_CASE = re.compile(
-    r"\bgrep(?:\s+-{1,2}[\w=-]{1,40}){0,8}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
+    r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
 )
 _REACH = 7
 """Tokens after a verb in which its object is looked for."""
