@@ -47,6 +47,10 @@ _STATING_HEADS = frozenset(
 """Heads after which a broken thing is reported rather than asked about; `why is it broken?` asks (R-017)."""
 _WHOLE_SITE = frozenset({"site", "website", "page", "everything", "it"})
 _OURS = frozenset({"the", "our", "my", "this", "these"})
+_ASKING_LEAVE = frozenset({"can", "could", "should", "would", "may", "might"})
+_NAMED_BEFORE = frozenset({"it", "they", "that", "this", "these", "those"})
+_SUBJECT_REACH = 3
+"""Tokens before the noun that a sentence begins with: `the`, and up to two that describe it."""
 _EXPLAINING = frozenset({"explain", "describe"})
 _HOW = frozenset({"how", "why", "what", "when", "whether"})
 _SECTION_NAMES = frozenset(
@@ -78,9 +82,11 @@ class ActReader:
     def read(self, sentence: Sentence) -> tuple[Act, tuple[int, ...]]:
         """Return what a sentence does, and the tokens of its verbs in imperative position."""
         head = self._head(sentence)
-        if self._is_only_filler(head):
+        if self._is_only_filler(head) or self._only_shows_code(sentence):
             return Act.CHAT, ()
         orders = tuple(self._orders(sentence, head))
+        if not orders and self._tokens[head].word == "do" and self._is_plain_do(sentence, head):
+            return Act.ORDER, (head,)
         asked = self._question(sentence, head, orders)
         return (asked or self._statement(sentence, head, orders)), orders
 
@@ -108,6 +114,10 @@ class ActReader:
     def _is_only_filler(self, head: int) -> bool:
         return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is Kind.COMMA
 
+    def _only_shows_code(self, sentence: Sentence) -> bool:
+        """A block of code that stands by itself is what the other sentences speak of."""
+        return all(self._tokens[at].kind is Kind.FENCE for at in range(sentence.first, sentence.end))
+
     # -- orders
 
     def _orders(self, sentence: Sentence, head: int) -> list[int]:
@@ -124,6 +134,8 @@ class ActReader:
 
     def _is_imperative(self, at: int, sentence: Sentence, *, head: int, asks: bool) -> bool:
         """Tell whether the verb at `at` stands where an order stands."""
+        if self._at("behaves", at + 1):
+            return False  # `search button searches the wrong page`
         before = at - 1
         while before >= sentence.first and self._tokens[before].word in self._words["adverb"]:
             before -= 1
@@ -140,6 +152,11 @@ class ActReader:
             and before > sentence.first
             and self._tokens[before - 1].word in self._words["wanting"]
         )
+
+    def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
+        """`Do it.` and `do the second one?` order; `do the images load?` asks."""
+        asks = self._at("question_002", head) or self._at("question", head)
+        return not asks and (bool(self._at("suggestion", head)) or not sentence.asks) and head not in self._holds
 
     def _has_object(self, at: int, sentence: Sentence) -> bool:
         if at + 1 >= sentence.end:
@@ -162,6 +179,8 @@ class ActReader:
         """Return QUESTION, or what a sentence does instead that looks like a question; None when it looks like none."""
         if self._at("cleft", head) and not sentence.asks:
             return Act.ORDER
+        if self._checks_hearsay(sentence, head):
+            return Act.QUESTION
         if self._at("suggestion", head):
             return self._suggestion(sentence, head, orders)
         hit = self._at("question_002", head) or self._question_hit(sentence, head, orders)
@@ -191,9 +210,24 @@ class ActReader:
             for hit in self._inside(group, sentence):
                 before = Sentence(sentence.first, hit.first, asks=False)
                 follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is Kind.COMMA
+                if self._asks_leave(hit.first, sentence):
+                    continue
                 if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
                     return hit
         return None
+
+    def _asks_leave(self, at: int, sentence: Sentence) -> bool:
+        """`The title, can it be in capitals?` orders."""
+        return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
+
+    def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
+        """`I was told that I need a privacy page, is that true?` asks; `the logo is broken, right?` does not."""
+        if not sentence.asks or not (self._at("hearsay", sentence.first) or self._at("hearsay", head)):
+            return False
+        if not any(hit.last == sentence.end - 1 for hit in self._inside("tag_question", sentence)):
+            return False
+        is_ours = any(self._tokens[at].word in _OURS for at in range(head + 1, sentence.end))
+        return not (is_ours and (self._inside("defect", sentence) or self._inside("wish", sentence)))
 
     def _suggestion(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
         """`Can you make it bigger?` orders, `can you explain it?` asks."""
@@ -217,7 +251,15 @@ class ActReader:
         places = self._inside("place_on_site", sentence)
         if self._word(head + 1, sentence) not in _HOW:
             return bool(places)
-        return any(hit.last == sentence.end - 1 and self._word(hit.first + 1, sentence) in _OURS for hit in places)
+        return any(self._closes_part(hit, sentence) and self._names_ours(hit, sentence) for hit in places)
+
+    def _closes_part(self, hit: Hit, sentence: Sentence) -> bool:
+        """Tell whether a place ends the sentence, or what is to be said there follows after a mark."""
+        after = hit.last + 1
+        return after == sentence.end or self._tokens[after].kind is Kind.COMMA
+
+    def _names_ours(self, hit: Hit, sentence: Sentence) -> bool:
+        return any(self._word(at, sentence) in _OURS for at in range(hit.first + 1, hit.last))
 
     def _has_order_beside(self, sentence: Sentence, question: Hit, orders: tuple[int, ...]) -> bool:
         """Tell whether an order stands beside the question in the same sentence."""
@@ -248,10 +290,18 @@ class ActReader:
             return Act.ORDER
         if self._holds_back(sentence):
             return Act.HOLD
-        return Act.DEFECT if self._inside("defect", sentence) else Act.STATEMENT
+        is_broken = self._inside("defect", sentence) or self._misbehaves(sentence)
+        return Act.DEFECT if is_broken else Act.STATEMENT
+
+    def _misbehaves(self, sentence: Sentence) -> bool:
+        """`The close icon closes the whole window` tells what is; `a button that closes it` and `should close` wish."""
+        if self._inside("wish", sentence) or self._tokens[sentence.first].word not in _OURS:
+            return False
+        return any(hit.first - sentence.first <= _SUBJECT_REACH for hit in self._inside("behaves", sentence))
 
     def _is_chat(self, chat: Hit, sentence: Sentence, orders: tuple[int, ...]) -> bool:
-        if any(at > chat.last for at in orders) or self._inside("wish", sentence) or self._inside("defect", sentence):
+        wishes = [hit for hit in self._inside("wish", sentence) if self._tokens[hit.first - 1].word != "what"]
+        if any(at > chat.last for at in orders) or wishes or self._inside("defect", sentence):
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
             return True

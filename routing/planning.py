@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
 from routing.acts import Act
 from routing.reading import Reading
-from routing.tokens import Kind
+from routing.tokens import Kind, singular
 from routing.triggers import Confidence
 from routing.vocabulary import Hit
 
@@ -36,6 +37,9 @@ class Plan(NamedTuple):
     """Names of the vocabulary groups that asked for it."""
 
 
+_GREP_IGNORING_CASE = re.compile(
+    r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
+)
 _REACH = 7
 """Tokens after a verb in which its object is looked for."""
 _SENSITIVE_FILES = frozenset(
@@ -55,7 +59,8 @@ def plan_debate(
         debated: whether this session has debated the same request.
         is_new: whether there is no site yet: nobody's account is at stake then.
     """
-    if read_only or debated or reading.found("insist"):
+    only_looks = read_only and not _ignores_case(reading)
+    if only_looks or debated or reading.found("insist"):
         return Plan(Debate.BYPASS)
     high = tuple(
         name
@@ -95,6 +100,13 @@ def _destroys(reading: Reading) -> bool:
     )
 
 
+def _ignores_case(reading: Reading) -> bool:
+    """Tell whether `grep -i` is ordered, which seed 002 leaves out of the read-only bypass (R-056, A11)."""
+    if all(token.word != "grep" for token in reading.tokens):
+        return False
+    return _GREP_IGNORING_CASE.search(reading.text.shown.lower()) is not None
+
+
 def _ends_clause(reading: Reading, hit: Hit) -> bool:
     """`The blog has to go.` takes away; `the photo should go on the left` does not."""
     if reading.tokens[hit.last].word != "go" or hit.last + 1 == len(reading.tokens):
@@ -105,11 +117,15 @@ def _ends_clause(reading: Reading, hit: Hit) -> bool:
 def _is_ordered(reading: Reading, hit: Hit) -> bool:
     """A verb of another language counts at the start of its sentence or anywhere when it is an infinitive."""
     token = reading.tokens[hit.first]
+    english = reading.vocabulary.words["order"] | _SAID_ANYWHERE
     if token.word in reading.vocabulary.words["order"]:
         return hit.first in reading.orders and not token.joined
-    return token.word in ("get", "rip", "start", "empty", "reset", "dump", "bin", "axe") or not _is_english(token.word)
+    if token.word not in english and singular(token.word) in english:
+        return False  # `the button clears the form` tells what a thing does
+    return token.word in _SAID_ANYWHERE or not _is_english(token.word)
 
 
+_SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bin", "axe"})
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
 
 
@@ -151,7 +167,7 @@ def _deploys(reading: Reading) -> bool:
 
 def _is_sensitive(reading: Reading) -> bool:
     harmless = {at for hit in reading.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
-    if any(not harmless.intersection(range(hit.first, hit.last + 1)) for hit in reading.hits.get("security", ())):
+    if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in reading.hits.get("security", ())):
         return True
     return any(
         token.kind is Kind.PATH and _SENSITIVE_FILES.intersection(token.word.replace(".", "/").split("/"))

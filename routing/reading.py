@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from routing.acts import CONJUNCTIONS, Act, ActReader, Sentence
+from routing.spelling import respelled
 from routing.text import Text, canonicalise
 from routing.tokens import Kind, Token, is_reference
 from routing.vocabulary import Hit, Vocabulary
@@ -79,7 +80,8 @@ class Reading:
 def read(prompt: str, vocabulary: Vocabulary) -> Reading:
     """Read a prompt once, for all rules."""
     text = canonicalise(prompt)
-    hits = vocabulary.find(text.tokens, text.shown)
+    text = replace(text, tokens=respelled(text.tokens, vocabulary.words["spelled"], vocabulary.words["no_slip"]))
+    hits = _without_features(vocabulary.find(text.tokens, text.shown))
     sentences = tuple(_split(text.tokens))
     copied = _copied(text.tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
@@ -178,6 +180,16 @@ def _copy_end(tokens: Sequence[Token], start: int, end: int, *, to_stop: bool, v
         if not to_stop and (tokens[at].kind is Kind.COMMA or word in _CLOSING_WORDS):
             return at
     return end
+
+
+def _without_features(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
+    """Drop defects that are features or news: `make the table scroll sideways`, `we stopped doing weddings`."""
+    if "defect" not in hits or "not_defect" not in hits:
+        return hits
+    told = {at for hit in hits["not_defect"] for at in range(hit.first, hit.last + 1)}
+    kept = [hit for hit in hits["defect"] if not told.intersection(range(hit.first, hit.last + 1))]
+    others = {group: found for group, found in hits.items() if group != "defect"}
+    return {**others, "defect": kept} if kept else others
 
 
 def _without(hits: dict[str, list[Hit]], copied: frozenset[int]) -> dict[str, list[Hit]]:

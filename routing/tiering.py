@@ -40,6 +40,9 @@ _RESHAPING = frozenset(
     {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
 _CODE_KINDS = (Kind.PATH, Kind.CODE)
+_BESIDE = frozenset(
+    {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
+)
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml"),
@@ -105,15 +108,32 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
     if act is Act.DEFECT or reading.hits_in("defect", sentence) or reading.hits_in("repair", sentence):
         return not creates
     definite = reading.vocabulary.words["definite"]
-    named = any(reading.tokens[at].word in definite for at in range(max(sentence.first, hit.first - 3), hit.first + 1))
+    if any(_stands_beside(reading, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
+        return True
+    near = range(max(sentence.first, hit.first - 3), hit.first + 1)
+    named = any(reading.tokens[at].word in definite and not _relates(reading, at) for at in near)
     return named and not creates
+
+
+def _relates(reading: Reading, at: int) -> bool:
+    """Tell whether a `that` says what a new thing does: `a headline that types itself`."""
+    if at == 0 or reading.tokens[at].word != "that":
+        return False
+    previous = reading.tokens[at - 1]
+    return previous.kind is Kind.WORD and at - 1 not in reading.orders and previous.word not in _BESIDE
+
+
+def _stands_beside(reading: Reading, at: int) -> bool:
+    """Tell whether a thing is only what another is added to or shows: `a photo of our cart`, `a link to the shop`."""
+    is_definite = reading.tokens[at].word in reading.vocabulary.words["definite"]
+    return is_definite and reading.tokens[at - 1].word in _BESIDE
 
 
 def _light(reading: Reading) -> _Cause | None:
     """Return what calls for a patch, or None."""
     if not reading.found("copy_fix", "copy_stale"):
-        if reading.found("defect"):
-            return _Cause("defect", tuple(reading.hits["defect"]))
+        if reading.found("defect") or Act.DEFECT in reading.acts:
+            return _Cause("defect", tuple(reading.hits.get("defect") or reading.hits.get("behaves") or ()))
         if repair := _ordered_repair(reading):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
@@ -140,7 +160,7 @@ def _tokens(reading: Reading, is_wanted: Callable[[Token], bool]) -> tuple[Hit, 
 
 def repairs(reading: Reading) -> bool:
     """Tell whether the request repairs or corrects what is there."""
-    return reading.found("defect", "copy_fix") or _ordered_repair(reading) is not None
+    return reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts or _ordered_repair(reading) is not None
 
 
 def orders_creation(reading: Reading) -> bool:

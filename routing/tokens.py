@@ -52,13 +52,17 @@ class Token(NamedTuple):
     """Part of a hyphenated word: a collocation may hold it, but alone it orders nothing (`long-run`)."""
 
 
+_BARRED = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ı": "i"})
+"""Letters with a stroke, which Unicode does not decompose (`działa`)."""
+
+
 @lru_cache(maxsize=8192)
 def fold_word(word: str) -> str:
     """Return the key of one word: folded, accents off, so that `Sección` and `seccion` are one."""
     word = word.replace("’", "'")
     if word.isascii():
         return word.lower()
-    decomposed = unicodedata.normalize("NFKD", word.casefold())
+    decomposed = unicodedata.normalize("NFKD", word.casefold().translate(_BARRED))
     return "".join(character for character in decomposed if not unicodedata.combining(character))
 
 

@@ -1,0 +1,55 @@
+"""Slips of the keyboard in the words that decide: `chnage`, `delet` and `buton` are read as what they stand for.
+
+Only two letters swapped, one left out or one doubled count as slips. A letter that stands for another never does:
+`remote` is no `remove`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from routing.tokens import Kind, Token
+
+_SHORTEST_WITH_A_GAP = 6
+"""Letters of a word from which it is still known when one is missing: `tile` is no `title`."""
+
+
+def respelled(tokens: tuple[Token, ...], words: frozenset[str], others: frozenset[str]) -> tuple[Token, ...]:
+    """Return the tokens with slips in any of these words put right; places in the text stay as they are.
+
+    Args:
+        tokens: of a text.
+        words: whose slips are put right.
+        others: words that look like slips and are none (`selling`, `spelling`).
+    """
+    meant = _slips(words, others)
+    if all(token.word not in meant for token in tokens):
+        return tokens
+    return tuple(
+        token._replace(word=meant[token.word]) if token.kind is Kind.WORD and token.word in meant else token
+        for token in tokens
+    )
+
+
+@lru_cache(maxsize=8)
+def _slips(words: frozenset[str], others: frozenset[str]) -> dict[str, str]:
+    """Return what each slip stands for. One that could stand for two words stands for none."""
+    found: dict[str, str] = {}
+    doubtful: set[str] = set()
+    for word in sorted(words):
+        for slip in set(_slips_of(word)) - words - others:
+            if found.setdefault(slip, word) != word:
+                doubtful.add(slip)
+    return {slip: word for slip, word in found.items() if slip not in doubtful}
+
+
+def _slips_of(word: str) -> Iterator[str]:
+    """Yield the slips of one word; its first letter is always right."""
+    for at in range(1, len(word)):
+        if at + 1 < len(word):
+            yield word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+            if len(word) > 4:
+                yield word[: at + 1] + word[at] + word[at + 1 :]
+        if len(word) >= _SHORTEST_WITH_A_GAP:
+            yield word[:at] + word[at + 1 :]

@@ -1,0 +1,88 @@
+"""Accuracy on prompts that were written and labelled apart from the code, in the thresholds that the issue states.
+
+The rules were mended by the causes behind the misses of one half (`tune`). The other (`held`) shows how well they carry
+over: its misses are not for reading, so every test compares plain numbers and a red one shows scores only.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.unit.routing.evaluation import evaluate
+
+NO_SITE_YET = {"files": 0, "has_js": False, "has_build": False}
+BLIND = Path(__file__).resolve().parents[3] / "tests" / "data" / "routing_blind.jsonl"
+HALVES = ("tune", "held")
+
+
+@dataclass(frozen=True)
+class Score:
+    """Numbers without the prompts behind them."""
+
+    total: int
+    answers_wanted: int
+    false_answers: int
+    false_actions: int
+    mode: float
+    tier: float
+    debate_precision: float
+    debate_recall: float
+
+
+def _score(half: str, folder: Path) -> Score:
+    lines = [json.loads(line) for line in BLIND.read_text(encoding="utf-8").splitlines()]
+    mine = [{**line, "site": line["site"] or NO_SITE_YET} for line in lines if line["split"] == half]
+    path = folder / "half.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in mine), encoding="utf-8")
+    report = evaluate(path)
+    return Score(
+        total=report.total,
+        answers_wanted=report.answers_wanted,
+        false_answers=len(report.false_answers),
+        false_actions=len(report.false_actions),
+        mode=report.accuracy("mode"),
+        tier=report.accuracy("tier"),
+        debate_precision=report.debate_precision,
+        debate_recall=report.debate_recall,
+    )
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Score]:
+    return {half: _score(half, tmp_path_factory.mktemp(half)) for half in HALVES}
+
+
+@pytest.mark.req("R-110")
+@pytest.mark.parametrize("half", HALVES)
+def test_unseen_prompts_get_the_right_mode_and_tier(halves: dict[str, Score], half: str) -> None:
+    score = halves[half]
+    assert score.total >= 150
+    assert score.mode >= 0.95
+    assert score.tier >= 0.92
+
+
+@pytest.mark.req("R-111")
+def test_few_unseen_questions_become_actions(halves: dict[str, Score]) -> None:
+    """Over both halves: one alone holds too few questions to tell 5 % from one miss."""
+    wrong = sum(score.false_actions for score in halves.values())
+    wanted = sum(score.answers_wanted for score in halves.values())
+    assert wrong / wanted < 0.05
+
+
+@pytest.mark.req("R-112")
+@pytest.mark.parametrize("half", HALVES)
+def test_no_unseen_order_is_taken_for_a_question(halves: dict[str, Score], half: str) -> None:
+    false_answers = halves[half].false_answers
+    assert false_answers == 0
+
+
+@pytest.mark.req("R-110")
+@pytest.mark.parametrize("half", HALVES)
+def test_unseen_requests_are_debated_where_they_should_be(halves: dict[str, Score], half: str) -> None:
+    score = halves[half]
+    assert score.debate_precision >= 0.85
+    assert score.debate_recall >= 0.85
