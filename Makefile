@@ -46,3 +46,4 @@ clean:
 
 docs: setup ## pages that are generated from the code
 	$(BIN)/python docs/generate.py > docs/configuration.md
+	$(BIN)/python docs/generate_metrics.py > docs/metrics.md

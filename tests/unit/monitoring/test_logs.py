@@ -26,6 +26,7 @@ def lines() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     out = io.StringIO()
+    clear()
     configure_logging(stream=out, level="DEBUG")
     yield out
     clear()

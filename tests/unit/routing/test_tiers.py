@@ -41,7 +41,7 @@ def test_limits_are_frozen_and_have_the_seven_rows_and_the_soft_limit() -> None:
 @pytest.mark.parametrize(
     ("queue", "soft", "hard", "usd", "size", "container"),
     [
-        ("intake", 50, 60, 0.02, 65_536, "none"),
+        ("intake", 50, 60, 0.05, 65_536, "none"),
         ("tools", 5, 10, 0, 65_536, "none"),
         ("answer", 50, 60, 0.05, 262_144, "none"),
         ("spec", 25, 30, 0.05, 2 * MEBIBYTE, "none"),
