@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from tests.services import Postgres, Valkey
 
-
 # Seeded and without a clock: what passed once passes always, however busy the machine is.
 settings.register_profile(
     "pointsman", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
