@@ -75,7 +75,7 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
         reason: why it ends.
         detail: the same in words.
     """
-    event = _event(session, job, target)
+    event = _event(session, job, target) if reason is not Reason.INVALID_REQUEST else None
     if event is None:
         return Consequence(target)
     key = task_key(job)

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from monitoring.fold import fold
+from monitoring.ledger.decisions import recorded_decisions
 from monitoring.ledger.events import events_after
 from monitoring.ledger.jobs import lock_job, request_cancel
 from monitoring.ledger.releases import reject
@@ -324,6 +325,22 @@ def test_neither_a_failure_debate_nor_a_stop_spares_a_later_planning_debate(rig:
         job_id = submit(rig, broker_url, prompt, site="bakery", session="chat")
         assert rig.shop.job(job_id).state == State.DEBATING
         assert take_in(rig, job_id).state == State.REJECTED
+
+
+def test_only_what_rules_decided_about_a_request_is_replayed(rig: Rig, broker_url: str) -> None:
+    job = debated(rig, broker_url, f"{HEADING} [rehearse:other-way]")
+    with rig.shop.ledger.begin() as session:
+        replayed = [decision.job_id for decision in recorded_decisions(session) if decision is not None]
+    assert len(replayed) == 2
+    assert str(job.id) not in replayed
+
+
+def test_a_request_that_names_no_site_is_its_caller_s_mistake_and_does_not_count(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job_id = submit(rig, broker_url, HEADING, site="bakery")
+    rig.shop.execute("UPDATE job SET site_id = NULL")
+    assert rig.run(job_id).reason == "invalid_request"
+    assert counters(rig) == []
 
 
 def test_a_job_that_was_made_by_the_fleet_can_be_read_as_a_request(rig: Rig, broker_url: str) -> None:
