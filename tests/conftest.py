@@ -5,9 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 from _pytest.config import Config
+from hypothesis import HealthCheck, settings
 
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from tests.services import Postgres, Valkey
+
+# Seeded and without a clock: what passed once passes always, however busy the machine is.
+settings.register_profile(
+    "pointsman", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("pointsman")
 
 
 def pytest_configure(config: Config) -> None:

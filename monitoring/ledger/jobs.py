@@ -126,9 +126,12 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
         if same is None:
             raise IdempotencyConflictError(new.id)
         return Accepted(same, is_new=False)
+    is_continued = bool(
+        new.result.get("failure_debate")
+    )  # goes on from another job: its route was decided with that one
     record(
-        session, EventKind.ACCEPTED, job=job, door=job.door, mode=job.mode, queue=job.queue, tier=job.tier,
-        state=job.state, confidence=new.route.get("confidence"),
+        session, EventKind.ACCEPTED, job=job, door=job.door, mode=None if is_continued else job.mode,
+        queue=job.queue, tier=job.tier, state=job.state, confidence=new.route.get("confidence"),
     )  # fmt: skip
     if job.waiting_since is not None:
         record(session, EventKind.WAITING, job=job, queue=job.queue, tier=job.tier)
