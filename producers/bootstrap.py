@@ -16,6 +16,7 @@ from producers.submit import Environment, Submitter
 from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig
 from routing.policy import Policy, load_policy
+from routing.vocabulary import Vocabulary, load_vocabulary
 from sandbox.config import DenConfig, PreviewConfig
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
@@ -62,6 +63,11 @@ class Installation:
         return load_policy(self.settings.policy.path)
 
     @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words that routing looks for, the operator's own included."""
+        return load_vocabulary(self.settings.policy.vocabulary)
+
+    @cached_property
     def publisher(self) -> Publisher:
         """The way to the broker."""
         return Publisher(create_app(self.settings.broker.url))
@@ -69,7 +75,9 @@ class Installation:
     @cached_property
     def submitter(self) -> Submitter:
         """The one submit."""
-        return Submitter(self.ledger, self.publisher, self.policy, environment=self._environment)
+        return Submitter(
+            self.ledger, self.publisher, self.policy, environment=self._environment, vocabulary=self.vocabulary
+        )
 
     @cached_property
     def den(self) -> Den:

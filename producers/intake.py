@@ -24,6 +24,7 @@ from routing.errors import InvalidJobError
 from routing.jobs import Door
 from routing.policy import Policy
 from routing.tiers import QueueName, TaskName
+from routing.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,8 @@ LEDGER_PAUSE_SECONDS = 2.0
 
 
 def register_tasks(
-    app: Celery, *, ledger: Callable[[], Ledger], policy: Policy, environment: Environment, **_: Any
+    app: Celery, *, ledger: Callable[[], Ledger], policy: Policy, environment: Environment,
+    vocabulary: Vocabulary | None = None, **_: Any,
 ) -> None:  # fmt: skip
     """Register the intake task on an application.
 
@@ -41,6 +43,7 @@ def register_tasks(
         ledger: opens the ledger, after the fork.
         policy: the platform's policy; the task's time limits are those of queue `intake`.
         environment: switches that are read for every decision.
+        vocabulary: the words that routing looks for; the shipped ones by default.
         _: resources that only other providers need.
     """
     limits = policy.queues[QueueName.INTAKE]
@@ -51,7 +54,9 @@ def register_tasks(
         soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
     )  # fmt: skip
     def submit(task: Task, /, **kwargs: Any) -> None:
-        submitter = Submitter(ledger(), publisher, policy, environment=environment)
+        submitter = Submitter(
+            ledger(), publisher, policy, environment=environment, vocabulary=vocabulary
+        )  # fmt: skip
         try:
             take_in(kwargs, task_id=str(task.request.id), submitter=submitter)
         except (OperationalError, InterfaceError) as error:

@@ -32,6 +32,7 @@ from routing.policy import Policy
 from routing.router import Mode, Route, Signals, SiteSignals, decide
 from routing.stages import first_stage
 from routing.tiers import QueueName, Tier
+from routing.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +50,14 @@ class Submitter:
     """Takes jobs in for one installation."""
 
     def __init__(
-        self, ledger: Ledger, publisher: Publisher, policy: Policy, *, environment: Environment = dict
+        self, ledger: Ledger, publisher: Publisher, policy: Policy, *, environment: Environment = dict,
+        vocabulary: Vocabulary | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
         self._policy = policy
         self._environment = environment
+        self._vocabulary = vocabulary
 
     def submit(self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None) -> Accepted:
         """Accept a job, or refuse it with a reason for every field at fault.
@@ -95,7 +98,7 @@ class Submitter:
                     return Accepted(same, is_new=False), policy
             target = _find_target(session, request, tenant=tenant)
             debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
-            route = decide(_signals(request, target, debated=debated), policy)
+            route = decide(_signals(request, target, debated=debated), policy, self._vocabulary)
             _check_target(request, route)
             if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
                 target = _Target(ensure_site(session, tenant, request.new_site), target.signals)

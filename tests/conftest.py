@@ -1,5 +1,6 @@
 """Fixtures that every level of tests shares. The real servers come from wheels, so nothing has to be installed."""
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -22,6 +23,17 @@ def pytest_configure(config: Config) -> None:
     for name in list(os.environ):
         if name.startswith("POINTSMAN_") or name == "ANTHROPIC_API_KEY":
             del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that is run in a test configures logging for its process, which is every later test's too."""
+    root = logging.getLogger()
+    handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+    yield
+    root.handlers[:] = [handler for handler in root.handlers if handler in handlers] or handlers
+    root.setLevel(level)
+    logging.disable(disabled)
 
 
 @pytest.fixture(scope="session")

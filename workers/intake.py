@@ -20,6 +20,7 @@ from routing.policy import CallPurpose, ModelCall
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
 from routing.stages import asks_intent_always, is_soft
+from routing.vocabulary import Vocabulary
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
 from workers.attempt import Attempt
@@ -30,18 +31,19 @@ from workers.retries import decide_call_failure
 Environment = Callable[[], Mapping[str, str]]
 
 
-def intake(environment: Environment) -> Callable[[Attempt], Outcome]:
+def intake(environment: Environment, vocabulary: Vocabulary | None = None) -> Callable[[Attempt], Outcome]:
     """Return the handler of queue `intake`.
 
     Args:
         environment: read for every decision, so that a switch holds at once.
+        vocabulary: the words that the soft router's ACTION is routed by; the shipped ones by default.
     """
 
     def take_in(attempt: Attempt) -> Outcome:
         route = Route.model_validate(attempt.claim.job.route)
         try:
             if attempt.claim.job.state == State.RECEIVED:
-                route = _assisted(attempt, route, environment())
+                route = _assisted(attempt, route, environment(), vocabulary=vocabulary)
             return _debated(attempt, route, lambda call: ask(attempt, call, "debate"))
         except SoftTimeLimit:  # a silent provider: what advises has had its time, and the job goes on without it
             return _debated(attempt, route, _no_time)
@@ -53,11 +55,13 @@ def _no_time(call: ConstrainedCall) -> Mapping[str, Any]:
     raise CallFailedError("timeout")
 
 
-def _assisted(attempt: Attempt, route: Route, environment: Mapping[str, str]) -> Route:
+def _assisted(
+    attempt: Attempt, route: Route, environment: Mapping[str, str], *, vocabulary: Vocabulary | None
+) -> Route:
     signals = _signals(attempt, route)
     if is_soft(route, environment):
         reply = _reply(attempt, soft_call(signals))
-        route = soft_route(route, reply, signals=signals, policy=attempt.policy)
+        route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=vocabulary)
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
         route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
     if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(environment)):

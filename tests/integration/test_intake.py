@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from routing.errors import InvalidJobError
 from routing.jobs import Door, State
 from routing.policy import Assist, Policy, platform_policy
 from routing.tiers import QueueName
+from routing.vocabulary import load_vocabulary
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
@@ -155,3 +157,16 @@ def test_limits_of_a_tenant_that_do_not_fit_are_refused_in_words(rig: Rig, broke
         session.get_one(Tenant, "acme").overrides = {"queues": {"spec": {"llm_usd": 9}}}
     with pytest.raises(InvalidJobError, match="ask its operator"):
         submit(rig, broker_url, "What is bread?")
+
+
+@pytest.mark.req("R-104")
+def test_an_operator_s_words_change_what_is_decided_at_the_door(rig: Rig, broker_url: str, tmp_path: Path) -> None:
+    rig.site()
+    words = tmp_path / "words.yaml"
+    words.write_text("phrases:\n  logic:\n    match: [zoetrope]\n")
+    prompt = "Add a zoetrope to the story section"
+    assert rig.shop.job(submit(rig, broker_url, prompt, site="bakery")).tier != 3
+    own = load_vocabulary(words)
+    submitter = Submitter(rig.shop.ledger, Publisher(create_app(broker_url)), rig.shop.policy, vocabulary=own)
+    accepted = submitter.submit({"prompt": prompt, "site": "bakery"}, tenant="acme", door=Door.PYTHON)
+    assert accepted.job.tier == 3
