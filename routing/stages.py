@@ -18,6 +18,11 @@ INTENT_CLASSIFIER = "INTENT_CLASSIFIER"
 """Names that seeds 002 and 003 give these switches; they are read for every decision, so a change holds at once."""
 
 
+def switches_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the switches alone, as they are now: nothing else of an environment travels with a decision."""
+    return {name: environment[name] for name in (HARD_ROUTING, INTENT_CLASSIFIER) if name in environment}
+
+
 class Stage(NamedTuple):
     """A state to wait in, and the queue to wait on."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from routing.debate_record import DebateRecord, Verdict
 from routing.jobs import Reason, State
+from routing.ladder import LadderResult
 from routing.router import Route
 from routing.tiers import Tier
 
@@ -50,6 +51,15 @@ class Routed:
 
 
 @dataclass(frozen=True)
+class Replied:
+    """The ladder decided what a reply to the job's question means."""
+
+    result: LadderResult
+    switches: Mapping[str, str]
+    """Of seeds 002 and 003, as they were at the decision."""
+
+
+@dataclass(frozen=True)
 class Ended:
     """The job ends here."""
 
@@ -59,4 +69,4 @@ class Ended:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Ended
+Outcome = Answered | Candidate | Escalate | Routed | Replied | Ended

@@ -203,6 +203,7 @@ SCOPES = {
     ("GET", "/v1/jobs/{job_id}"): "read",
     ("GET", "/v1/jobs/{job_id}/events"): "read",
     ("POST", "/v1/jobs/{job_id}/cancel"): "submit",
+    ("POST", "/v1/jobs/{job_id}/reply"): "submit",
     ("POST", "/v1/jobs/{job_id}/approve"): "approve",
     ("POST", "/v1/jobs/{job_id}/reject"): "approve",
     ("GET", "/v1/sites"): "read",
