@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 Environment = Callable[[], Mapping[str, str]]
 """Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
 
+_ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
+
 
 class _Target(NamedTuple):
     site: Site | None
@@ -104,11 +106,8 @@ class Submitter:
             if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
                 target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
             site_id = target.site.id if target.site else None
-            stage = (
-                Stage(State.CLARIFYING, QueueName.INTAKE)
-                if asked
-                else first_stage(route, policy, environment=self._environment())
-            )
+            stage = _ASKING if asked else first_stage(route, policy, environment=self._environment())
+            has_place = not asked and has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id)
             new = NewJob(
                 id=job_id,
                 tenant=tenant,
@@ -123,8 +122,7 @@ class Submitter:
                 cap_nanousd=policy.job_cap_nanousd(request.budget_usd),
                 clarification=asked.model_dump(mode="json") if asked else None,
                 clarify_hours=policy.approval.hours,
-                is_pushed=asked is None
-                and has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id),
+                is_pushed=has_place,
             )
             return accept(session, new), policy
 

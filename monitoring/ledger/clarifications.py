@@ -90,6 +90,7 @@ def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Poli
     asked = Clarification.model_validate(job.clarification)
     _store(job, asked.model_copy(update={"state": result.state, "pending": None}))
     if job.state != State.CLARIFYING:
+        job.fence += 1  # intake's attempt is over
         job.expires_at = after(policy.approval.hours * 3600)  # type: ignore[assignment]
         move(session, job, State.CLARIFYING)
     session.flush()
@@ -125,6 +126,7 @@ def _bind(session: Session, job: Job, site: Site, *, policy: Policy, switches: M
     stage = first_stage(route, policy, environment=switches)
     job.site_id = site.id
     job.expires_at = None
+    job.fence += 1  # intake's attempt is over, if this was one
     job.route = route.model_dump(mode="json")
     job.mode = route.mode.value
     job.tier = route.tier.value if route.tier else None
