@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +18,10 @@ from monitoring.ledger.jobs import lock_job, request_cancel
 from monitoring.ledger.releases import expire
 from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
+from monitoring.redact import redact
 from producers.clarify import Clarifier, Reply
 from producers.jobs import describe
+from producers.routing_log import RoutingLog
 from routing.errors import InvalidJobError
 from routing.jobs import State
 from routing.ladder import LadderEventName
@@ -243,7 +246,7 @@ def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, li
 @pytest.mark.parametrize(
     ("said", "failure"),
     [
-        ("opne panel d [rehearse:down]", "unavailable"), ("opne panel d [rehearse:busy]", "rate_limited"),
+        ("ope panel e [rehearse:down]", "unavailable"), ("opne panel d [rehearse:busy]", "rate_limited"),
         ("gribble panel d", "abstain"), ("wobble panel d", "low_confidence"),
     ],
 )  # fmt: skip
@@ -272,7 +275,7 @@ def soft_limit_after(seconds: float) -> Iterator[None]:
 
 
 def test_a_model_that_says_nothing_until_the_time_is_up_leads_back_to_the_question(rig: Rig, links: UUID) -> None:
-    say(rig, links, "opne panel d [rehearse:timeout]", switches=AUTO)
+    say(rig, links, "ope panel e [rehearse:timeout]", switches=AUTO)
     with soft_limit_after(0.7):
         take_in(rig, links, environment=AUTO)
     assert asks(rig, links)
@@ -349,6 +352,20 @@ def test_a_question_that_nobody_answers_expires(rig: Rig, links: UUID) -> None:
         say(rig, links, "1")
 
 
+def test_the_routing_log_has_one_entry_for_a_job_however_often_it_asked(
+    rig: Rig, broker_url: str, tmp_path: Path
+) -> None:
+    rig.site("d")
+    job_id = submit(rig, broker_url, UNBOUND, options=LINKS)
+    log = RoutingLog(rig.shop.ledger, tmp_path, redact=redact)
+    assert log.write_pending() == 0
+    say(rig, job_id, TYPO, switches=LLM)
+    take_in(rig, job_id, environment=LLM)
+    assert log.write_pending() == 0
+    say(rig, job_id, "1")
+    assert (rig.shop.job(job_id).state, log.write_pending(), log.write_pending()) == ("queued", 1, 0)
+
+
 @pytest.mark.req("L-116", "L-117", "L-118", "L-119")
 def test_each_of_the_four_events_of_the_ladder_is_counted_by_its_reason(rig: Rig, links: UUID) -> None:
     say(rig, links, "pwd")
@@ -363,4 +380,4 @@ def test_each_of_the_four_events_of_the_ladder_is_counted_by_its_reason(rig: Rig
     ]:  # fmt: skip
         assert (event, reason) in LADDER.zeros
         assert counted[series_key(LADDER.name, {"event": event.value, "reason": reason})] == 1
-    assert counted[series_key("clarifications_total", {})] == 2
+    assert counted[series_key("clarifications_total", {"mode": "action", "confidence": "weak"})] == 2
