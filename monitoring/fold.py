@@ -96,7 +96,9 @@ def _milliseconds(seconds: object) -> int:
 
 def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("door"), metrics.DOORS))
-    if data.get("state") != State.RECEIVED:  # otherwise its way out of intake tells
+    if data.get("state") == State.CLARIFYING:
+        tally.add(metrics.CLARIFICATIONS, *_confidence(data))
+    elif data.get("state") != State.RECEIVED:  # otherwise its way out of intake tells
         _count_route(tally, data)
 
 
@@ -194,6 +196,13 @@ def _count_state(tally: _Tally, data: Mapping[str, Any]) -> None:
         tally.add(metrics.CLARIFICATIONS, *_confidence(data))
 
 
+def _count_ladder(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(
+        metrics.LADDER, _closed(data.get("event"), metrics.LADDER_EVENTS),
+        _closed(data.get("reason"), metrics.LADDER_REASONS),
+    )  # fmt: skip
+
+
 _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ACCEPTED: _count_accepted,
     EventKind.WAITING: _count_waiting,
@@ -206,4 +215,5 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.FENCED: _count_fenced,
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
+    EventKind.LADDER: _count_ladder,
 }

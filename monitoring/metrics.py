@@ -15,6 +15,9 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from routing.jobs import Door, JobRequest, Reason, State
+from routing.ladder import BYPASS_REASONS, LadderEventName
+from routing.llm_fallback import Failure
+from routing.option_match import AmbiguityReason
 from routing.prices import NANOUSD_PER_USD
 from routing.router import Mode
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
@@ -65,6 +68,15 @@ CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", OTHER)
 BOX_USES = (NONE, "used")
+LADDER_ENDS: tuple[tuple[str, str], ...] = (
+    *((LadderEventName.BYPASSED, reason) for reason in BYPASS_REASONS),
+    *((LadderEventName.LLM_CALLED, reason) for reason in AmbiguityReason),
+    *((LadderEventName.LLM_FAILED, failure) for failure in Failure),
+    *((LadderEventName.MULTI_MATCH, reason) for reason in AmbiguityReason),
+)  # fmt: skip
+"""The ladder's events with their reasons (L-116 to L-119)."""
+LADDER_EVENTS = tuple(name.value for name in LadderEventName)
+LADDER_REASONS = frozenset(reason for _, reason in LADDER_ENDS)
 
 
 class Kind(StrEnum):
@@ -133,6 +145,10 @@ CLARIFICATIONS = _counter(
     "clarifications_total", "Times a job's owner was asked what was meant, by the decision that was in doubt.",
     "mode confidence", zeros=_each(MODES, CONFIDENCES),
 )  # fmt: skip
+LADDER = _counter(
+    "ladder_events_total", "What happened to replies that answer a question, by reason (seed 004).", "event reason",
+    zeros=LADDER_ENDS,
+)  # fmt: skip
 JOBS_ENQUEUED = _counter(
     "jobs_enqueued_total", "Times a job began to wait for a worker.", "tier queue_name", zeros=PLACES
 )  # fmt: skip
@@ -189,9 +205,9 @@ QUEUE_DEPTH = _gauge("queue_depth", "Jobs that wait for a worker.", "queue_name"
 ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
 FOLDED: tuple[Metric, ...] = (
-    JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS, JOBS_FINISHED,
-    JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST, LIMIT_HITS,
-    ESCALATIONS, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
+    JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
+    LIMIT_HITS, ESCALATIONS, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.clarify import Clarifier
 from producers.config import ApiConfig, DispatcherConfig, WebhookConfig
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
@@ -45,7 +46,7 @@ class Installation:
 
     def __init__(self, settings: Settings, *, environment: Environment = dict) -> None:
         self.settings = settings
-        self._environment = environment
+        self.environment = environment
 
     @property
     def ledger_url(self) -> str:
@@ -76,8 +77,13 @@ class Installation:
     def submitter(self) -> Submitter:
         """The one submit."""
         return Submitter(
-            self.ledger, self.publisher, self.policy, environment=self._environment, vocabulary=self.vocabulary
+            self.ledger, self.publisher, self.policy, environment=self.environment, vocabulary=self.vocabulary
         )
+
+    @property
+    def clarifier(self) -> Clarifier:
+        """Takes replies to open questions."""
+        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabulary=self.vocabulary)
 
     @cached_property
     def den(self) -> Den:

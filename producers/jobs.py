@@ -16,6 +16,7 @@ from monitoring.ledger.clock import now
 from monitoring.ledger.money import Bill, bill_of, calls_of
 from monitoring.ledger.runway import Depth
 from monitoring.ledger.tables import Attempt, Call, Event, Job, QueueControl, Site
+from routing.clarification import Clarification
 from routing.jobs import State
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import TASK_OF_QUEUE, Tier
@@ -56,6 +57,24 @@ class AttemptView(_View):
     reason: str | None
 
 
+class OptionView(_View):
+    """One choice that a question offers."""
+
+    id: str
+    label: str
+    source: str
+
+
+class ClarificationView(_View):
+    """What a job asks its owner."""
+
+    question: str
+    options: tuple[OptionView, ...]
+    """In displayed order: `first` in a reply is the first of these."""
+    is_pending: bool
+    """A reply came, and a model is asked what it means."""
+
+
 class JobView(_View):
     """A job."""
 
@@ -85,6 +104,8 @@ class JobView(_View):
     release_id: UUID | None
     preview_url: str | None
     """A signed link to the result, while it waits for approval."""
+    clarification: ClarificationView | None
+    """What its owner has to answer before it goes on (`POST /v1/jobs/{id}/reply`)."""
     answer: str | None
     result: dict[str, Any]
     is_cancel_requested: bool
@@ -96,7 +117,7 @@ class JobView(_View):
     started_at: datetime | None
     ended_at: datetime | None
     expires_at: datetime | None
-    """When a preview that nobody judged expires."""
+    """When a preview that nobody judged, or a question that nobody answered, expires."""
 
 
 class JobSummary(_View):
@@ -191,6 +212,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         base_release_id=job.base_release_id,
         release_id=job.release_id,
         preview_url=links.url_of(site.id, job.release_id) if links and waits and site and job.release_id else None,
+        clarification=_question_of(job),
         answer=answer if isinstance(answer, str) else None,
         result=job.result,
         is_cancel_requested=job.cancel_requested_at is not None,
@@ -254,6 +276,14 @@ def _own_depths(session: Session, tenant: str) -> list[Depth]:
         .group_by(col(Job.queue))
     )
     return [Depth(queue, waiting, float(seconds)) for queue, waiting, seconds in rows]
+
+
+def _question_of(job: Job) -> ClarificationView | None:
+    if job.clarification is None or job.ended_at is not None:
+        return None
+    asked = Clarification.model_validate(job.clarification)
+    options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in asked.options)
+    return ClarificationView(question=asked.question, options=options, is_pending=asked.pending is not None)
 
 
 def _bill_view(bill: Bill, *, calls: int) -> BillView:

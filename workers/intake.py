@@ -9,26 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from monitoring.ledger.clarifications import pending_question
 from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
-from routing.calls import Caller, CallFailedError, ConstrainedCall
+from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
+from routing.clarification import Clarification, arbiter_call, climb
+from routing.clarify_model import parse_arbiter_reply
 from routing.debate import hold_debate
 from routing.debate_record import DebateRecord, Subject, Verdict
 from routing.jobs import Reason, State
+from routing.llm_fallback import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
+from routing.llm_fallback import Failure as ArbiterFailure
 from routing.planning import Debate
 from routing.policy import CallPurpose, ModelCall
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
-from routing.stages import asks_intent_always, is_soft
+from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
 from routing.vocabulary import Vocabulary
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
-from workers.outcomes import Ended, Outcome, Routed
+from workers.outcomes import Ended, Outcome, Replied, Routed
 from workers.retries import decide_call_failure
 
 Environment = Callable[[], Mapping[str, str]]
+
+_FAILURES: Mapping[CallFailure, ArbiterFailure] = {
+    "timeout": ArbiterFailure.TIMEOUT,
+    "rate_limited": ArbiterFailure.RATE_LIMITED,
+    "transport_error": ArbiterFailure.TRANSPORT_ERROR,
+    "cost_cap": ArbiterFailure.UNAVAILABLE,
+    "invalid": ArbiterFailure.UNAVAILABLE,
+}
 
 
 def intake(environment: Environment, vocabulary: Vocabulary | None = None) -> Callable[[Attempt], Outcome]:
@@ -40,6 +53,10 @@ def intake(environment: Environment, vocabulary: Vocabulary | None = None) -> Ca
     """
 
     def take_in(attempt: Attempt) -> Outcome:
+        asked = pending_question(attempt.claim.job)
+        if asked is not None and asked.pending is not None:
+            rules = RouteRules(switches_of(environment()), vocabulary)
+            return _replied(attempt, asked, asked.pending, flags=read_ladder_flags(environment()), rules=rules)
         route = Route.model_validate(attempt.claim.job.route)
         try:
             if attempt.claim.job.state == State.RECEIVED:
@@ -53,6 +70,21 @@ def intake(environment: Environment, vocabulary: Vocabulary | None = None) -> Ca
 
 def _no_time(call: ConstrainedCall) -> Mapping[str, Any]:
     raise CallFailedError("timeout")
+
+
+def _replied(attempt: Attempt, asked: Clarification, reply: str, *, flags: LadderFlags, rules: RouteRules) -> Outcome:
+    """Climb the ladder with a model at hand. Whatever goes wrong with its call, the same options are shown again."""
+
+    def arbiter(request: ArbiterRequest) -> ArbiterReply:
+        try:
+            return parse_arbiter_reply(ask(attempt, arbiter_call(request), "assist"))
+        except CallFailedError as error:
+            return _FAILURES[error.reason]
+        except SoftTimeLimit:  # there are seconds left to put the question back; the job must not end over it (rule D)
+            return ArbiterFailure.TIMEOUT
+
+    result = climb(reply, asked, arbiter=arbiter, flags=flags)
+    return Replied(result, rules)
 
 
 def _assisted(

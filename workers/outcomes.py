@@ -8,7 +8,9 @@ from typing import Any
 
 from routing.debate_record import DebateRecord, Verdict
 from routing.jobs import Reason, State
+from routing.ladder import LadderResult
 from routing.router import Route
+from routing.stages import RouteRules
 from routing.tiers import Tier
 
 
@@ -50,6 +52,15 @@ class Routed:
 
 
 @dataclass(frozen=True)
+class Replied:
+    """The ladder decided what a reply to the job's question means."""
+
+    result: LadderResult
+    rules: RouteRules
+    """What its job's route is decided by, once it is bound to a site."""
+
+
+@dataclass(frozen=True)
 class Ended:
     """The job ends here."""
 
@@ -59,4 +70,4 @@ class Ended:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Ended
+Outcome = Answered | Candidate | Escalate | Routed | Replied | Ended

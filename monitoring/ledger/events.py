@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     FENCED = "fenced"
     REFUSED = "refused"
     BOX = "box"
+    LADDER = "ladder"
     STATE = "state"
     STEP = "step"
     PROGRESS = "progress"

@@ -16,7 +16,7 @@ from sqlmodel import Session, col
 
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError, WrongStateError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import now
+from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
 from monitoring.ledger.storable import storable
@@ -28,6 +28,9 @@ from routing.tiers import QueueName
 
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
 """States in which a job can wait for a worker."""
+
+_UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
+"""States in which a model or the job's owner may still change the decision."""
 
 _LIMIT_OF_END = {
     State.TIMED_OUT: "time",
@@ -53,6 +56,10 @@ class NewJob:
     cap_nanousd: int = 0
     parent_id: UUID | None = None
     root_id: UUID | None = None
+    clarification: Mapping[str, Any] | None = None
+    """What is asked, of a job that is accepted `clarifying`."""
+    clarify_hours: float = 0.0
+    """How long the question stays open."""
     is_pushed: bool = False
     """Whether the caller pushes its message right after the commit."""
 
@@ -98,6 +105,8 @@ def accept(session: Session, new: NewJob) -> Accepted:
         "waiting_since": now() if new.state in WAITING_STATES else None,
         "pushed_at": now() if new.is_pushed else None,
         "cap_nanousd": new.cap_nanousd,
+        "clarification": new.clarification,
+        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
         "fence": 0,
         "lost_attempts": 0,
         "result": {},
@@ -189,7 +198,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
         data |= _decision(job)
     record(
         session, EventKind.STATE, job=job, origin=origin.value, target=target.value,
-        reason=reason.value if reason else None, **_made(session, job, origin), **data,
+        reason=reason.value if reason else None, **_made(session, job, origin, State(job.state)), **data,
     )  # fmt: skip
     session.flush()
 
@@ -198,12 +207,12 @@ def _decision(job: Job) -> dict[str, Any]:
     return {"mode": job.mode, "confidence": job.route.get("confidence"), "tier": job.tier}
 
 
-def _made(session: Session, job: Job, origin: State) -> dict[str, Any]:
-    """Return what the event of a job's first way out of intake says of the decision that was completed there.
+def _made(session: Session, job: Job, origin: State, target: State) -> dict[str, Any]:
+    """Return what the event of a job's way out of intake, or of its owner's reply, says of the decision made there.
 
-    So each accepted job's decision is told exactly once: here, or by its acceptance where no model had a say.
+    So each accepted job's decision is told exactly once: here, or by its acceptance where nobody had a say.
     """
-    if origin != State.RECEIVED:
+    if origin not in _UNDECIDED or target in _UNDECIDED:
         return {}
     told = select(col(Event.id)).where(col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision"))
     return {"decision": _decision(job)} if session.scalar(told.limit(1)) is None else {}
@@ -290,7 +299,7 @@ def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -
 
 def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, left: str | None) -> None:
     seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
-    made = _made(session, job, origin)
+    made = _made(session, job, origin, State(job.state))
     record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value, **made)
     if limit := _LIMIT_OF_END.get(State(job.state)):
         record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")

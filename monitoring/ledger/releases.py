@@ -193,7 +193,7 @@ def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: s
 
 
 def expire(session: Session, job_id: UUID) -> None:
-    """End a job whose preview nobody judged in time; counts as a rejection (A16)."""
+    """End a job whose preview nobody judged, or whose question nobody answered, in time (A16, A30)."""
     job = lock_job(session, job_id)
     overdue = session.scalar(select(col(Job.expires_at) < now()).where(col(Job.id) == job_id))
     if not overdue:
@@ -201,7 +201,8 @@ def expire(session: Session, job_id: UUID) -> None:
     if job.state == State.AWAITING_APPROVAL:
         release = _judged(session, job)
         _decide(session, job, release, decision="expired", actor="pointsman")
-    end(session, job, State.EXPIRED, reason=Reason.APPROVAL_EXPIRED, detail="nobody judged it in time")
+    detail = "nobody answered its question in time" if job.state == State.CLARIFYING else "nobody judged it in time"
+    end(session, job, State.EXPIRED, reason=Reason.APPROVAL_EXPIRED, detail=detail)
 
 
 def overdue_jobs(session: Session, *, limit: int = 100) -> Sequence[UUID]:

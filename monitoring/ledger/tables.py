@@ -125,6 +125,8 @@ class Job(SQLModel, table=True):
     cancel_requested_at: datetime | None = _when()
     base_release_id: UUID | None = None
     release_id: UUID | None = None
+    clarification: dict[str, Any] | None = Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
+    """The question that its owner has to answer first (routing.clarification.Clarification)."""
     expires_at: datetime | None = _when()
     result: dict[str, Any] = _json(dict)
     reason: str | None = None

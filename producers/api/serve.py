@@ -64,6 +64,7 @@ def serve(installation: Installation) -> None:
         signer=installation.signer,
         policy=installation.policy,
         public_url=installation.settings.api.public_url,
+        environment=installation.environment,
     )
     try:
         create_server(create_app(resources), config=installation.settings.api).run()

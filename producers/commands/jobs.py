@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from producers.commands.context import FAILED, OK, AsJson, Tenant, installed, out, print_json, print_table
+from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
 from routing.jobs import Door, State
 
 if TYPE_CHECKING:
@@ -125,6 +125,28 @@ def reject(
 
 
 @app.command()
+def reply(
+    ctx: typer.Context,
+    job_id: JobId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer in words; `cancel` dismisses the question.")],
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Answer a job's question, by an option's name or place. Exit 1 if the text is no answer to it."""
+    with installed(ctx) as installation:
+        from producers.commands.follow import look
+
+        taken = installation.clarifier.reply(job_id, text, tenant=tenant, actor="cli")
+        found = look(installation, job_id, tenant)
+    if as_json:
+        print_json({**taken._asdict(), "job": found.view.model_dump(mode="json")})
+    else:
+        _print_job(found.view, found.waits_for)
+    if not taken.handled:
+        fail("this is no answer to the question, which stays open")
+
+
+@app.command()
 def cancel(ctx: typer.Context, job_id: JobId, tenant: Tenant = "demo") -> None:
     """Cancel a job: at once if it waits, at its next model call or step if it runs."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
@@ -151,6 +173,9 @@ def _print_job(view: JobView, waits_for: str) -> None:
         ("change", view.result.get("summary", "")), ("answer", view.answer or ""),
         ("preview", view.preview_url or ""), ("next", _next_step(view)),
     ]  # fmt: skip
+    if view.clarification is not None:
+        rows.append(("question", view.clarification.question))
+        rows += [(str(place), option.label) for place, option in enumerate(view.clarification.options, start=1)]
     for name, value in rows:
         if str(value):
             out.print(f"{name:>13}  {value}", markup=False)
@@ -164,4 +189,6 @@ def _next_step(view: JobView) -> str:
     """Name the command that a person wants now."""
     if view.state == State.AWAITING_APPROVAL:
         return f"pointsman approve {view.id} (or reject)"
+    if view.state == State.CLARIFYING:
+        return f"pointsman reply {view.id} TEXT"
     return "" if view.is_final else f"pointsman watch {view.id}"

@@ -203,6 +203,7 @@ SCOPES = {
     ("GET", "/v1/jobs/{job_id}"): "read",
     ("GET", "/v1/jobs/{job_id}/events"): "read",
     ("POST", "/v1/jobs/{job_id}/cancel"): "submit",
+    ("POST", "/v1/jobs/{job_id}/reply"): "submit",
     ("POST", "/v1/jobs/{job_id}/approve"): "approve",
     ("POST", "/v1/jobs/{job_id}/reject"): "approve",
     ("GET", "/v1/sites"): "read",
@@ -236,9 +237,10 @@ def test_what_belongs_to_another_tenant_does_not_exist_on_any_route(world: World
     active = world.active("bakery")
     stranger = world.headers(tenant=f"{world.tenant}-b")
     before = world.counts()
+    bodies = {"reject": {"reason": "no"}, "reply": {"text": "1"}}
     for method, path in private_routes(world):
         url = path.replace("{job_id}", str(job_id)).replace("{name}", "bakery")
-        body = {"reason": "no"} if path.endswith("reject") else {}
+        body = bodies.get(path.rpartition("/")[2], {})
         answer = world.client.request(method, url, headers=stranger, json=body)
         if "{" in path:
             assert answer.status_code == 404, (method, path)

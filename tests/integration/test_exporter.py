@@ -128,6 +128,7 @@ def drive_everything(fleet: Fleet) -> None:
     with fleet.ledger.begin() as session:
         job = lock_job(session, unclear_id)
         move(session, job, State.CLARIFYING)
+        move(session, job, State.QUEUED)
 
     fleet.claim_stale(fleet.accept())
     fleet.claim(fleet.accept())

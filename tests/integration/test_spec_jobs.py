@@ -44,6 +44,21 @@ rules:
     say:
       - tool: route
         input: {mode: ACTION}
+  - name: means-panel-d
+    when: {prompt: 'ope panel d', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: d, confidence: 0.9}
+  - name: means-nothing
+    when: {prompt: 'gribble', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: abstain, confidence: 0.9}
+  - name: is-not-sure
+    when: {prompt: 'wobble', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: d, confidence: 0.2}
   - name: patch-it
     when: {tag: patch-it, tools: [classify]}
     say:

@@ -28,6 +28,7 @@ jobs_by_box_total{tier,box} counter
 jobs_enqueued_total{tier,queue_name} counter
 jobs_finished_total{tier,queue_name,state,reason} counter
 jobs_started_total{tier,queue_name} counter
+ladder_events_total{event,reason} counter
 limit_hits_total{tier,queue_name,limit,phase} counter
 queue_depth{queue_name} gauge
 queue_oldest_age_seconds{queue_name} gauge

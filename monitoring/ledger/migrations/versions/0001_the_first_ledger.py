@@ -163,6 +163,7 @@ def upgrade() -> None:
         sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("base_release_id", sa.Uuid(), nullable=True),
         sa.Column("release_id", sa.Uuid(), nullable=True),
+        sa.Column("clarification", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("result", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("reason", sa.String(), nullable=True),
