@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlmodel import Session
 
@@ -35,7 +35,7 @@ from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy import Policy
 from sandbox.archive import read_directory, write_directory
 from sandbox.den import Den
-from sandbox.release import build_release, manifest_of, show_active
+from sandbox.release import build_release, check_whole, lay_out, manifest_of, try_to_show_active
 from sandbox.spec.model import parse_site
 from sandbox.spec.render import render
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES
@@ -169,17 +169,19 @@ class Sites:
         )  # fmt: skip
         if not new.scan_passed:
             raise ImportRefusedError(tuple(new.scan["findings"]))
+        release_id = uuid4()
+        lay_out(self._den, site, new, release_id=release_id)
         with self._ledger.begin() as session:
             locked = lock_site(session, site.id)
             if locked.lock_job_id is not None:
                 raise SiteBusyError(name, locked.lock_job_id)
-            release = add_release(session, new)
+            release = add_release(session, new, release_id=release_id)
             activate(session, site.id, release, base_release_id=new.base_release_id)
             audit.append(
                 session, "site_imported", actor=actor, tenant=tenant, site=name, release=str(release.id),
                 digest=release.digest, scan=release.scan_digest,
             )  # fmt: skip
-        show_active(self._ledger, self._den, site.id)
+        try_to_show_active(self._ledger, self._den, site.id)
         return release
 
     def export_site(self, tenant: str, name: str, out: Path, *, release: UUID | None = None) -> Release:
@@ -238,6 +240,7 @@ class Sites:
         Raises:
             SiteNotFoundError, ReleaseNotFoundError, NoEarlierReleaseError: the caller's fault.
             PublishConflictError: nobody's fault: another release became active first; nothing changed.
+            ReleaseAlteredError, BlobMissingError, BlobCorruptError: our fault, or the disk's; nothing changed.
         """
         with self._ledger.begin() as session:
             site = lock_site(session, find_site(session, tenant, name).id)
@@ -246,21 +249,15 @@ class Sites:
             if target is None:
                 raise NoEarlierReleaseError(name)
             release = published_release(session, site, target)
+            check_whole(release)
+            lay_out(self._den, site, release, release_id=release.id)
             activate(session, site.id, release, base_release_id=site.active_release_id)
             audit.append(
                 session, "rolled_back", actor=actor, tenant=tenant, site=name, release=str(release.id),
                 origin=str(active.id) if active else None, digest=release.digest,
             )  # fmt: skip
-        show_active(self._ledger, self._den, site.id)
+        try_to_show_active(self._ledger, self._den, site.id)
         return release
-
-    def active(self, tenant: str, name: str) -> Release:
-        """Return the release that a site shows now.
-
-        Raises:
-            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
-        """
-        return self._release(tenant, name, None)
 
     def _ensure(self, session: Session, tenant: str, name: str, *, profile: str, actor: str) -> tuple[Site, bool]:
         try:

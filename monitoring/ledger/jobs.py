@@ -54,6 +54,7 @@ class NewJob:
     route: Mapping[str, Any] = field(default_factory=dict)
     site_id: UUID | None = None
     cap_nanousd: int = 0
+    requested_by: str = ""
     parent_id: UUID | None = None
     root_id: UUID | None = None
     clarification: Mapping[str, Any] | None = None
@@ -89,6 +90,7 @@ def accept(session: Session, new: NewJob) -> Accepted:
         "id": new.id,
         "tenant": new.tenant,
         "door": new.door.value,
+        "requested_by": new.requested_by,
         "state": new.state.value,
         "prompt": new.request.prompt,
         "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
@@ -275,6 +277,12 @@ def end(
     audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
     _notify_owner(session, job)
     wake_dispatcher(session)
+
+
+def note(session: Session, job_id: UUID, text: str) -> None:
+    """Add to an ended job, for its owner to read, what became of its effects; neither state nor reason change."""
+    ended = (col(Job.id) == job_id) & col(Job.ended_at).is_not(None)
+    session.execute(sql_update(Job).where(ended).values(detail=storable(text)))
 
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:

@@ -107,7 +107,7 @@ def get_queues(resources: ResourcesDep, caller: Reader) -> list[QueueView]:
 
 
 def _site_view(site: Site, resources: Resources) -> SiteView:
-    live_url = f"{resources.public_url.rstrip('/')}/live/{site.tenant}/{site.name}/"
+    live_url = f"{resources.pages_url.rstrip('/')}/live/{site.tenant}/{site.name}/"
     return SiteView(
         name=site.name,
         profile=site.profile,

@@ -233,18 +233,18 @@ def test_rollback_over_http_changes_what_is_served(world: World, tmp_path: Path)
     one = world.site("bakery", PAGES, tmp_path)
     world.site("bakery", NEW_PAGES, tmp_path)
     live = f"/live/{world.tenant}/bakery/"
-    assert world.client.get(live).content == NEW_PAGES["index.html"]
+    assert world.pages.get(live).content == NEW_PAGES["index.html"]
     answer = world.call("POST", "/v1/sites/bakery/rollback")
     assert (answer.status_code, answer.json()["id"], answer.json()["is_active"]) == (200, str(one.id), True)
-    assert world.client.get(live).content == PAGES["index.html"]
-    assert world.client.get(f"{live}about.html").status_code == 404
+    assert world.pages.get(live).content == PAGES["index.html"]
+    assert world.pages.get(f"{live}about.html").status_code == 404
     assert world.call("POST", "/v1/sites/bakery/rollback").status_code == 409
     releases = world.call("GET", "/v1/sites/bakery/releases").json()
     assert [(item["id"] == str(one.id), item["is_active"]) for item in releases] == [(False, False), (True, True)]
     assert releases[0]["files"] == len(NEW_PAGES)
     (site,) = world.call("GET", "/v1/sites").json()
     assert (site["name"], site["active_release_id"]) == ("bakery", str(one.id))
-    assert world.client.get(site["live_url"].removeprefix("http://testserver")).content == PAGES["index.html"]
+    assert world.pages.get(site["live_url"]).content == PAGES["index.html"]
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_a_job_that_waited_through_a_rollback_does_not_publish_over_it(
     world.site("bakery", NEW_PAGES, tmp_path)
     job_id = world.submit(**EDIT)
     world.offer(job_id, {**NEW_PAGES, "more.html": HOME})
-    sites.rollback(world.tenant, "bakery")
     world.call("POST", f"/v1/jobs/{job_id}/approve")
+    sites.rollback(world.tenant, "bakery")
     world.publish(job_id)
     view = world.call("GET", f"/v1/jobs/{job_id}").json()
     assert (view["state"], view["reason"]) == ("failed", "publish_conflict")

@@ -147,6 +147,7 @@ MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "SpecError": lambda: ((Finding("code", "/path", "message"),),),
     "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m"},),),
     "MissingScopeError": lambda: (Scope.READ,),
+    "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
 }
 """Arguments of the errors that take more than plain values."""
 

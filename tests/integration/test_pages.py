@@ -14,9 +14,9 @@ import pytest
 
 from monitoring.ledger.tables import Release, Site
 from routing.jobs import State
-from sandbox.preview import PreviewSigner
+from sandbox.preview import SANDBOX, PreviewSigner
 from sandbox.release import manifest_of
-from tests.integration.http_world import HOME, PAGES, STYLE, World, shared_ledger, world
+from tests.integration.http_world import HOME, PAGES, PAGES_URL, STYLE, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
 
@@ -36,13 +36,13 @@ def offered(world: World, tmp_path: Path) -> tuple[UUID, str]:
     job_id = world.submit(**EDIT)
     world.offer(job_id, NEW_PAGES)
     url: str = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"]
-    assert url.startswith("http://testserver/preview/")
+    assert url.startswith(f"{PAGES_URL}/preview/")
     assert url.endswith("/")
-    return job_id, url.removeprefix("http://testserver")
+    return job_id, url.removeprefix(PAGES_URL)
 
 
 def get(world: World, path: str, method: str = "GET", **headers: str) -> Any:
-    return world.client.request(method, path, follow_redirects=False, headers=headers)
+    return world.pages.request(method, path, follow_redirects=False, headers=headers)
 
 
 @pytest.mark.req("H-082")
@@ -56,7 +56,7 @@ def test_a_preview_shows_exactly_the_scanned_bytes_under_the_scans_policy(world:
     for path in manifest_of(release):
         answer = get(world, preview + path)
         assert (answer.status_code, answer.content) == (200, NEW_PAGES[path])
-        assert answer.headers["content-security-policy"] == release.scan["csp"]
+        assert answer.headers["content-security-policy"] == f"{release.scan['csp']}; {SANDBOX}"
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -190,7 +190,7 @@ def raw_get(world: World, path: str) -> tuple[int, bytes]:
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(world.app(scope, receive, send))
+    asyncio.run(world.pages_app(scope, receive, send))
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
