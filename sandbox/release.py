@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from monitoring.ledger.releases import NewRelease, active_release, lock_site
@@ -69,7 +70,12 @@ def build_release(
 
 def manifest_of(release: NewRelease | Release) -> Manifest:
     """Return a release's files by path."""
-    return Manifest.from_json(json.dumps(dict(release.manifest)))
+    return manifest_of_dict(release.manifest)
+
+
+def manifest_of_dict(stored: Mapping[str, Any]) -> Manifest:
+    """Return the manifest that stands on record in this form."""
+    return Manifest.from_json(json.dumps(dict(stored)))
 
 
 def site_key(site: Site) -> str:

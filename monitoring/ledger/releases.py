@@ -166,12 +166,13 @@ def activate(session: Session, site_id: UUID, release: Release, *, base_release_
     set_committed_value(release, "published_at", published_at)
 
 
-def revoke_previews(session: Session, release: Release) -> int:
-    """Make every preview link of a release that is out useless, and return the generation of those made from now on."""
-    raised = sql_update(Release).where(col(Release.id) == release.id)
-    raised = raised.values(preview_generation=col(Release.preview_generation) + 1)
-    generation: int = session.scalars(raised.returning(col(Release.preview_generation))).one()
-    return generation
+def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = None) -> int:
+    """Make the preview links of one release, or of all of a site's, that are out useless; return how many releases."""
+    raised = sql_update(Release).where(col(Release.site_id) == site.id)
+    if release_id is not None:
+        raised = raised.where(col(Release.id) == release_id)
+    done = session.execute(raised.values(preview_generation=col(Release.preview_generation) + 1))
+    return int(done.rowcount)  # type: ignore[attr-defined]
 
 
 def lagging_sites(session: Session, *, limit: int = 100) -> Sequence[UUID]:

@@ -214,6 +214,9 @@ SCOPES = {
     ("POST", "/v1/sites"): "admin",
     ("GET", "/v1/sites/{name}/releases"): "read",
     ("POST", "/v1/sites/{name}/rollback"): "approve",
+    ("POST", "/v1/sites/{name}/revoke-previews"): "approve",
+    ("GET", "/v1/sites/{name}/diff"): "read",
+    ("GET", "/v1/sites/{name}/export"): "read",
     ("GET", "/v1/queues"): "read",
 }
 
