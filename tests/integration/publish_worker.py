@@ -1,4 +1,4 @@
-"""A worker that publishes one release and dies by SIGKILL where it is told to: after a step, or at a change of the disk.
+"""A worker that publishes one release and dies by SIGKILL where it is told: after a step, or at a change of the disk.
 
 `python -m tests.integration.publish_worker LEDGER_URL DEN JOB FENCE WHERE`
 """
