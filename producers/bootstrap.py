@@ -49,6 +49,11 @@ class Installation:
         self.settings = settings
         self.environment = environment
 
+    def close(self) -> None:
+        """Close the ledger, if anything opened it."""
+        if "ledger" in self.__dict__:
+            self.ledger.close()
+
     @property
     def ledger_url(self) -> str:
         """Where the ledger is."""
