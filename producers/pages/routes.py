@@ -139,7 +139,7 @@ def _serve(resources: PageResources, request: Request, found: Found, headers: di
 @router.get("/favicon.ico")
 def get_icon() -> Response:
     """Browsers ask for one at the origin of every page; a site's own icon is named by its pages."""
-    return Response(status_code=204)
+    return Response(status_code=204, headers={"Cross-Origin-Resource-Policy": "cross-origin"})
 
 
 @router.get("/robots.txt")
