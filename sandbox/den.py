@@ -253,10 +253,11 @@ class Den:
         return None
 
     def shows(self, site_key: str, manifest: Manifest, *, release_id: str) -> bool:
-        """Return whether the projection leads to this release, and on to a tree."""
+        """Return whether the projection leads to this release, and on to a tree that is there."""
         site = self._site(site_key, release_id)
-        tree = site / "trees" / manifest.digest
-        return self.active_release(site_key) == release_id and (site / "active").resolve() == tree.resolve()
+        tree = (site / "trees" / manifest.digest).resolve()
+        is_led_to = self.active_release(site_key) == release_id and (site / "active").resolve() == tree
+        return is_led_to and tree.is_dir()
 
     def _site(self, site_key: str, release_id: str) -> Path:
         for word in (site_key, release_id):

@@ -84,7 +84,7 @@ class PreviewClaim:
 
 
 class PreviewSigner:
-    """Makes and checks preview tokens."""
+    """Makes and checks preview tokens; itsdangerous compares signatures in constant time (`hmac.compare_digest`)."""
 
     def __init__(self, keys: Sequence[str], *, clock: Callable[[], float] = time.time) -> None:
         """Take the installation's keys.

@@ -7,6 +7,7 @@ it first (`Den.put`), under the lock that a sweep takes to look at its age: a fi
 
 from __future__ import annotations
 
+import math
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -79,13 +80,10 @@ class Sweeper:
         doomed: list[Path] = []
         with self._disk.excluding(self._root):
             in_use = _in_use(site)
-            for link in _below(site / "releases"):
-                if link.name not in shown.releases | {in_use.name} and _age_of(link) < older_than and not is_rehearsal:
+            if not is_rehearsal:
+                for link in _doomed(site / "releases", shown.releases | {in_use.name}, older_than):
                     self._disk.discard(link)
-            tree_in_use = in_use.resolve().name
-            for tree in _below(site / "trees"):
-                if tree.name in shown.trees | {tree_in_use} or _age_of(tree) >= older_than:
-                    continue
+            for tree in _doomed(site / "trees", shown.trees | {in_use.resolve().name}, older_than):
                 if tree.name.startswith("."):
                     swept.leftovers += 1
                 else:
@@ -99,9 +97,7 @@ class Sweeper:
     def _sweep_shard(
         self, shard: Path, blobs: frozenset[str], older_than: float, is_rehearsal: bool, swept: Swept
     ) -> None:  # fmt: skip
-        for blob in _below(shard):
-            if blob.name in blobs or _age_of(blob) >= older_than:
-                continue
+        for blob in _doomed(shard, blobs, older_than):
             if blob.name.startswith("."):
                 swept.leftovers += 1
             else:
@@ -109,6 +105,10 @@ class Sweeper:
                 swept.blob_bytes += blob.stat().st_size
             if not is_rehearsal:
                 self._disk.discard(blob)
+
+
+def _doomed(directory: Path, kept: frozenset[str], older_than: float) -> Iterator[Path]:
+    return (path for path in _below(directory) if path.name not in kept and _touched_at(path) < older_than)
 
 
 def _in_use(site: Path) -> Path:
@@ -124,5 +124,9 @@ def _below(directory: Path) -> Iterator[Path]:
         yield from sorted(directory.iterdir())
 
 
-def _age_of(path: Path) -> float:
-    return path.lstat().st_mtime
+def _touched_at(path: Path) -> float:
+    """Return when a name was last touched; what its owner took away meanwhile is as young as can be."""
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return math.inf

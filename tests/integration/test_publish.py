@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -189,6 +190,9 @@ def test_a_start_finds_a_projection_that_was_lost_or_set_back_behind_the_ledgers
     Projector(yard.shop.ledger, yard.den).run()
     assert yard.shown() == NEW
     yard.link.unlink()
+    Projector(yard.shop.ledger, yard.den).run()
+    assert yard.shown() == NEW
+    shutil.rmtree(yard.link.parent / "trees")
     Projector(yard.shop.ledger, yard.den).run()
     assert (yard.shown(), yard.is_lagging()) == (NEW, False)
 
