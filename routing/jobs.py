@@ -84,6 +84,7 @@ class Reason(StrEnum):
     PUBLISH_CONFLICT = "publish_conflict"
     REVIEWER_REJECTED = "reviewer_rejected"
     DEBATE_STOPPED = "debate_stopped"
+    DEBATE_ESCALATED = "debate_escalated"
     APPROVAL_EXPIRED = "approval_expired"
     CANCELLED = "cancelled"
     WORKER_LOST = "worker_lost"

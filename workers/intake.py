@@ -15,8 +15,9 @@ from routing.assist import assist_call, intent_call, merge_assist, merge_intent,
 from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
 from routing.clarification import Clarification, arbiter_call, climb
 from routing.clarify_model import parse_arbiter_reply
-from routing.debate import hold_debate
-from routing.debate_record import DebateRecord, Subject, Verdict
+from routing.debate import hold_debate, hold_failure_debate
+from routing.debate_record import Failure, Subject, Verdict
+from routing.failures import FailureOutcome
 from routing.jobs import Reason, State
 from routing.llm_fallback import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
 from routing.llm_fallback import Failure as ArbiterFailure
@@ -25,6 +26,7 @@ from routing.policy import CallPurpose, ModelCall
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
 from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
+from routing.tiers import QUEUE_OF_TIER, Tier
 from routing.vocabulary import Vocabulary
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
@@ -102,20 +104,44 @@ def _assisted(
 
 
 def _debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
+    if attempt.claim.job.result.get("failure_debate"):
+        return _failure_debated(attempt, route, caller)
     if route.debate is not Debate.PLANNING:
         return Routed(route)
+    record = hold_debate(_subject(attempt, route), caller, redact=redact)
+    if record.verdict is Verdict.STOP:
+        return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()}, record)
+    return Routed(route, debate=record)
+
+
+def _failure_debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
+    """Hold the debate about a task that failed: the same way again, the next tier, or a person (R-063)."""
+    here = attempt.claim.job.tier
+    is_top = here is None or here == max(Tier) or attempt.is_pinned
+    record = hold_failure_debate(
+        _subject(attempt, route),
+        caller,
+        failures=[Failure(item["reason"], item["detail"]) for item in attempt.claim.job.result["failures"]],
+        can_pivot=not is_top,
+        redact=redact,
+    )
+    if record.verdict is FailureOutcome.ESCALATE:
+        return Ended(State.ESCALATED, Reason.DEBATE_ESCALATED, record.note, debate=record)
+    if here is None:
+        return Routed(route, debate=record)
+    tier = Tier(here + 1 if record.verdict is FailureOutcome.PIVOT else here)
+    return Routed(route.model_copy(update={"tier": tier, "queue": QUEUE_OF_TIER[tier]}), debate=record)
+
+
+def _subject(attempt: Attempt, route: Route) -> Subject:
     job = attempt.claim.job
-    subject = Subject(
+    return Subject(
         session=str(job.request.get("session") or job.id),
         prompt=attempt.prompt,
         route=route,
         stakes=route.stakes,
         site_summary=_site_summary(attempt),
     )
-    record: DebateRecord[Verdict] = hold_debate(subject, caller, redact=redact)
-    if record.verdict is Verdict.STOP:
-        return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()})
-    return Routed(route, debate=record)
 
 
 def _site_summary(attempt: Attempt) -> str:

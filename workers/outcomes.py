@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from routing.debate_record import DebateRecord, Verdict
+from routing.debate_record import HeldDebate
 from routing.jobs import Reason, State
 from routing.ladder import LadderResult
 from routing.router import Route
@@ -48,7 +48,7 @@ class Routed:
     """Intake is done: the job goes to the queue of its route."""
 
     route: Route
-    debate: DebateRecord[Verdict] | None = None
+    debate: HeldDebate | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ class Ended:
     reason: Reason
     detail: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    debate: HeldDebate | None = None
+    """The debate that ended it."""
 
 
 Outcome = Answered | Candidate | Escalate | Routed | Replied | Ended

@@ -48,6 +48,8 @@ def end_with(ended: Ended) -> Settlement:
     """Return the settlement that ends the job."""
 
     def settle(session: Session, job: Job) -> None:
+        if ended.debate is not None:
+            add_debate(session, job, ended.debate)
         end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts)
 
     return settle

@@ -19,7 +19,8 @@ _BATCH = 500
 def recorded_decisions(session: Session, *, since: datetime | None = None) -> Iterator[Recorded | None]:
     """Yield the decisions about accepted jobs, oldest first; None for one that this version cannot read.
 
-    What was refused was decided by nobody, and is left out.
+    What was refused was decided by nobody, and a job that goes on after a failure has its parent's decision, or its
+    debate's: both are left out.
     """
     claimed, active = aliased(Release), aliased(Release)
     query = (
@@ -29,7 +30,7 @@ def recorded_decisions(session: Session, *, since: datetime | None = None) -> It
         .outerjoin(claimed, col(claimed.id) == col(Job.base_release_id))
         .outerjoin(Site, col(Site.id) == col(Job.site_id))
         .outerjoin(active, col(active.id) == col(Site.active_release_id))
-        .where(col(Job.mode).is_not(None))
+        .where(col(Job.mode).is_not(None), col(Job.result)["failure_debate"].astext.is_(None))
         .order_by(col(Job.created_at), col(Job.id))
     )
     if since is not None:

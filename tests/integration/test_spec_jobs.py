@@ -59,6 +59,21 @@ rules:
     say:
       - tool: choose_option
         input: {choice: d, confidence: 0.2}
+  - name: same-way
+    when: {tag: same-way, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: RETRY, case: The cause has passed.}
+  - name: other-way
+    when: {tag: other-way, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: PIVOT, case: The way was wrong., constraint: Write the copy by hand.}
+  - name: ask-a-person
+    when: {tag: ask-a-person, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: ESCALATE, case: Nobody knows what is wanted.}
   - name: patch-it
     when: {tag: patch-it, tools: [classify]}
     say:
