@@ -181,6 +181,7 @@ def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[B
     }
 
 
+@pytest.mark.req("R-115")
 def test_the_contracts_of_imports_hold() -> None:
     done = python("-c", "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
