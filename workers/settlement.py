@@ -107,6 +107,8 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
                 site=attempt.site,
                 policy=attempt.policy,
                 spec=outcome.spec,
+                diff=outcome.diff,
+                reverse=outcome.reverse,
                 base_release_id=attempt.base.id if attempt.base else None,
                 job_id=attempt.job_id,
             )

@@ -14,6 +14,7 @@ from routing.vocabulary import Vocabulary
 from workers.answer import answer_question
 from workers.intake import Environment, intake
 from workers.lifecycle import Handler, Resources, run_attempt
+from workers.patch import patch_files
 from workers.publish import run_publish
 from workers.spec import edit_spec
 from workers.tools import run_tool
@@ -23,7 +24,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
     QueueName.TOOLS: run_tool,
     QueueName.ANSWER: answer_question,
     QueueName.SPEC: edit_spec,
-    QueueName.PATCH: not_available("tier 2 (patch)"),
+    QueueName.PATCH: patch_files,
     QueueName.AGENT: not_available("tier 3 (code agent)"),
     QueueName.STEPS: not_available("the ticket lane"),
 }

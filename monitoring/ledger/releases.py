@@ -42,6 +42,8 @@ class NewRelease:
     scan_passed: bool
     scan_digest: str
     spec_sha256: str | None = None
+    diff_sha256: str | None = None
+    reverse_sha256: str | None = None
     base_release_id: UUID | None = None
     job_id: UUID | None = field(default=None)
 
@@ -95,6 +97,8 @@ def add_release(session: Session, new: NewRelease) -> Release:
         digest=new.digest,
         manifest=dict(new.manifest),
         spec_sha256=new.spec_sha256,
+        diff_sha256=new.diff_sha256,
+        reverse_sha256=new.reverse_sha256,
         total_bytes=new.total_bytes,
         signals=dict(new.signals),
         scan=dict(new.scan),

@@ -228,6 +228,10 @@ class Release(SQLModel, table=True):
     manifest: dict[str, Any] = _json(dict)
     spec_sha256: str | None = None
     """Blob of the site's spec, when pages of this release are rendered from one."""
+    diff_sha256: str | None = None
+    """Blob of the change for review, when a patch made this release."""
+    reverse_sha256: str | None = None
+    """Blob of the patch that undoes it."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
     signals: dict[str, Any] = _json(dict)
     """files, has_js, has_build: what the router is told about the site."""
