@@ -106,3 +106,19 @@ def test_the_exporter_counts_what_the_ledger_holds(installation: Installation) -
     jobs = installation.http.get("/v1/jobs", params={"limit": 200}).json()
     accepted = [job for job in jobs if job["reason"] != "invalid_request"]
     assert counted == sum(1 for job in accepted if job["ended_at"])
+
+
+def test_a_job_without_a_site_asks_for_one_and_is_done_by_the_reply(installation: Installation) -> None:
+    for name in ("asked-cafe", "asked-florist"):
+        installation.embedded.import_site(name)
+    job_id = installation.submit("Change the hero heading to 'Fresh today'")
+    asked = installation.wait_for(job_id, "clarifying")
+    assert {"asked-cafe", "asked-florist"} <= {option["id"] for option in asked["clarification"]["options"]}
+
+    reply = installation.http.post(f"/v1/jobs/{job_id}/reply", json={"text": "gribble grabble"}).json()
+    assert (reply["handled"], installation.job(job_id)["state"]) == (True, "clarifying")
+    reply = installation.http.post(f"/v1/jobs/{job_id}/reply", json={"text": "the asked-florist one please"}).json()
+    assert reply["handled"] is True
+    done = installation.wait_for(job_id, "awaiting_approval")
+    assert (done["site"], done["bill"]["spent_nanousd"]) == ("asked-florist", 0)
+    installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})
