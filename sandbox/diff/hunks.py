@@ -12,7 +12,7 @@ from sandbox.diff.model import Hunk, Line, Op, Span
 from sandbox.diff.text import is_empty, is_fence, without_feed
 
 _NUMBERS = re.compile(rb"-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9}))?")
-_HEADER = re.compile(rb"@@(?!@)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
+_HEADER = re.compile(rb"@@(?=[ \t.-]|$)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
 _NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
 _VERSION = re.compile(rb"\d+\.\d+")
 _MARKERS: dict[int, Op] = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}

@@ -39,7 +39,9 @@ def unquote(text: str) -> str:
     """
     found = _QUOTED.fullmatch(text.rstrip())
     if found is None:
-        raise DiffRefusedError(Reason.MALFORMED, f"a quoted name is not closed, or has an unknown escape: {text[:80]!a}")
+        raise DiffRefusedError(
+            Reason.MALFORMED, f"a quoted name is not closed, or has an unknown escape: {text[:80]!a}"
+        )
     return _unescaped(found[1])
 
 
@@ -108,7 +110,7 @@ def strip_of(names: Names) -> Strip:
     firsts = {name.partition("/")[0] for name in known if "/" in name}
     if not all("/" in name for name in known) or not firsts:
         return "never"
-    if len(firsts) == 2:  # noqa: PLR2004 (both sides)
+    if len(firsts) == 2:
         return "always"
     return "maybe"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.hunks import is_file_header, is_hunk_header
-from sandbox.diff.model import FileOp, Limits
+from sandbox.diff.model import FileOp, Kind, Limits, Line
 from sandbox.diff.parse_blocks import is_block_start, parse_blocks
 from sandbox.diff.parse_patch import is_patch_start, parse_patch
 from sandbox.diff.parse_unified import parse_unified
-from sandbox.diff.text import lines_of
+from sandbox.diff.text import is_converted, lines_of
 
 
 def parse_diff(diff: str | bytes, limits: Limits) -> list[FileOp]:
@@ -38,10 +40,22 @@ def parse_diff(diff: str | bytes, limits: Limits) -> list[FileOp]:
         _check_rest(prose)
         if not ops:
             break
-        return ops
+        return [_unconverted(op) for op in ops] if is_converted(lines) else ops
     if any(is_hunk_header(line) for line in lines):
         raise DiffRefusedError(Reason.MALFORMED, "a hunk stands below no file's name (`--- a/path`, `+++ b/path`)")
     raise DiffRefusedError(Reason.NO_DIFF, "the text holds no diff")
+
+
+def _unconverted(op: FileOp) -> FileOp:
+    """Return a new file of a diff of which every line, headers too, came to end in CR LF on its way."""
+    if op.kind is not Kind.CREATE:
+        return op  # the file itself says how its lines end
+    hunks = [replace(hunk, lines=tuple(Line(line.op, _unended(line.text)) for line in hunk.lines)) for hunk in op.hunks]
+    return replace(op, hunks=tuple(hunks))
+
+
+def _unended(text: bytes) -> bytes:
+    return text[:-2] + b"\n" if text.endswith(b"\r\n") else text.removesuffix(b"\r")
 
 
 def _check_rest(prose: list[bytes]) -> None:

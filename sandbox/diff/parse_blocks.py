@@ -82,4 +82,3 @@ def _read_block(lines: list[bytes], at: int, path: str) -> tuple[Hunk, int]:
         detail = f"a block must have one divider (`=======`), not {len(dividers)}"
         raise DiffRefusedError(Reason.MALFORMED, detail, path)
     return hunk_of_sides(lines[start : dividers[0]], lines[dividers[0] + 1 : at]), at + 1
-

@@ -13,7 +13,6 @@ from sandbox.diff.names import Names, git_names, header_name, one_name, strip_of
 
 _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?\s*$")
 _MODE = re.compile(rb"[0-7]{6}")
-_SUBMODULE_LINE = b"Subproject commit "
 
 
 @dataclass
@@ -90,7 +89,7 @@ def _value(line: bytes, key: bytes) -> str:
 def _set_mode(names: tuple[str, ...]) -> Callable[[_Section, str], None]:
     def read(section: _Section, value: str) -> None:
         if not _MODE.fullmatch(value.strip().encode("utf-8", "replace")):
-            raise DiffRefusedError(Reason.MALFORMED, "a file mode must have six octal digits", hunk=None)
+            raise DiffRefusedError(Reason.MALFORMED, "a file mode must have six octal digits")
         for name in names:
             setattr(section, name, value.strip())
 
@@ -153,9 +152,9 @@ def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> in
         body = read_body(lines, at, None, is_git=section.is_git)  # models forget the first @@
         section.hunks.append(Hunk(body.lines))
         at = body.end
+    if at < len(lines) and lines[at].startswith(b"@@@"):
+        raise DiffRefusedError(Reason.MALFORMED, "a combined diff of a merge is not applied", section.names.new)
     while at < len(lines) and is_hunk_header(lines[at]):
-        if lines[at].startswith(b"@@@"):
-            raise DiffRefusedError(Reason.MALFORMED, "a combined diff of a merge is not applied", section.names.new)
         if len(section.hunks) >= left:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
         header = read_header(lines[at])
@@ -178,8 +177,6 @@ def _build(section: _Section) -> FileOp:
     if path is None:
         detail = "the headers of one file name two; a rename has lines `rename from` and `rename to`"
         raise DiffRefusedError(Reason.PATH_MISMATCH, detail, names.new)
-    if any(line.text.startswith(_SUBMODULE_LINE) for line in _first_lines(section)) and section.old_mode == "160000":
-        raise DiffRefusedError(Reason.SUBMODULE, "a diff may not make or change a submodule", path)
     return FileOp(
         kind=kind,
         path=path,
@@ -191,10 +188,6 @@ def _build(section: _Section) -> FileOp:
         new_blob=section.new_blob,
         strip=_strip_of(section, names),
     )
-
-
-def _first_lines(section: _Section) -> list:  # type: ignore[type-arg]
-    return [line for hunk in section.hunks[:1] for line in hunk.lines[:2]]
 
 
 def _names_of(section: _Section) -> Names:

@@ -108,7 +108,7 @@ def check_deletion(op: FileOp, policy: DiffPolicy, *, before: int, after: int) -
 
 def _changes_mode(op: FileOp) -> bool:
     is_new = op.kind is Kind.CREATE
-    return op.new_mode is not None and op.new_mode != (PLAIN_MODE if is_new else op.old_mode or PLAIN_MODE) or (
+    return (op.new_mode is not None and op.new_mode != (PLAIN_MODE if is_new else op.old_mode or PLAIN_MODE)) or (
         op.new_mode == EXECUTABLE_MODE
     )  # fmt: skip
 

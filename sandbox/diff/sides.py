@@ -22,9 +22,7 @@ def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
     return Hunk(tuple(lines))
 
 
-def _blocks(
-    before: Sequence[bytes], after: Sequence[bytes]
-) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:
+def _blocks(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:
     if len(before) * len(after) <= _MAX_PRODUCT:
         found = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
         return [(tag == "equal", before[i:j], after[k:m]) for tag, i, j, k, m in found]
@@ -39,4 +37,6 @@ def _blocks(
 
 
 def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    return next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
