@@ -52,6 +52,10 @@ class Hunk:
         return tuple(line.text for line in self.lines if line.op != "-")
 
 
+Strip = Literal["never", "always", "maybe"]
+"""Whether the first directory of a path is only the diff's own (`a/`, `b/`)."""
+
+
 class Kind(StrEnum):
     """What happens to a file."""
 
@@ -81,8 +85,9 @@ class FileOp:
     """Of six octal digits, when the diff names one."""
     old_blob: str | None = None
     """Start of git's id of the content before, in hex."""
-    is_unprefixed: bool = False
-    """The path may or may not begin with a directory that is only the diff's (`a/`)."""
+    new_blob: str | None = None
+    """Likewise of the content afterwards."""
+    strip: Strip = "never"
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,11 @@ class FileReceipt:
         """The worst of its hunks."""
         return max((hunk.fuzz for hunk in self.hunks), default=Fuzz.EXACT)
 
+    @property
+    def is_already_applied(self) -> bool:
+        """Whether the file had all of its changes before."""
+        return bool(self.hunks) and all(hunk.is_already_applied for hunk in self.hunks)
+
 
 @dataclass(frozen=True)
 class Applied:
