@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.diff.apply import apply_diff
-from sandbox.diff.policy import SITE
-
 from routing.jobs import Reason, State
 from routing.policy import ModelCall
 from routing.tiers import Tier
+from sandbox.diff.apply import apply_diff
 from sandbox.diff.errors import DiffRefusedError
 from sandbox.diff.errors import Reason as Refusal
+from sandbox.diff.policy import SITE
 from sandbox.diff.result import Applied
 from sandbox.excerpts import show_tree
 from sandbox.models import ModelClient, ToolCall

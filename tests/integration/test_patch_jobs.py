@@ -41,7 +41,7 @@ def plain_site(rig: Rig, folder: Path, name: str = "cafe", **more: bytes) -> UUI
 
 
 def patch(rig: Rig, prompt: str, site_id: UUID, **fields: object) -> Job:
-    job_id = rig.shop.accept(prompt=prompt, site_id=site_id, tier=2, **fields)
+    job_id = rig.shop.accept(prompt=prompt, site_id=site_id, tier=Tier.PATCH, **fields)
     return rig.run(job_id, patch_files)
 
 
@@ -67,14 +67,20 @@ def test_the_diff_for_review_and_the_way_back_are_kept(rig: Rig, tmp_path: Path)
     assert release.reverse_sha256 is not None
     diff, reverse = (rig.resources.den.get(sha) for sha in (release.diff_sha256, release.reverse_sha256))
     after = rig.files(job.release_id)
-    assert apply_diff({"index.html": PAGE, "site.css": STYLE}, diff).onto({"index.html": PAGE, "site.css": STYLE}) == after
+    assert (
+        apply_diff({"index.html": PAGE, "site.css": STYLE}, diff).onto({"index.html": PAGE, "site.css": STYLE}) == after
+    )
     assert apply_diff(after, reverse).onto(after) == {"index.html": PAGE, "site.css": STYLE}
 
 
 @pytest.mark.req("H-036")
 def test_what_a_patch_makes_is_scanned_before_anybody_sees_it(rig: Rig, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
-    job = patch(rig, 'Change "Open from 8 to 17." to "<script src=https://evil.example/x.js></script>" [rehearse:raw-html]', site)
+    job = patch(
+        rig,
+        'Change "Open from 8 to 17." to "<script src=https://evil.example/x.js></script>" [rehearse:raw-html]',
+        site,
+    )
     assert (job.state, job.reason) == ("failed", "scan_refused")
 
 
@@ -83,14 +89,12 @@ def test_a_patch_that_does_not_apply_is_repaired_once(rig: Rig, tmp_path: Path) 
     job = patch(rig, f"{HOVER} [rehearse:misplaced-once]", plain_site(rig, tmp_path))
     assert job.state == "awaiting_approval"
     first, second = rig.calls()
-    assert "not_found" not in str(first.request)
-    assert "not_found" in str(second.request)
+    assert (first.rule, second.rule) == ("misplaced-once", "site-patch")
+    assert second.input_tokens + second.cache_read_tokens + second.cache_write_tokens > first.input_tokens
 
 
 @pytest.mark.req("H-069")
-def test_a_patch_that_does_not_apply_after_its_repair_goes_to_tier_3_on_the_same_bill(
-    rig: Rig, tmp_path: Path
-) -> None:
+def test_a_patch_that_does_not_apply_after_its_repair_goes_to_tier_3_on_the_same_bill(rig: Rig, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
     job = patch(rig, f"{HOVER} [rehearse:misplaced]", site)
     assert (job.state, job.queue, job.tier) == ("queued", "agent", Tier.AGENT)
@@ -126,7 +130,7 @@ def test_a_site_with_a_build_is_told_so_before_anything_is_paid(rig: Rig, tmp_pa
 
 def test_what_tier_1_hands_on_is_done_by_tier_2_and_keeps_the_spec(rig: Rig) -> None:
     site = rig.site()
-    job = rig.edit(f"{BY_MODEL} [rehearse:invalid-spec]", site)
+    job = rig.edit(f"{BY_MODEL} [rehearse:nothing]", site)
     assert job.queue == "patch"
     job = rig.run(job.id, patch_files)
     assert job.state == "awaiting_approval"
