@@ -9,7 +9,8 @@ import pytest
 
 from monitoring.ledger.tables import Job, Release
 from producers.sites import Sites
-from routing.tiers import Tier
+from routing.router import Signals, SiteSignals, decide
+from routing.tiers import QueueName, Tier
 from sandbox.diff.apply import apply_diff
 from sandbox.rehearsal.log import billed_nanousd
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
@@ -45,7 +46,7 @@ def patch(rig: Rig, prompt: str, site_id: UUID, **fields: object) -> Job:
     return rig.run(job_id, patch_files)
 
 
-@pytest.mark.req("H-026", "H-027")
+@pytest.mark.req("H-026", "H-027", "H-033")
 def test_a_model_s_patch_is_applied_by_rules_and_everything_else_stays(rig: Rig, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
     job = patch(rig, 'Change "Open from 8 to 17." to "Open from 7 to 18."', site)
@@ -126,6 +127,17 @@ def test_a_site_with_a_build_is_told_so_before_anything_is_paid(rig: Rig, tmp_pa
     assert (job.state, job.reason) == ("failed", "not_available")
     assert "build" in str(job.detail)
     assert rig.calls() == []
+
+
+@pytest.mark.req("H-124")
+def test_what_was_sent_to_the_wrong_tier_is_done_by_the_next_or_by_the_one_its_owner_names(rig: Rig) -> None:
+    site = rig.site()
+    signals = Signals(prompt=BY_MODEL, site=SiteSignals(files=4))
+    assert decide(signals, rig.shop.policy).tier is Tier.SPEC
+    job = rig.run(rig.edit(f"{BY_MODEL} [rehearse:nothing]", site).id, patch_files)
+    assert (job.state, job.tier) == ("awaiting_approval", Tier.PATCH)
+    overridden = decide(signals.model_copy(update={"tier": Tier.PATCH}), rig.shop.policy)
+    assert (overridden.tier, overridden.queue) == (Tier.PATCH, QueueName.PATCH)
 
 
 def test_what_tier_1_hands_on_is_done_by_tier_2_and_keeps_the_spec(rig: Rig) -> None:
