@@ -179,6 +179,11 @@ def _count_escalation(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.ESCALATIONS, tier_label(data.get("origin")), tier_label(data.get("target")), _reason(data))
 
 
+def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
+    held = (str(data.get("debate")), str(data.get("verdict")).lower())
+    tally.add(metrics.DEBATES, *(held if held in metrics.DEBATES_HELD else (metrics.OTHER, metrics.OTHER)))
+
+
 def _count_fenced(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.DUPLICATES_FENCED, _queue(data))
 
@@ -212,6 +217,7 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.CALL: _count_call,
     EventKind.LIMIT_HIT: _count_limit,
     EventKind.ESCALATED: _count_escalation,
+    EventKind.DEBATED: _count_debate,
     EventKind.FENCED: _count_fenced,
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,

@@ -14,6 +14,8 @@ from enum import StrEnum
 from itertools import product
 from typing import Any, NamedTuple
 
+from routing.debate_record import DebateKind, Verdict
+from routing.failures import FailureOutcome
 from routing.jobs import Door, JobRequest, Reason, State
 from routing.ladder import BYPASS_REASONS, LadderEventName
 from routing.llm_fallback import Failure
@@ -52,6 +54,7 @@ END_REASONS: tuple[tuple[str, str], ...] = (
     (State.ANSWERED, Reason.DONE), (State.PUBLISHED, Reason.DONE), (State.REJECTED, Reason.REVIEWER_REJECTED),
     (State.EXPIRED, Reason.APPROVAL_EXPIRED), (State.CANCELLED, Reason.CANCELLED), (State.TIMED_OUT, Reason.TIME_LIMIT),
     (State.BUDGET_EXCEEDED, Reason.COST_CAP), (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+    (State.ESCALATED, Reason.DEBATE_ESCALATED),
     *((State.FAILED, reason) for reason in _FAILED_REASONS),
 )  # fmt: skip
 """The ends that ordinary operation brings, with their reasons: these series start at 0."""
@@ -60,6 +63,11 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
 )  # fmt: skip
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated"})
+DEBATES_HELD = (
+    *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
+    *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),
+)
+"""The pairs of kind and verdict that occur."""
 LIMITS = ("time", "cost", "output")
 PHASES = ("admit", "run", "stream")
 DOORS = tuple(door.value for door in Door)
@@ -198,6 +206,7 @@ ESCALATIONS = _counter(
     "tier_escalations_total", "Jobs handed to a higher tier.", "origin target reason",
     zeros=_each([Tier.SPEC.name.lower()], [Tier.PATCH.name.lower()], [Reason.SPEC_INVALID, Reason.SPEC_POOR]),
 )  # fmt: skip
+DEBATES = _counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
 DUPLICATES_FENCED = _counter(
     "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
 )  # fmt: skip
@@ -207,7 +216,7 @@ ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.",
 FOLDED: tuple[Metric, ...] = (
     JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
     JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    LIMIT_HITS, ESCALATIONS, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 

@@ -17,7 +17,7 @@ from producers.submit import Environment, Submitter
 from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig
 from routing.policy import Policy, load_policy
-from routing.vocabulary import Vocabulary, load_vocabulary
+from routing.vocabularies import Vocabularies, load_vocabularies
 from sandbox.config import DenConfig, PreviewConfig
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
@@ -70,9 +70,9 @@ class Installation:
         return load_policy(self.settings.policy.path)
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
+    def vocabularies(self) -> Vocabularies:
         """The words that routing looks for, the operator's own included."""
-        return load_vocabulary(self.settings.policy.vocabulary)
+        return load_vocabularies(self.settings.policy.vocabulary)
 
     @cached_property
     def publisher(self) -> Publisher:
@@ -83,13 +83,13 @@ class Installation:
     def submitter(self) -> Submitter:
         """The one submit."""
         return Submitter(
-            self.ledger, self.publisher, self.policy, environment=self.environment, vocabulary=self.vocabulary
+            self.ledger, self.publisher, self.policy, environment=self.environment, vocabularies=self.vocabularies
         )
 
     @property
     def clarifier(self) -> Clarifier:
         """Takes replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabulary=self.vocabulary)
+        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
 
     @cached_property
     def den(self) -> Den:

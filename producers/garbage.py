@@ -80,7 +80,7 @@ def _kept(ledger: Ledger, sites: dict[UUID, Site], given_up: set[UUID]) -> Kept:
                 continue
             manifest: Manifest = manifest_of_dict(release.manifest)
             blobs.update(entry.sha256 for entry in manifest.values())
-            blobs.update([release.spec_sha256] if release.spec_sha256 else [])
+            blobs.update(release.blobs)
             if release.site_id in sites:
                 key = site_key(sites[release.site_id])
                 releases[key].add(str(release.id))

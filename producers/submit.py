@@ -35,7 +35,7 @@ from routing.router import Mode, Route, SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import Stage, first_stage
 from routing.tiers import QueueName
-from routing.vocabulary import Vocabulary
+from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +55,13 @@ class Submitter:
 
     def __init__(
         self, ledger: Ledger, publisher: Publisher, policy: Policy, *, environment: Environment = dict,
-        vocabulary: Vocabulary | None = None,
+        vocabularies: Vocabularies | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
         self._policy = policy
         self._environment = environment
-        self._vocabulary = vocabulary
+        self._vocabularies = vocabularies or shipped_vocabularies()
 
     def submit(
         self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None, actor: str | None = None
@@ -109,7 +109,7 @@ class Submitter:
             target = _find_target(session, request, tenant=tenant)
             debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
             signals = signals_of(request, site=target.signals, debated=debated)
-            route = decide(signals, policy, self._vocabulary)
+            route = decide(signals, policy, self._vocabularies.of(tenant))
             asked = _question(session, request, route, tenant=tenant)
             if asked is None:
                 _check_target(request, route)

@@ -21,7 +21,7 @@ from routing.prices import NANOUSD_PER_USD, Price
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CallPurpose = Literal["answer", "spec_edit", "spec_create", "assist", "debate"]
+CallPurpose = Literal["answer", "spec_edit", "spec_create", "patch_edit", "assist", "debate"]
 
 
 class _Section(BaseModel):
@@ -78,6 +78,7 @@ class Attempts(_Section):
     lease_seconds: float = Field(gt=0)
     max_lost: int = Field(gt=0)
     spec: int = Field(gt=0)
+    patch: int = Field(gt=0)
 
     @model_validator(mode="after")
     def _check_lease(self) -> Self:

@@ -31,7 +31,8 @@ def profile_of(policy: Policy, site: Site) -> Profile:
 
 def build_release(
     den: Den, files: Mapping[str, bytes], *, site: Site, policy: Policy, spec: bytes | None = None,
-    base_release_id: UUID | None = None, job_id: UUID | None = None, known_keys: tuple[str, ...] = (),
+    diff: bytes | None = None, reverse: bytes | None = None, base_release_id: UUID | None = None,
+    job_id: UUID | None = None, known_keys: tuple[str, ...] = (),
 ) -> NewRelease:  # fmt: skip
     """Store and scan a site's whole content.
 
@@ -41,6 +42,8 @@ def build_release(
         site: whose content it is.
         policy: holds the site's publish profile.
         spec: the site's spec, when pages are rendered from one.
+        diff: the change for review, when a patch made it.
+        reverse: the patch that undoes it.
         base_release_id: the release it was made from.
         job_id: the job that made it.
         known_keys: secrets of this installation that no artifact may hold.
@@ -65,6 +68,8 @@ def build_release(
         scan_passed=report.passed,
         scan_digest=report.report_digest,
         spec_sha256=den.put(spec) if spec is not None else None,
+        diff_sha256=den.put(diff) if diff is not None else None,
+        reverse_sha256=den.put(reverse) if reverse is not None else None,
     )
 
 

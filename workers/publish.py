@@ -15,8 +15,8 @@ from typing import NamedTuple
 from monitoring.errors import FencedError, PublishConflictError, WrongStateError
 from monitoring.ledger.approvals import approved_release
 from monitoring.ledger.attempts import Claim, hold
-from monitoring.ledger.jobs import end, note
-from monitoring.ledger.releases import ReleaseSweptError, activate
+from monitoring.ledger.jobs import end
+from monitoring.ledger.releases import ReleaseSweptError, activate, note_projection
 from monitoring.ledger.tables import Release, Site
 from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
@@ -140,4 +140,4 @@ def _tell_of_lag(claimed: Claim, resources: Resources, lag: str) -> None:
         "the dispatcher tries again until it can"
     )
     with resources.ledger.begin() as session:
-        note(session, claimed.job.id, text)
+        note_projection(session, claimed.job.id, text)

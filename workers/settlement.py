@@ -49,6 +49,8 @@ def end_with(ended: Ended) -> Settlement:
     """Return the settlement that ends the job."""
 
     def settle(session: Session, job: Job) -> None:
+        if ended.debate is not None:
+            add_debate(session, job, ended.debate)
         end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts)
 
     return settle
@@ -106,6 +108,8 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
                 site=attempt.site,
                 policy=attempt.policy,
                 spec=outcome.spec,
+                diff=outcome.diff,
+                reverse=outcome.reverse,
                 base_release_id=attempt.base.id if attempt.base else None,
                 job_id=attempt.job_id,
             )

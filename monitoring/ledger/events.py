@@ -27,6 +27,7 @@ class EventKind(StrEnum):
     CALL = "call"
     LIMIT_HIT = "limit_hit"
     ESCALATED = "escalated"
+    DEBATED = "debated"
     FENCED = "fenced"
     REFUSED = "refused"
     BOX = "box"

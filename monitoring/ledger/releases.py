@@ -15,7 +15,7 @@ from sqlmodel import Session, col
 
 from monitoring.errors import MonitoringError, PublishConflictError, SiteNotFoundError
 from monitoring.ledger.clock import now
-from monitoring.ledger.tables import Release, Site
+from monitoring.ledger.tables import Job, Release, Site
 
 
 class ReleaseNotFoundError(MonitoringError, LookupError):
@@ -48,6 +48,8 @@ class NewRelease:
     scan_passed: bool
     scan_digest: str
     spec_sha256: str | None = None
+    diff_sha256: str | None = None
+    reverse_sha256: str | None = None
     base_release_id: UUID | None = None
     job_id: UUID | None = field(default=None)
 
@@ -102,6 +104,8 @@ def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = 
         digest=new.digest,
         manifest=dict(new.manifest),
         spec_sha256=new.spec_sha256,
+        diff_sha256=new.diff_sha256,
+        reverse_sha256=new.reverse_sha256,
         total_bytes=new.total_bytes,
         signals=dict(new.signals),
         scan=dict(new.scan),
@@ -164,6 +168,12 @@ def activate(session: Session, site_id: UUID, release: Release, *, base_release_
     if published_at is None:
         raise ReleaseSweptError(release.id)
     set_committed_value(release, "published_at", published_at)
+
+
+def note_projection(session: Session, job_id: UUID, text: str) -> None:
+    """Tell an ended job's owner what became of the copy for web servers; neither state nor reason change."""
+    ended = (col(Job.id) == job_id) & col(Job.ended_at).is_not(None)
+    session.execute(sql_update(Job).where(ended).values(detail=text))
 
 
 def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = None) -> int:

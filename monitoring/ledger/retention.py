@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import func, inspect, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -20,6 +20,8 @@ from routing.policy import Retention
 
 _DAY_SECONDS = 86_400.0
 _HOUR_SECONDS = 3_600.0
+_NAMES_A_BLOB = "_sha256"
+"""How the columns end that name a stored file: a new one is kept without a word here."""
 
 
 class ReleaseFacts(NamedTuple):
@@ -39,8 +41,8 @@ class KeptRelease(NamedTuple):
     id: UUID
     site_id: UUID
     manifest: dict[str, Any]
-    digest: str
-    spec_sha256: str | None
+    blobs: frozenset[str]
+    """What it needs besides the files of its manifest: its spec, its diff and the like."""
 
 
 def choose_swept(
@@ -101,9 +103,8 @@ def all_sites(session: Session) -> Sequence[Site]:
 
 def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]:
     """Yield every release whose files are needed."""
-    columns = (
-        col(Release.id), col(Release.site_id), col(Release.manifest), col(Release.digest), col(Release.spec_sha256),
-    )  # fmt: skip
+    named = [column for column in inspect(Release).columns if column.key.endswith(_NAMES_A_BLOB)]
+    columns = (col(Release.id), col(Release.site_id), col(Release.manifest), *named)
     query = select(*columns).where(col(Release.swept_at).is_(None)).execution_options(yield_per=page)
-    for row in session.execute(query):
-        yield KeptRelease(*row)
+    for release_id, site_id, manifest, *blobs in session.execute(query):
+        yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))

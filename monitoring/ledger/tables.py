@@ -99,6 +99,8 @@ class Job(SQLModel, table=True):
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
         Index("ix_job_tenant_created", "tenant", "created_at"),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+        Index("uq_job_failure_debate", "parent_id", unique=True,
+              postgresql_where=text("(result ->> 'failure_debate') = 'true'")),
     )  # fmt: skip
 
     id: UUID = Field(primary_key=True)
@@ -234,6 +236,10 @@ class Release(SQLModel, table=True):
     manifest: dict[str, Any] = _json(dict)
     spec_sha256: str | None = None
     """Blob of the site's spec, when pages of this release are rendered from one."""
+    diff_sha256: str | None = None
+    """Blob of the change for review, when a patch made this release."""
+    reverse_sha256: str | None = None
+    """Blob of the patch that undoes it."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
     signals: dict[str, Any] = _json(dict)
     """files, has_js, has_build: what the router is told about the site."""
@@ -281,6 +287,26 @@ class Debate(SQLModel, table=True):
     verdict: str
     record: dict[str, Any] = _json(dict)
     at: datetime = _when(nullable=False, default_now=True)
+
+
+class TaskFailure(SQLModel, table=True):
+    """How a task has failed since its last success: a row is there only while it has."""
+
+    __tablename__ = "task_failure"
+    __table_args__ = (Index("ix_task_failure_signature", "tenant", "error_signature"),)
+
+    key: str = Field(primary_key=True)
+    """Digest of tenant, site and canonical request."""
+    tenant: str
+    failures: int = 0
+    """Ends in a row that were no success; rejections are among them."""
+    rejections: int = 0
+    is_debated: bool = False
+    error_signature: str | None = None
+    """What the newest error has in common with others of its kind."""
+    recent: list[dict[str, str]] = _json(list)
+    """Reason and detail of the newest failures, the newest last."""
+    updated_at: datetime = _when(nullable=False, default_now=True)
 
 
 class Event(SQLModel, table=True):

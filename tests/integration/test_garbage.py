@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from monitoring.ledger.releases import ReleaseSweptError
+from monitoring.ledger.tables import Release
 from producers.garbage import Collected, collect_garbage
 from tests.integration.http_world import HOME, PAGES, PAGES_URL, World, shared_ledger, world
 
@@ -105,3 +106,17 @@ def test_a_sweep_is_on_record(world: World, history: list[UUID]) -> None:
         query = text("SELECT detail FROM audit WHERE action = 'releases_swept' AND tenant = :tenant")
         (row,) = session.execute(query, {"tenant": world.tenant}).all()
     assert row.detail["releases"] == sorted(map(str, history[:3]))
+
+
+@pytest.mark.threat("H7")
+def test_a_release_keeps_its_spec_its_diff_and_whatever_else_its_record_names(
+    world: World, history: list[UUID]
+) -> None:
+    named = {name: world.den.put(name.encode()) for name in Release.model_fields if name.endswith("_sha256")}
+    assert {"spec_sha256", "diff_sha256", "reverse_sha256"} <= set(named)
+    with world.ledger.begin() as session:
+        for release_id in (history[0], history[-1]):
+            session.get_one(Release, release_id).sqlmodel_update(named)
+    grow_old(world)
+    collect(world)
+    assert {world.den.get(sha256) for sha256 in named.values()} == {name.encode() for name in named}

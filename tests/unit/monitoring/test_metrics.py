@@ -17,6 +17,7 @@ build_info{version,policy,prices_as_of} gauge
 clarifications_total{mode,confidence} counter
 cost_usd_total{tier,model,provider} counter
 cost_wasted_usd_total{tier} counter
+debates_total{kind,verdict} counter
 dispatcher_leader_present{} gauge
 duplicates_fenced_total{queue_name} counter
 fold_lag_seconds{} gauge

@@ -95,6 +95,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
+        "task_failure",
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("tenant", sa.String(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("rejections", sa.Integer(), nullable=False),
+        sa.Column("is_debated", sa.Boolean(), nullable=False),
+        sa.Column("error_signature", sa.String(), nullable=True),
+        sa.Column("recent", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.PrimaryKeyConstraint("key"),
+    )
+    op.create_index("ix_task_failure_signature", "task_failure", ["tenant", "error_signature"], unique=False)
+    op.create_table(
         "tenant",
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("provider", sa.String(), nullable=True),
@@ -217,6 +230,13 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("waiting_since IS NOT NULL"),
     )
+    op.create_index(
+        "uq_job_failure_debate",
+        "job",
+        ["parent_id"],
+        unique=True,
+        postgresql_where=sa.text("(result ->> 'failure_debate') = 'true'"),
+    )
     op.create_table(
         "release",
         sa.Column("id", sa.Uuid(), nullable=False),
@@ -226,6 +246,8 @@ def upgrade() -> None:
         sa.Column("digest", sa.String(), nullable=False),
         sa.Column("manifest", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("spec_sha256", sa.String(), nullable=True),
+        sa.Column("diff_sha256", sa.String(), nullable=True),
+        sa.Column("reverse_sha256", sa.String(), nullable=True),
         sa.Column("total_bytes", sa.BigInteger(), nullable=False),
         sa.Column("signals", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("scan", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
