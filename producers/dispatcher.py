@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -29,7 +29,6 @@ from monitoring.ledger.runway import Push, lead, resign, standing, top_up, unpus
 from monitoring.ledger.store import SILENCE, Ledger
 from producers.config import DispatcherConfig
 from producers.errors import PublishError
-from producers.projections import Projector
 from producers.publisher import Publisher, message_id
 from producers.routing_log import RoutingLog
 from producers.runway import BrokerLists
@@ -66,7 +65,7 @@ class Dispatcher:
 
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
-        holder: str, signing_key: bytes, routing_log: RoutingLog | None = None, projector: Projector | None = None,
+        holder: str, signing_key: bytes, routing_log: RoutingLog | None = None, show_lagging: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
@@ -76,7 +75,7 @@ class Dispatcher:
         self._holder = holder
         self._signing_key = signing_key
         self._routing_log = routing_log
-        self._projector = projector
+        self._show_lagging = show_lagging
 
     def run_once(self) -> bool:
         """Do everything that is due now, as the leader; False while another leads."""
@@ -168,8 +167,8 @@ class Dispatcher:
             self._routing_log.write_pending()
 
     def _project(self) -> None:
-        if self._projector is not None:
-            self._projector.run()
+        if self._show_lagging is not None:
+            self._show_lagging()
 
 
 class DispatcherLoop:

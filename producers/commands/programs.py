@@ -65,7 +65,7 @@ def dispatcher(ctx: typer.Context) -> None:
             holder=f"{socket.gethostname()}.{os.getpid()}",
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
-            projector=Projector(installation.ledger, installation.den),
+            show_lagging=Projector(installation.ledger, installation.den).run,
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)

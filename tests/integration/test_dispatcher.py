@@ -49,7 +49,7 @@ def dispatcher(shop: Shop, broker_url: str) -> Iterator[Make]:
         policy = shop.policy.model_copy(update={"runway": runway} if runway else {})
         return Dispatcher(
             shop.ledger, Publisher(app), opened[-1], policy=policy, config=DispatcherConfig(), holder=holder,
-            signing_key=b"k" * 32, projector=projector,
+            signing_key=b"k" * 32, show_lagging=projector.run if projector else None,
         )  # fmt: skip
 
     yield make
