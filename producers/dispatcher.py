@@ -65,7 +65,8 @@ class Dispatcher:
 
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
-        holder: str, signing_key: bytes, routing_log: RoutingLog | None = None, show_lagging: Callable[[], None] | None = None,
+        holder: str, signing_key: bytes, routing_log: RoutingLog | None = None,
+        show_lagging: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher

@@ -13,12 +13,16 @@ from uuid import UUID
 
 from monitoring.ledger.releases import active_release, forget_shown, lagging_sites, shown_sites
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Release, Site
 from sandbox.den import Den
 from sandbox.release import manifest_of, site_key, try_to_show_active
 
 logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE_SECONDS = 60.0
+ROUND_SECONDS = 1.0
+"""After so long a round leaves the rest to the next: whoever calls this has other things to do."""
+_PAGE = 200
 _FIRST_PAUSE_SECONDS = 1.0
 
 
@@ -29,19 +33,22 @@ class Projector:
         self._ledger = ledger
         self._den = den
         self._clock = clock
-        self._has_looked = False
+        self._is_looking = True
+        self._looked_at: UUID | None = None
         self._pauses: dict[UUID, tuple[float, float]] = {}
         """When a site is tried again, and how long it then pauses if that fails too."""
 
     def run(self) -> None:
-        """Show every site that lags and is due; the first time, look first whether the disk has what is believed."""
-        if not self._has_looked:
-            self._look_at_all()
-            self._has_looked = True
+        """Show the sites that lag and are due; the first rounds also look whether the disk has what is believed."""
+        if self._is_looking:
+            self._look_at_a_page()
         with self._ledger.begin() as session:
             lagging = lagging_sites(session)
         self._pauses = {site_id: pause for site_id, pause in self._pauses.items() if site_id in lagging}
+        started = self._clock()
         for site_id in lagging:
+            if self._clock() - started > ROUND_SECONDS:
+                return
             self._show(site_id)
 
     def _show(self, site_id: UUID) -> None:
@@ -54,17 +61,15 @@ class Projector:
         else:
             self._pauses[site_id] = (self._clock() + pause, min(2 * pause, LONGEST_PAUSE_SECONDS))
 
-    def _look_at_all(self) -> None:
-        after: UUID | None = None
-        while True:
-            with self._ledger.begin() as session:
-                sites = shown_sites(session, after=after)
-                for site in sites:
-                    release = active_release(session, site)
-                    if release is not None and not self._den.shows(
-                        site_key(site), manifest_of(release), release_id=str(release.id)
-                    ):
-                        forget_shown(session, site)
-            if not sites:
-                return
-            after = sites[-1].id
+    def _look_at_a_page(self) -> None:
+        with self._ledger.begin() as session:
+            sites = shown_sites(session, after=self._looked_at, limit=_PAGE)
+            for site in sites:
+                release = active_release(session, site)
+                if release is not None and not self._is_shown(site, release):
+                    forget_shown(session, site)
+        self._is_looking = len(sites) == _PAGE
+        self._looked_at = sites[-1].id if sites else None
+
+    def _is_shown(self, site: Site, release: Release) -> bool:
+        return self._den.shows(site_key(site), manifest_of(release), release_id=str(release.id))
