@@ -42,19 +42,17 @@ class Projector:
         """Show the sites that lag and are due; the first rounds also look whether the disk has what is believed."""
         if self._is_looking:
             self._look_at_a_page()
-        with self._ledger.begin() as session:
-            lagging = lagging_sites(session)
-        self._pauses = {site_id: pause for site_id, pause in self._pauses.items() if site_id in lagging}
         started = self._clock()
+        resting = [site_id for site_id, (due_at, _) in self._pauses.items() if started < due_at]
+        with self._ledger.begin() as session:
+            lagging = lagging_sites(session, besides=resting)
         for site_id in lagging:
             if self._clock() - started > ROUND_SECONDS:
                 return
             self._show(site_id)
 
     def _show(self, site_id: UUID) -> None:
-        due_at, pause = self._pauses.get(site_id, (0.0, _FIRST_PAUSE_SECONDS))
-        if self._clock() < due_at:
-            return
+        _, pause = self._pauses.get(site_id, (0.0, _FIRST_PAUSE_SECONDS))
         if try_to_show_active(self._ledger, self._den, site_id) is None:
             self._pauses.pop(site_id, None)
             logger.info("projection_brought_up", extra={"site_id": str(site_id)})

@@ -185,9 +185,9 @@ def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = N
     return int(done.rowcount)  # type: ignore[attr-defined]
 
 
-def lagging_sites(session: Session, *, limit: int = 100) -> Sequence[UUID]:
-    """Return the sites whose projection is not known to show the active release."""
-    lags = col(Site.active_release_id).is_distinct_from(col(Site.shown_release_id))
+def lagging_sites(session: Session, *, besides: Sequence[UUID] = (), limit: int = 100) -> Sequence[UUID]:
+    """Return sites whose projection is not known to show the active release; `besides` are left out."""
+    lags = col(Site.active_release_id).is_distinct_from(col(Site.shown_release_id)) & col(Site.id).not_in(besides)
     return session.scalars(select(col(Site.id)).where(lags).order_by(col(Site.id)).limit(limit)).all()
 
 
