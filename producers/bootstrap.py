@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
-from producers.config import ApiConfig, DispatcherConfig, WebhookConfig
+from producers.config import ApiConfig, DispatcherConfig, PagesConfig, WebhookConfig
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
 from producers.sites import Sites
@@ -36,6 +36,7 @@ class Settings(BaseModel):
     audit: AuditConfig = AuditConfig()
     logs: LogsConfig = LogsConfig()
     api: ApiConfig = ApiConfig()
+    pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
     webhook: WebhookConfig = WebhookConfig()
@@ -47,6 +48,11 @@ class Installation:
     def __init__(self, settings: Settings, *, environment: Environment = dict) -> None:
         self.settings = settings
         self.environment = environment
+
+    def close(self) -> None:
+        """Close the ledger, if anything opened it."""
+        if "ledger" in self.__dict__:
+            self.ledger.close()
 
     @property
     def ledger_url(self) -> str:
@@ -104,4 +110,4 @@ class Installation:
     @cached_property
     def previews(self) -> PreviewLinks | None:
         """What makes preview links; None where no key is configured."""
-        return PreviewLinks(self.signer, self.settings.api.public_url) if self.signer is not None else None
+        return PreviewLinks(self.signer, self.settings.pages.public_url) if self.signer is not None else None

@@ -16,7 +16,8 @@ from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "policy", "preview"}
+    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
+    | {"preview"}
     | {"rehearsal", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""

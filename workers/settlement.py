@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from sqlmodel import Session
 
+from monitoring.ledger.approvals import approve_by_policy, await_approval
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.clarifications import act_on_reply
 from monitoring.ledger.debates import add_debate
 from monitoring.ledger.jobs import end, move, route_job
-from monitoring.ledger.releases import NewRelease, add_release, approve_by_policy, await_approval, ensure_site
+from monitoring.ledger.releases import NewRelease, add_release, ensure_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State

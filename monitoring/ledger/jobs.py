@@ -56,6 +56,7 @@ class NewJob:
     route: Mapping[str, Any] = field(default_factory=dict)
     site_id: UUID | None = None
     cap_nanousd: int = 0
+    requested_by: str = ""
     parent_id: UUID | None = None
     root_id: UUID | None = None
     clarification: Mapping[str, Any] | None = None
@@ -98,6 +99,7 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
         "id": new.id,
         "tenant": new.tenant,
         "door": new.door.value,
+        "requested_by": new.requested_by,
         "state": new.state.value,
         "prompt": new.request.prompt,
         "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
@@ -327,6 +329,12 @@ def _accept_debate(session: Session, job: Job, consequence: Consequence) -> Job:
         result={**kept, "failure_debate": True, "failures": list(consequence.failures)},
     )
     return accept(session, child, actor="pointsman").job
+
+
+def note(session: Session, job_id: UUID, text: str) -> None:
+    """Add to an ended job, for its owner to read, what became of its effects; neither state nor reason change."""
+    ended = (col(Job.id) == job_id) & col(Job.ended_at).is_not(None)
+    session.execute(sql_update(Job).where(ended).values(detail=storable(text)))
 
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:

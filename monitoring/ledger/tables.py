@@ -68,13 +68,19 @@ class Site(SQLModel, table=True):
     """A static site. Its active release is this row's column; the symlink in the Den is a projection of it."""
 
     __tablename__ = "site"
-    __table_args__ = (UniqueConstraint("tenant", "name"),)
+    __table_args__ = (
+        UniqueConstraint("tenant", "name"),
+        Index("ix_site_lagging", "id",
+              postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
+    )  # fmt: skip
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     name: str
     profile: str = "default"
     active_release_id: UUID | None = None
+    shown_release_id: UUID | None = None
+    """What the projection is known to show; where it differs from the active release, the dispatcher brings it up."""
     lock_job_id: UUID | None = None
     """The job that alone may write: held from its claim to its end (H-073, H-085)."""
     created_at: datetime = _when(nullable=False, default_now=True)
@@ -100,6 +106,8 @@ class Job(SQLModel, table=True):
     id: UUID = Field(primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     door: str
+    requested_by: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Who asked, as the audit trail names actors: where policy wants four eyes, nobody approves what they asked for."""
     state: str
     prompt: str = Field(sa_type=Text)
     request: dict[str, Any] = _json(dict)
@@ -238,8 +246,12 @@ class Release(SQLModel, table=True):
     scan: dict[str, Any] = _json(dict)
     scan_passed: bool = False
     scan_digest: str = ""
+    preview_generation: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """A preview link opens only the generation it was made in: raising it revokes every link made so far."""
     created_at: datetime = _when(nullable=False, default_now=True)
     published_at: datetime | None = _when()
+    swept_at: datetime | None = _when()
+    """When its files were given up: it stays on record, and can no longer be shown, exported or gone back to."""
 
 
 class Approval(SQLModel, table=True):

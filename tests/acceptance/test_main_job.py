@@ -12,22 +12,23 @@ pytestmark = pytest.mark.timeout(180)
 
 def test_a_direct_edit_is_previewed_approved_published_and_rolled_back(installation: Installation) -> None:
     installation.embedded.import_site("bakery")
-    live = "/live/demo/bakery/"
-    before = installation.http.get(live).text
+    live = f"{installation.embedded.pages_url}/live/demo/bakery/"
+    before = httpx.get(live, trust_env=False).text
+    assert installation.http.get("/live/demo/bakery/").status_code == httpx.codes.NOT_FOUND
 
     job_id = installation.submit("Change the hero heading to 'Bread since 1932'", site="bakery")
     waiting = installation.wait_for(job_id, "awaiting_approval")
     preview = httpx.get(waiting["preview_url"], trust_env=False)
     assert "Bread since 1932" in preview.text
-    assert installation.http.get(live).text == before
+    assert httpx.get(live, trust_env=False).text == before
     assert waiting["bill"]["spent_nanousd"] == 0
 
     installation.http.post(f"/v1/jobs/{job_id}/approve")
     installation.wait_for(job_id, "published")
-    assert installation.http.get(live).text == preview.text
+    assert httpx.get(live, trust_env=False).text == preview.text
 
     installation.http.post("/v1/sites/bakery/rollback")
-    assert installation.http.get(live).text == before
+    assert httpx.get(live, trust_env=False).text == before
 
 
 def test_an_edit_that_needs_the_model_is_billed_as_the_provider_logged_it(installation: Installation) -> None:

@@ -147,8 +147,9 @@ def sample(parameter: inspect.Parameter) -> Any:
 MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "InvalidJobError": lambda: ((FieldError("prompt", "is required"),),),
     "SpecError": lambda: ((Finding("code", "/path", "message"),),),
-    "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m"},),),
+    "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m", "fix": "f"},),),
     "MissingScopeError": lambda: (Scope.READ,),
+    "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
 }
 """Arguments of the errors that take more than plain values."""
 
