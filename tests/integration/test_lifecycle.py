@@ -17,7 +17,7 @@ from monitoring.ledger.releases import activate, active_release, add_release
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from routing.jobs import JobMessage, Reason, State
-from routing.policy import Attempts, Policy
+from routing.policy import Policy
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.den import Den
 from sandbox.errors import (
@@ -433,7 +433,7 @@ def test_a_stale_message_reaches_no_handler(rig: Rig) -> None:
 
 
 def test_a_lease_is_kept_alive_while_the_handler_works(rig: Rig) -> None:
-    attempts = Attempts(lease_renew_seconds=0.02, lease_seconds=600, max_lost=2, spec=2)
+    attempts = rig.shop.policy.attempts.model_copy(update={"lease_renew_seconds": 0.02, "lease_seconds": 600})
     policy = rig.shop.policy.model_copy(update={"attempts": attempts})
 
     def wait(attempt: Attempt) -> Outcome:
