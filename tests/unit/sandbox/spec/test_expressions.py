@@ -4,14 +4,20 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec.expressions import MISSING, Scope, complaint_about_condition, is_visible, look_up, resolve
+from sandbox.spec.expressions import Scope, complaint_about_condition, is_visible, resolve
+from sandbox.spec.javascript import MISSING
 from sandbox.spec.model import parse_site
+from sandbox.spec.paths import look_up
 from sandbox.spec.render import render
 from tests.unit.sandbox.spec.samples import element
 
 SCOPE = Scope(
-    state={"user": {"name": "Ann"}, "n": 3, "list": [1, 2], "a/b": "slash", "yes": True}, item={"title": "Rye"}, index=1
-)
+    state={
+        "user": {"name": "Ann"}, "n": 3, "list": [1, 2], "a/b": "slash", "yes": True,
+        "loaves": [{"title": "White"}, {"title": "Rye"}],
+    },
+    item={"title": "Rye"}, index=1, item_path="/loaves/1",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
