@@ -1,35 +1,33 @@
-"""Edits of the site document: strict RFC 6902, and the part of a site that a model needs to see to write one."""
+"""Edits of the site document, applied strictly, and the part of a site that a model needs to see to write one."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import jsonpatch
 
 from sandbox.spec.catalog import components
+from sandbox.spec.edit_forms import (
+    MAX_OPERATIONS,
+    MAX_POINTER_CHARS,
+    MERGE_MARK,
+    OPERATIONS,
+    is_merge_step,
+    merge,
+    read_edit,
+)
 from sandbox.spec.errors import refuse, shown
 from sandbox.spec.model import JsonObject, Site, check_json, parse_site
 from sandbox.spec.resolve import SHARED_TYPE
-from sandbox.spec.structure import children_of
+from sandbox.spec.upstream import children_of
 from sandbox.spec.validate import auto_fix, require_valid
 
-MAX_OPERATIONS: Final = 100
 MAX_PART_CHARS: Final = 16_000
 """Characters of JSON that a model is sent at most; with the catalog's text they fit the policy's input estimate."""
-_MAX_POINTER_CHARS: Final = 400
-_OPERATIONS: Final = {
-    "add": frozenset({"op", "path", "value"}),
-    "replace": frozenset({"op", "path", "value"}),
-    "test": frozenset({"op", "path", "value"}),
-    "remove": frozenset({"op", "path"}),
-    "move": frozenset({"op", "path", "from"}),
-    "copy": frozenset({"op", "path", "from"}),
-}
-_POINTER: Final = re.compile(r"/pages(?:/(?:[^~/]|~[01])*)+")
 _WHOLE_SITE: Final = re.compile(
     r"\b(all|every|everywhere|each|whole|entire|throughout|translate|tone of voice|rewrite the (?:site|page))\b", re.I
 )
@@ -88,11 +86,11 @@ _COMMON_WORDS: Final = frozenset(
 
 def edit_tool() -> JsonObject:
     """Return the tool that a model is forced to call for an edit."""
-    pointer_schema = {"type": "string", "maxLength": _MAX_POINTER_CHARS}
+    pointer_schema = {"type": "string", "maxLength": MAX_POINTER_CHARS}
     operation = {
         "type": "object",
         "properties": {
-            "op": {"type": "string", "enum": sorted(_OPERATIONS)},
+            "op": {"type": "string", "enum": sorted(OPERATIONS)},
             "path": pointer_schema,
             "from": pointer_schema,
             "value": {"description": "any JSON value; required for add, replace and test"},
@@ -113,53 +111,37 @@ def edit_tool() -> JsonObject:
     }
 
 
-def apply_edit(site: Site, operations: object) -> Site:
-    """Return the site after RFC 6902 operations on its document, repaired losslessly and valid.
+def edit_of(reply: Mapping[str, Any]) -> object:
+    """Return the edit in a model's reply: its operations, or the reply itself where the model merged instead."""
+    if reply.get(MERGE_MARK) is True:
+        return {name: value for name, value in reply.items() if name != "summary"}
+    return reply.get("operations")
+
+
+def apply_edit(site: Site, edit: object) -> Site:
+    """Return the site after an edit of its document, repaired losslessly and valid: all of it or nothing.
 
     Args:
         site: the site as it is; it stays as it is.
-        operations: a list of operation objects whose pointers start with `/pages/`; any other value is refused.
+        edit: RFC 6902 operations, or any other form that `edit_forms` reads; any other value is refused.
 
     Raises:
-        SpecError: the operations' writer is at fault: `bad_operation`, `patch_failed` or what is invalid afterwards.
+        SpecError: the edit's writer is at fault: `bad_operation`, `patch_failed` or what is invalid afterwards.
     """
     document = site.to_dict()
-    for index, operation in enumerate(_checked(operations)):
-        _apply(document, operation, index)
+    for index, step in enumerate(read_edit(edit, site)):
+        if is_merge_step(step):
+            document = {"pages": merge(document["pages"], step["pages"])}
+        else:
+            _apply(document, step, index)
     edited = auto_fix(parse_site(document)).site
     require_valid(edited)
     return edited
 
 
-def _checked(operations: object) -> Sequence[JsonObject]:
-    if not isinstance(operations, list) or not operations:
-        raise refuse("bad_operation", "", "operations is a list of at least one JSON patch operation")
-    if len(operations) > MAX_OPERATIONS:
-        raise refuse("bad_operation", "", f"an edit holds at most {MAX_OPERATIONS} operations")
-    check_json(operations)
-    for index, operation in enumerate(operations):
-        place = f"/operations/{index}"
-        op = operation.get("op") if isinstance(operation, dict) else None
-        fields = _OPERATIONS.get(op) if isinstance(op, str) else None
-        if fields is None or not fields <= set(operation):
-            raise refuse("bad_operation", place, "an operation has an op of RFC 6902 and the fields that this op needs")
-        for name in {"path", "from"} & fields:
-            _check_pointer(operation[name], f"{place}/{name}")
-    return operations
-
-
-def _check_pointer(value: object, place: str) -> None:
-    if not isinstance(value, str) or len(value) > _MAX_POINTER_CHARS or not _POINTER.fullmatch(value):
-        raise refuse("bad_operation", place, f"{shown(value)} is no pointer that starts with /pages/")
-    if {"__proto__", "prototype", "constructor"} & set(value.split("/")):
-        raise refuse("forbidden_key", place, "a pointer may not name a prototype")
-
-
 def _apply(document: JsonObject, operation: JsonObject, index: int) -> None:
-    fields = _OPERATIONS[operation["op"]]
-    only = {name: operation[name] for name in sorted(fields)}
     try:
-        jsonpatch.JsonPatch([only]).apply(document, in_place=True)
+        jsonpatch.JsonPatch([operation]).apply(document, in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, IndexError) as error:
         reason = f"{operation['op']} at {shown(operation['path'])} does not apply: {shown(str(error))}"
         raise refuse("patch_failed", f"/operations/{index}", reason) from None

@@ -1,8 +1,7 @@
 """What JavaScript makes of JSON values where Python makes something else.
 
-json-render is defined by what its own evaluator does. `true` is not 1 there, an empty list is true, and 1.0 prints as 1:
-an expression that these rules were missing from would show another text, or hide another section, than in every other
-json-render client.
+json-render is defined by what its own evaluator does. `true` is not 1 there, an empty list is true, and 1.0 prints as
+1. Read by Python's rules, an expression would show another text, or hide another section, than in any other client.
 """
 
 from __future__ import annotations
@@ -76,9 +75,7 @@ def is_equal(left: Any, right: Any) -> bool:
         )
     if isinstance(left, Mapping) and isinstance(right, Mapping | list):
         fields = {str(index): item for index, item in enumerate(right)} if isinstance(right, list) else right
-        return len(left) == len(fields) and all(
-            is_equal(item, fields.get(key, MISSING)) for key, item in left.items()
-        )
+        return len(left) == len(fields) and all(is_equal(item, fields.get(key, MISSING)) for key, item in left.items())
     return is_same(left, right)
 
 

@@ -1,5 +1,7 @@
-"""The shape of one page spec, before any prop is read: the types that upstream leaves to TypeScript, upstream's own
-rules, and then what upstream lacks. `rulebook` names every rule.
+"""The shape of one page spec, before any prop is read.
+
+First the types that upstream leaves to TypeScript, then upstream's own rules, then what upstream lacks. `rulebook`
+names every rule of the three.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str)
 
 
 def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
-    """Check what upstream's types promise and its validator believes; where this finds something, nothing else looks."""
+    """Check what upstream's types promise and its validator believes; after a finding here nothing else looks."""
     root, elements = page.get("root"), page.get("elements")
     if not root:
         yield Finding("missing_root", f"{base}/root", "root is the key of the page's first element")

@@ -1,4 +1,4 @@
-"""The rules that json-render itself has for a spec: those of `validateSpec` in `@json-render/core` 0.21.4, under its codes.
+"""The rules of json-render itself: those of `validateSpec` in `@json-render/core` 0.21.4, under its codes.
 
 Nothing of ours is in here, so that a test can hold this module against the real package finding by finding. It takes
 pages whose parts have the types that upstream declares but does not check; `structure` sees to that.

@@ -17,6 +17,7 @@ from sandbox.spec.errors import Finding, SpecError, errors_of, shown
 from sandbox.spec.javascript import is_equal
 from sandbox.spec.model import INDEX, Site, parse_site, pointer
 from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_site, walk
+from sandbox.spec.stream import read_document
 from sandbox.spec.structure import check_page
 from sandbox.spec.upstream import MISPLACED_FIELDS
 from sandbox.spec.urls import is_external
@@ -82,24 +83,31 @@ def auto_fix(site: Site) -> Fixed:
 def _lift(element: Any, *, base: str) -> Iterator[Finding]:
     """Lift the misplaced fields of one element, in place; yield what was done."""
     props = element.get("props") if isinstance(element, dict) else None
-    for name in _LIFTED_FIELDS if isinstance(props, dict) else ():
-        if name in props and (name not in element or _is_nothing(name, element[name]) or is_equal(element[name], props[name])):
+    if not isinstance(props, dict):
+        return
+    for name in _LIFTED_FIELDS:
+        if name in props and _is_free(element, name, props[name]):
             element[name] = props.pop(name)
             yield Finding(f"{name}_in_props", base + pointer(name), f"moved {name} out of props", "warning")
 
 
-def _is_nothing(name: str, value: object) -> bool:
-    """Whether a field in place says nothing: every leaf has an empty list of children."""
-    return name == "children" and value == []
+def _is_free(element: Mapping[str, Any], name: str, value: object) -> bool:
+    """Whether a field can take a value and lose none: every leaf has an empty list of children."""
+    return name not in element or is_equal(element[name], value) or (name == "children" and element[name] == [])
 
 
 def accept(source: str | bytes | Mapping[str, object]) -> Site:
     """Read, repair losslessly and check a site: the one way in for what a model or an importer wrote.
 
+    Args:
+        source: a JSON object; or text that holds one, or a SpecStream that builds one.
+
     Raises:
         SpecError: whoever wrote the spec is at fault.
     """
-    site = auto_fix(parse_site(source)).site
+    if isinstance(source, bytes):
+        source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
+    site = auto_fix(parse_site(read_document(source) if isinstance(source, str) else source)).site
     require_valid(site)
     return site
 
