@@ -99,15 +99,17 @@ class _Compiler:
         if patch.get("from"):
             value = self._taken(patch)
             _remove(self.document, _path_of(patch, "from"))
-            _put(self.document, _path_of(patch), value, is_insert=True)
+            if _put(self.document, _path_of(patch), value, is_insert=True) and patch["from"] == "/":
+                raise _failed(patch, "the whole document cannot go into itself")
 
     def _copy(self, patch: JsonObject) -> None:
         if patch.get("from"):
             value = self._taken(patch)
             source, target = segments_of(_path_of(patch, "from")), segments_of(_path_of(patch))
-            if isinstance(value, dict | list) and target[: len(source)] == source and target != source:
+            is_inside = patch["from"] == "/" or (target[: len(source)] == source and target != source)
+            is_put = _put(self.document, _path_of(patch), value, is_insert=True)
+            if is_put and is_inside and isinstance(value, dict | list):
                 raise _failed(patch, "a value cannot be copied into itself")
-            _put(self.document, _path_of(patch), value, is_insert=True)
 
     def _test(self, patch: JsonObject) -> None:
         actual = look_up(self.document, _path_of(patch)) if patch["path"] else self.document
@@ -115,10 +117,7 @@ class _Compiler:
             raise _failed(patch, "the value there is another")
 
     def _taken(self, patch: JsonObject) -> Any:
-        source = _path_of(patch, "from")
-        if source == "/":
-            raise _failed(patch, "the whole document cannot go into itself")
-        value = _plain(look_up(self.document, source))
+        value = _plain(look_up(self.document, _path_of(patch, "from")))
         if value is not MISSING:
             check_json(value)
             self._copied += _size(value)
@@ -127,38 +126,35 @@ class _Compiler:
         return value
 
 
-def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> None:
-    """Set or insert a value; missing parents are made, and what stands in their way is replaced."""
+def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> bool:
+    """Set or insert a value; missing parents are made, and what stands in their way is replaced.
+
+    Returns:
+        Whether there was a place for it: a list takes no value behind its end.
+    """
     segments = segments_of(path)
     if "__proto__" in segments:
-        return
+        return False
     current: Any = document
     for segment, following in pairwise(segments):
-        makes_list = _is_index(following) or following == "-"
+        key: str | int | None = segment
         if isinstance(current, list):
-            index = _dense_index(current, segment)
-            if index is None:
-                return
-            if index == len(current):
+            key = _dense_index(current, segment)
+            if key == len(current):
                 current.append(MISSING)
-            if not _is_object(current[index]):
-                current[index] = [] if makes_list else {}
-            current = current[index]
-        else:
-            parent = _opened(current, path)
-            if not _is_object(parent.get(segment, MISSING)):
-                parent[segment] = [] if makes_list else {}
-            current = parent[segment]
-    _put_last(current, segments[-1], value, is_insert=is_insert, path=path)
-
-
-def _put_last(current: Any, last: str, value: Any, *, is_insert: bool, path: str) -> None:
+        if key is None:
+            return False
+        if not _is_object(_child(_opened(current, path), segment)):
+            current[key] = [] if _is_index(following) or following == "-" else {}
+        current = current[key]
+    last = segments[-1]
     if not isinstance(current, list):
         _opened(current, path)[last] = value
-        return
+        return True
     index = len(current) if last == "-" else _dense_index(current, last)
     if index is not None:
         current[index : index if is_insert else index + 1] = [value]
+    return index is not None
 
 
 def _remove(document: JsonObject, path: str) -> None:
