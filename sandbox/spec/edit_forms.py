@@ -14,6 +14,7 @@ from typing import Any, Final
 from sandbox.spec.errors import SpecError, refuse, shown
 from sandbox.spec.javascript import trim
 from sandbox.spec.model import INDEX, JsonObject, Site, check_json, loads_strict, pointer
+from sandbox.spec.stream import MAX_LINES
 
 MERGE_MARK: Final = "__json_edit"
 MAX_OPERATIONS: Final = 100
@@ -78,7 +79,10 @@ def _is_merge(edit: object) -> bool:
 def _steps_of_text(text: str) -> list[JsonObject]:
     """Return the operations and merges in a text; a line that is not JSON is prose, as in a SpecStream."""
     steps: list[JsonObject] = []
-    for line in text.split("\n"):
+    lines = text.split("\n")
+    if len(lines) > MAX_LINES:
+        raise refuse("too_large", "", f"an edit has at most {MAX_LINES} lines")
+    for line in lines:
         trimmed = trim(line)
         if trimmed.startswith("{") and (step := _json_line(trimmed)) is not None:
             steps.append(step)

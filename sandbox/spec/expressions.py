@@ -14,8 +14,10 @@ from sandbox.spec.errors import refuse
 from sandbox.spec.javascript import MISSING, is_number, is_same, is_truthy, text_of
 from sandbox.spec.paths import look_up
 
-MAX_RESOLVED_UNITS: Final = 2 * 1024 * 1024
-"""What the expressions of a site may make: about one unit for a character, and more for a value or a condition."""
+MAX_RESOLVED_UNITS: Final = 4 * 1024 * 1024
+"""What the expressions of a site may make: a unit for a character, more for a value, a condition and an element.
+
+A site at all of its other caps needs less than half of it as long as it repeats nothing."""
 MAX_PATH_CHARS: Final = 400
 _UNITS_A_VALUE: Final = 8
 

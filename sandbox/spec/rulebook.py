@@ -83,6 +83,7 @@ _STATIC: Final = {
     "watch_unsupported": "`watch`: a static page runs no actions",
 }
 _EDIT: Final = {
+    "bad_outline": "a new site's outline has not the form that its tool describes",
     "bad_operation": "an edit is neither a list of RFC 6902 operations nor a marked merge",
     "patch_failed": "an operation does not apply, or would put a value into itself",
 }

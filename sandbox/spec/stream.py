@@ -7,14 +7,16 @@ rely on is strict instead (`edit`), because there a forgiven mistake is a lost c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from sandbox.spec.errors import SpecError, refuse, shown
 from sandbox.spec.javascript import MISSING, is_equal, parse_int, trim
 from sandbox.spec.model import MAX_JSON_DEPTH, MAX_JSON_NODES, MAX_SITE_BYTES, JsonObject, check_json, loads_strict
 from sandbox.spec.paths import look_up, segments_of
+
+MAX_LINES: Final = 10_000
 
 
 def parse_line(line: str) -> JsonObject | None:
@@ -41,15 +43,7 @@ def compile_stream(text: str) -> JsonObject:
     Raises:
         SpecError: a `test` fails, an operation cannot be applied at all, or a cap is passed (the writer's fault).
     """
-    if len(text.encode(errors="replace")) > MAX_SITE_BYTES:
-        raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
-    compiler = _Compiler()
-    for line in text.split("\n"):
-        if patch := parse_line(line):
-            compiler.apply(patch)
-    document: JsonObject = _plain(compiler.document)
-    check_json(document)
-    return document
+    return _compile(_patches(text))
 
 
 def read_document(text: str) -> JsonObject:
@@ -61,12 +55,30 @@ def read_document(text: str) -> JsonObject:
     try:
         value = loads_strict(text)
     except SpecError as error:
-        if error.code == "not_json" and any(parse_line(line) for line in text.split("\n")):
-            return compile_stream(text)
+        if error.code == "not_json" and (patches := _patches(text)):
+            return _compile(patches)
         raise
     if not isinstance(value, dict):
         raise refuse("not_a_spec", "", "a site is a JSON object")
-    return compile_stream(text) if value.get("op") and "path" in value else value
+    return _compile([value]) if value.get("op") and "path" in value else value
+
+
+def _patches(text: str) -> list[JsonObject]:
+    if len(text.encode(errors="replace")) > MAX_SITE_BYTES:
+        raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
+    lines = text.split("\n")
+    if len(lines) > MAX_LINES:
+        raise refuse("too_large", "", f"a stream has at most {MAX_LINES} lines")
+    return [patch for line in lines if (patch := parse_line(line))]
+
+
+def _compile(patches: Iterable[JsonObject]) -> JsonObject:
+    compiler = _Compiler()
+    for patch in patches:
+        compiler.apply(patch)
+    document: JsonObject = _plain(compiler.document)
+    check_json(document)
+    return document
 
 
 class _Compiler:
