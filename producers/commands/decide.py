@@ -30,7 +30,7 @@ def render(
         fail(f"render: {spec}: {error.strerror}", code=USAGE)
     with clear_errors():
         try:
-            files = render_site(accept(text))
+            files = render_site(accept(text, repair=False))
         except SpecError as error:
             fail(f"render: {spec}: {error}")
         write_directory(files, directory)

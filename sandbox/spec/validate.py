@@ -96,18 +96,21 @@ def _is_free(element: Mapping[str, Any], name: str, value: object) -> bool:
     return name not in element or is_equal(element[name], value) or (name == "children" and element[name] == [])
 
 
-def accept(source: str | bytes | Mapping[str, object]) -> Site:
+def accept(source: str | bytes | Mapping[str, object], *, repair: bool = True) -> Site:
     """Read, repair losslessly and check a site: the one way in for what a model or an importer wrote.
 
     Args:
         source: a JSON object; or text that holds one, or a SpecStream that builds one.
+        repair: move misplaced fields first; without it their rule refuses them, as upstream's validator does.
 
     Raises:
         SpecError: whoever wrote the spec is at fault.
     """
     if isinstance(source, bytes):
         source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
-    site = auto_fix(parse_site(read_document(source) if isinstance(source, str) else source)).site
+    site = parse_site(read_document(source) if isinstance(source, str) else source)
+    if repair:
+        site = auto_fix(site).site
     require_valid(site)
     return site
 
