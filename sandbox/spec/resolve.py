@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sandbox.spec import expressions
+from sandbox.spec.conditions import RepeatCondition, is_visible, split_repeat_condition
 from sandbox.spec.errors import refuse
-from sandbox.spec.expressions import Allowance, RepeatCondition, Scope, split_repeat_condition
 from sandbox.spec.javascript import MISSING
 from sandbox.spec.model import INDEX, JsonObject, Site, pointer
 from sandbox.spec.paths import join_paths, look_up, repeat_path
+from sandbox.spec.scope import Allowance, Scope
 
 SHARED_TYPE: Final = "Shared"
 MAX_NODES: Final = 3000
@@ -77,7 +78,7 @@ class _Resolver:
         return (replace(node, children=self._all(page, element.get("children") or [], scope, suffix)),)
 
     def _shows(self, condition: Any, scope: Scope) -> bool:
-        return self._with_hidden or expressions.is_visible(condition, scope)
+        return self._with_hidden or is_visible(condition, scope)
 
     def _shared(self, element: JsonObject, scope: Scope) -> tuple[Node, ...]:
         key = expressions.resolve(element.get("props", {}), scope).get("of")

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sandbox.spec.component import Component
+from sandbox.spec.conditions import has_long_path
 from sandbox.spec.errors import Finding, shown
-from sandbox.spec.expressions import MAX_PATH_CHARS, complaint_about, has_long_path
+from sandbox.spec.expressions import complaint_about
 from sandbox.spec.model import MAX_ELEMENTS, JsonObject, pointer
+from sandbox.spec.scope import MAX_PATH_CHARS
 from sandbox.spec.upstream import INHERITED_NAMES, check_upstream, children_of
 
 MAX_TREE_DEPTH: Final = 16

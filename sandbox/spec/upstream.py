@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from sandbox.spec.conditions import complaint_about_condition
 from sandbox.spec.errors import Finding, shown
-from sandbox.spec.expressions import complaint_about_condition
 from sandbox.spec.javascript import MISSING
 from sandbox.spec.model import JsonObject, pointer
 from sandbox.spec.paths import join_paths, look_up, repeat_path

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec.expressions import Scope, complaint_about_condition, is_visible, resolve
+from sandbox.spec.conditions import complaint_about_condition, is_visible
+from sandbox.spec.expressions import resolve
 from sandbox.spec.javascript import MISSING
 from sandbox.spec.model import parse_site
 from sandbox.spec.paths import look_up
 from sandbox.spec.render import render
+from sandbox.spec.scope import Scope
 from tests.unit.sandbox.spec.samples import element
 
 SCOPE = Scope(
