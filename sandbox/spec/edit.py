@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,13 +21,15 @@ from sandbox.spec.edit_forms import (
     read_edit,
 )
 from sandbox.spec.errors import refuse, shown
-from sandbox.spec.model import JsonObject, Site, check_json, parse_site
+from sandbox.spec.model import INDEX, JsonObject, Site, check_json, parse_site
 from sandbox.spec.resolve import SHARED_TYPE
 from sandbox.spec.upstream import children_of
 from sandbox.spec.validate import auto_fix, require_valid
 
 MAX_PART_CHARS: Final = 16_000
 """Characters of JSON that a model is sent at most; with the catalog's text they fit the policy's input estimate."""
+_MAX_OMITTED_CHARS: Final = 6000
+_MAX_LINE_CHARS: Final = 200
 _WHOLE_SITE: Final = re.compile(
     r"\b(all|every|everywhere|each|whole|entire|throughout|translate|tone of voice|rewrite the (?:site|page))\b", re.I
 )
@@ -165,7 +167,7 @@ class Part:
 
 
 def relevant_part(site: Site, prompt: str) -> Part:
-    """Choose the elements that a request needs: those it names or quotes from, their parents, and every page's root.
+    """Choose the elements that a request needs: those it names or quotes from, their parents, and the pages' roots.
 
     Args:
         site: a valid site.
@@ -178,14 +180,28 @@ def relevant_part(site: Site, prompt: str) -> Part:
     }
     named = {place: score for place, score in scores.items() if score > 0}
     wanted = named if named and not _WHOLE_SITE.search(prompt) else scores
-    chosen: set[tuple[str, str]] = {(path, page["root"]) for path, page in site.pages.items()}
-    room = MAX_PART_CHARS
+    chosen = _roots(site, prompt)
+    room = MAX_PART_CHARS - min(_chars(site, chosen), MAX_PART_CHARS // 2)
     for place in sorted(wanted, key=lambda place: (-wanted[place], place)):
-        room -= len(json.dumps(site.pages[place[0]]["elements"][place[1]], ensure_ascii=False))
+        added = {place, *_ancestors(site, place)} - chosen
+        room -= _chars(site, added)
         if room < 0:
             break
-        chosen |= {place, *_ancestors(site, place)}
-    return _part_of(site, chosen)
+        chosen |= added
+    return _part_of(site, chosen, room=room)
+
+
+def _roots(site: Site, prompt: str) -> set[tuple[str, str]]:
+    """Return the roots of all pages; on a site of many, of the index and of the pages that a request names."""
+    roots = {(path, page["root"]) for path, page in site.pages.items()}
+    if _chars(site, roots) <= MAX_PART_CHARS // 4:
+        return roots
+    words = set(_WORD.findall(prompt.lower()))
+    return {(path, key) for path, key in roots if path == INDEX or words & set(_WORD.findall(path)) - {"html"}}
+
+
+def _chars(site: Site, places: Iterable[tuple[str, str]]) -> int:
+    return sum(len(json.dumps(site.pages[path]["elements"][key], ensure_ascii=False)) for path, key in places)
 
 
 def _score(prompt: str, key: str, element: JsonObject) -> int:
@@ -210,17 +226,37 @@ def _ancestors(site: Site, place: tuple[str, str]) -> set[tuple[str, str]]:
     return found
 
 
-def _part_of(site: Site, chosen: set[tuple[str, str]]) -> Part:
+def _part_of(site: Site, chosen: set[tuple[str, str]], *, room: int) -> Part:
     pages: JsonObject = {}
     omitted: list[str] = []
     for path, page in sorted(site.pages.items()):
         kept = {key: element for key, element in page["elements"].items() if (path, key) in chosen}
-        pages[path] = {**page, "elements": kept}
         omitted += [_line(path, key, element) for key, element in page["elements"].items() if (path, key) not in chosen]
-    return Part(Site(pages).to_dict(), tuple(omitted))
+        if kept:
+            pages[path] = {"root": page["root"], "elements": kept}
+        if kept and "state" in page:
+            state, used = json.dumps(page["state"], ensure_ascii=False), json.dumps(kept, ensure_ascii=False)
+            room -= len(state)
+            if room >= 0 and ('"$' in used or '"repeat"' in used):
+                pages[path]["state"] = page["state"]
+            else:
+                omitted.append(f"{path}: state with {', '.join(sorted(page['state'])[:20])}"[:_MAX_LINE_CHARS])
+    return Part(Site(pages).to_dict(), tuple(_shortened(omitted)))
+
+
+def _shortened(lines: list[str]) -> Iterator[str]:
+    room = _MAX_OMITTED_CHARS
+    for index, line in enumerate(lines):
+        room -= len(line)
+        if room < 0:
+            yield f"and {len(lines) - index} more"
+            return
+        yield line
 
 
 def _line(path: str, key: str, element: Mapping[str, Any]) -> str:
     props = element.get("props", {})
     heading = props.get("heading") or props.get("brand") or props.get("of")
-    return f"{path}: {key} ({element['type']})" + (f" {heading}" if isinstance(heading, str) else "")
+    return (f"{path}: {key} ({element['type']})" + (f" {heading}" if isinstance(heading, str) else ""))[
+        :_MAX_LINE_CHARS
+    ]
