@@ -74,6 +74,7 @@ _REMOVED: Final = re.compile(
     rf"{{0,4}}{_Q}(?:\s+(?:{_TEXT}|{_THING}))?{_CLAUSE_END}",
     re.I,
 )
+_MOVED: Final = re.compile(r"\b(?:add|put|move|insert|place|keep|instead|replace|show|bring|use|only)\b", re.I)
 _VALUE: Final = re.compile(
     r"\b(?:change|replace|update|set|correct|fix|switch|make|use)\b.{0,120}?(?:\b(?:to|with|is|by|use)|[:=])\s*"
     r"[\"'“‘`]?(?P<value>[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+|\#(?:[0-9a-f]{6}|[0-9a-f]{3})\b|"
@@ -82,7 +83,8 @@ _VALUE: Final = re.compile(
     re.I,
 )
 _PHONE: Final = re.compile(r"\b(?:phone|telephone|tel|mobile|fax|call us)\b|\+\d", re.I)
-_NOT_A_VALUE: Final = re.compile(
+_NOT_A_MOVED: Final = re.compile(r"\b(?:add|put|move|insert|place|keep|instead|replace|show|bring|use|only)\b", re.I)
+_VALUE: Final = re.compile(
     r"\b(?:like|similar|inspired|based|compar\w+|example|between|from|than|not|if|about)\b", re.I
 )
 _REMOVED_SECTION: Final = re.compile(
@@ -130,6 +132,8 @@ def read_expectations(request: str) -> Expectations:
     for sentence in _SENTENCE_END.split(held):
         for is_shown, number in _read_sentence(sentence):
             (shown if is_shown else gone)[quoted[int(number)]] = None
+    if len(quoted) > 1 + len(shown) or (gone and not shown and _MOVED.search(held)):
+        gone.clear()  # what goes here may come back there: two words that swap places, a line that moves
     whole = " ".join(request.split())
     return Expectations(
         shown=tuple(shown),

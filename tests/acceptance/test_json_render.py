@@ -18,10 +18,13 @@ from sandbox.spec.errors import Finding, SpecError, errors_of
 from sandbox.spec.expressions import complaint_about, resolve
 from sandbox.spec.javascript import MISSING
 from sandbox.spec.model import INDEX, Site, parse_site
+from sandbox.spec.outline import expand_outline
 from sandbox.spec.scope import Scope
 from sandbox.spec.stream import compile_stream
 from sandbox.spec.validate import auto_fix, validate
 from tests.acceptance.json_render_corpus import Corpus
+from tests.unit.sandbox.spec.samples import demo_site, every_component
+from tests.unit.sandbox.spec.test_outline import OUTLINE
 
 STRICT_JSON = {"duplicate_key", "bad_number", "forbidden_key"}
 """Rules for all JSON here, which a stream's lines keep to as well."""
@@ -121,6 +124,15 @@ def test_verdicts_and_codes_are_upstreams_but_for_named_rules(ask: Ask) -> None:
             assert upstream_part(findings) == counted(issues)
     assert min(verdicts.values()) > 100, f"the corpus is lopsided: {verdicts}"
     assert len(verdicts) == 3
+
+
+@pytest.mark.req("H-002")
+def test_what_this_product_makes_is_valid_to_upstream(ask: Ask) -> None:
+    made = [demo_site(), parse_site(every_component()), expand_outline(OUTLINE)]
+    pages = [page for site in made for page in site.pages.values()]
+    for question, answer in ask([{"ask": "validate", "spec": page} for page in pages]):
+        assert answer["value"] == [], question["spec"]["root"]
+    assert len(pages) >= 4
 
 
 def test_lossless_fixes_are_upstreams(ask: Ask) -> None:
