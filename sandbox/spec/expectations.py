@@ -83,8 +83,7 @@ _VALUE: Final = re.compile(
     re.I,
 )
 _PHONE: Final = re.compile(r"\b(?:phone|telephone|tel|mobile|fax|call us)\b|\+\d", re.I)
-_NOT_A_MOVED: Final = re.compile(r"\b(?:add|put|move|insert|place|keep|instead|replace|show|bring|use|only)\b", re.I)
-_VALUE: Final = re.compile(
+_NOT_A_VALUE: Final = re.compile(
     r"\b(?:like|similar|inspired|based|compar\w+|example|between|from|than|not|if|about)\b", re.I
 )
 _REMOVED_SECTION: Final = re.compile(
