@@ -46,7 +46,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Ask the real package: one process answers a whole corpus."""
     home = tmp_path_factory.mktemp("json-render")
     (home / "package.json").write_text('{"private": true, "type": "module"}')
-    install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--save-exact", CORE, ZOD]
+    install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", CORE, ZOD]
     try:
         done = subprocess.run(install, cwd=home, capture_output=True, text=True, timeout=180)
     except subprocess.TimeoutExpired:
