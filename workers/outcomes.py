@@ -28,7 +28,7 @@ class Candidate:
     summary: str
     """One sentence for the reviewer: what was changed."""
     spec: bytes | None = None
-    """The site's spec, when pages of this content are rendered from one."""
+    """The site's spec, when pages of this content are rendered from a new one; None keeps the base's."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

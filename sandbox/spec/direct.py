@@ -94,6 +94,7 @@ def _joined(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
 def _in_order(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
     operations: list[Any] = []
     summaries: list[str] = []
+    sought: list[str] = []
     for clause in clauses:
         readings = _readings(clause, site)
         if len(readings) != 1:
@@ -102,4 +103,5 @@ def _in_order(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
         site = apply_direct(site, edit)
         operations += edit.operations
         summaries.append(edit.summary)
-    return DirectEdit("several", " ".join(summaries), tuple(operations))
+        sought += edit.sought
+    return DirectEdit("several", " ".join(summaries), tuple(operations), tuple(sought))

@@ -20,6 +20,8 @@ class DirectEdit:
     """One plain sentence for the receipt."""
     operations: tuple[Mapping[str, Any], ...]
     """RFC 6902 operations on the site document."""
+    sought: tuple[str, ...] = ()
+    """What was looked for on the whole site: a page that the spec does not know must not hold it."""
 
 
 class Rule(NamedTuple):

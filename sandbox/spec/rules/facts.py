@@ -41,9 +41,11 @@ def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
             continue
         known = {str(place.props[name]) for place in owners}
         if len(known) == 1 and old in (None, *known):
-            operations = tuple(_everywhere(known.pop(), value, name, site))
+            known_value = known.pop()
+            operations = tuple(_everywhere(known_value, value, name, site))
             summary = f"Set the {_SPOKEN.get(name, name)} to “{value}” on the whole site."
-            yield DirectEdit("contact", summary, operations)
+            sought = (known_value, phone_url(known_value)) if name == "phone" else (known_value,)
+            yield DirectEdit("contact", summary, operations, sought)
 
 
 def _facts(order: Put, site: Site, request: Request) -> Iterator[tuple[str, str | None, str | None]]:
@@ -52,11 +54,19 @@ def _facts(order: Put, site: Site, request: Request) -> Iterator[tuple[str, str 
     for name in FACT_SHAPES:
         if any(place.props.get(name) == literal for place in places(site)):
             yield name, None, literal
+    if named := named_fact(order, request):
+        yield named
+
+
+def named_fact(order: Put, request: Request) -> tuple[str, str | None, str | None] | None:
+    """Return the kind of fact that a phrase names, the section it names with it, and the value it says it has."""
     noun = re.sub(rf"^(?:{words(BUSINESS)})'s ", "", plain(order.target))
-    if match := _TARGET.fullmatch(noun):
-        old = match["old"] and request.literal(_same(match["old"], order.target))
-        stated = request.literal(order.old) if order.old else None
-        yield _BY_NAME[match["fact"]], match["section"] or match["place"], old or stated
+    match = _TARGET.fullmatch(noun)
+    if match is None:
+        return None
+    old = match["old"] and request.literal(_same(match["old"], order.target))
+    stated = request.literal(order.old) if order.old else None
+    return _BY_NAME[match["fact"]], match["section"] or match["place"], old or stated
 
 
 def _same(part: str, original: str) -> str:

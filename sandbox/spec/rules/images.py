@@ -14,16 +14,16 @@ from sandbox.spec.rules.vocabulary import IMAGE
 from sandbox.spec.rules.wording import Request, plain
 from sandbox.spec.urls import complaint_about_image
 
-_ALT: Final = (
+ALT_PHRASES: Final = (
     re.compile(r"alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+)", re.I),
     re.compile(r"(?P<which>.+?)(?:'s)? alt(?:ernative)?(?: text)?", re.I),
 )
-_FILE: Final = r"[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)"
+IMAGE_FILE: Final = r"[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)"
 
 
 def _image(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     url = request.literal(re.sub(rf"^(?:the )?(?:new )?{IMAGE} ", "", order.value))
-    is_file = url.startswith("https://") or re.fullmatch(_FILE, url, re.I) is not None
+    is_file = url.startswith("https://") or re.fullmatch(IMAGE_FILE, url, re.I) is not None
     if complaint_about_image(url) or not is_file:
         return
     for spot in _images(order.target, site, request):
@@ -34,7 +34,7 @@ def _image(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
 
 def _alt(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     value = request.value(order.value)
-    for found in matches(_ALT, order.target) if value and order.old is None else ():
+    for found in matches(ALT_PHRASES, order.target) if value and order.old is None else ():
         for spot in _images(found["which"], site, request):
             summary = f"Set the alternative text of the image of {spot.place.title()} to “{value}”."
             yield setting("image", summary, path=f"{spot.path}/alt", value=value)

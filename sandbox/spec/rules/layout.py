@@ -115,12 +115,12 @@ def _add(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
         for number in range(1, 99)
         if (name := f"{wanted.split()[0]}{number if number > 1 else ''}") not in site.pages[page]["elements"]
     )
-    order = list(root.element.get("children") or ())
-    order.insert(_slot_for(component.place, order, site, page), key)
+    keys = list(root.element.get("children") or ())
+    keys.insert(_slot_for(component.place, keys, site, page), key)
     element = {"type": component.name, "props": props, "children": []}
     operations = (
         {"op": "add", "path": Place(page, key, element).path, "value": element},
-        {"op": "replace", "path": f"{root.path}/children", "value": order},
+        {"op": "replace", "path": f"{root.path}/children", "value": keys},
     )
     yield DirectEdit("add", f"Added the {wanted} to {page}, with words that the site already has.", operations)
 

@@ -24,19 +24,19 @@ from sandbox.spec.rules.wording import QUOTED, Request, plain
 from sandbox.spec.urls import complaint_about_link
 
 _ORDINALS: Final = {"first": 0, "primary": 0, "main": 0, "second": 1, "secondary": 1}
-_BUTTON: Final = (
+BUTTON_PHRASES: Final = (
     re.compile(rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?(?: (?P<label>{QUOTED}))?(?: (?:in|of|on) (?P<behind>.+))?", re.I),
 )  # fmt: skip
-_BUTTON_LINK: Final = (
+BUTTON_LINK_PHRASES: Final = (
     re.compile(rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}(?: (?P<label>{QUOTED}))?(?: (?:in|of|on) (?P<behind>.+))?", re.I),
     re.compile(rf"(?P<which>.*?) ?{BUTTON}(?:'s)? {ADDRESS}(?P<label>)(?P<behind>)", re.I),
 )  # fmt: skip
-_LINK: Final = (
+LINK_PHRASES: Final = (
     re.compile(rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}(?:'s)?(?: {LABEL})?", re.I),
     re.compile(rf"(?:{LABEL} of )?(?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
     re.compile(rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) (?:the |our )?(?P<where>{NAVIGATION})", re.I),
 )  # fmt: skip
-_LINK_LINK: Final = (
+LINK_LINK_PHRASES: Final = (
     re.compile(rf"{ADDRESS} of (?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}", re.I),
     re.compile(rf"{ADDRESS} of (?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
     re.compile(r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?(?P<where>)", re.I),
@@ -47,7 +47,7 @@ def _button(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     value = request.value(order.value)
     if value is None or order.old is not None or re.match(r"\w+:|[#/]|www\.", value):
         return
-    for found in matches(_BUTTON, order.target):
+    for found in matches(BUTTON_PHRASES, order.target):
         phrase = _where(found)
         for spot in _buttons(phrase, site, request):
             summary = f"Changed the button “{spot.value['label']}” to “{value}”."
@@ -59,7 +59,7 @@ def _button(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
 
 
 def _button_link(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
-    for found in matches(_BUTTON_LINK, order.target):
+    for found in matches(BUTTON_LINK_PHRASES, order.target):
         for spot in _buttons(_where(found), site, request):
             url = _url(order.value, spot.place.page, request, site)
             if url and complaint_about_link(url) is None:
@@ -112,14 +112,14 @@ def _forms(phrase: str, site: Site, request: Request) -> Iterator[Place]:
 
 def _link(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     value = request.value(order.value)
-    for found in matches(_LINK, order.target) if value and order.old is None else ():
+    for found in matches(LINK_PHRASES, order.target) if value and order.old is None else ():
         for spot in _links(found["which"], found["where"], site, request):
             summary = f"Changed the link “{spot.value['label']}” in {spot.place.title()} to “{value}”."
             yield setting("link", summary, path=f"{spot.path}/label", value=value)
 
 
 def _link_link(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
-    for found in matches(_LINK_LINK, order.target) if order.old is None else ():
+    for found in matches(LINK_LINK_PHRASES, order.target) if order.old is None else ():
         for spot in _links(found["which"], found["where"], site, request):
             url = _url(order.value, spot.place.page, request, site)
             if url and complaint_about_link(url) is None:
@@ -129,7 +129,7 @@ def _link_link(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]
 
 def _unlink(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]:
     phrase = f"{order.what} in {order.where}" if order.where else order.what
-    for found in matches(_LINK, phrase):
+    for found in matches(LINK_PHRASES, phrase):
         for spot in _links(found["which"], found["where"], site, request):
             summary = f"Removed the link “{spot.value['label']}” from {spot.place.title()}."
             yield DirectEdit("remove", summary, ({"op": "remove", "path": spot.path},))

@@ -14,7 +14,7 @@ from sandbox.spec.rules.vocabulary import ENTRY_NOUNS, words
 from sandbox.spec.rules.wording import Request, plain
 from sandbox.spec.structure import PAGE_TYPE
 
-_HOME_WORDS: Final = frozenset({"home", "index", "main", "front", "landing", "start", "homepage"})
+HOME_WORDS: Final = frozenset({"home", "index", "main", "front", "landing", "start", "homepage"})
 _PAGE_SUFFIX: Final = re.compile(
     r"^(?P<rest>.+) (?:on|of|in|from|to|at) (?:the |our )?(?P<page>[\w &'-]+?) page$", re.I
 )
@@ -97,7 +97,7 @@ def split_page(phrase: str, site: Site) -> tuple[str, tuple[str, ...]]:
 def find_pages(name: str, site: Site) -> tuple[str, ...]:
     """Return the pages that are called by a name: of the file, or of a link that leads there."""
     wanted = re.sub(r" page$", "", plain(name))
-    if wanted in _HOME_WORDS:
+    if wanted in HOME_WORDS:
         return (INDEX,)
     found = {path for path in site.pages if re.sub(r"[-_/]", " ", path.removesuffix(".html")) == wanted}
     for place in places(site):

@@ -127,7 +127,7 @@ def _replacement(hits: list[Spot], old: str, new: str) -> DirectEdit:
         value = _pattern(old, ignore_case=ignore_case).sub(lambda _: new, spot.value)
         operations.append({"op": "replace", "path": spot.path, "value": value})
     places_word = "" if len(hits) == 1 else f" in {len(hits)} places"
-    return DirectEdit("replace", f"Replaced “{old}” by “{new}”{places_word}.", tuple(operations))
+    return DirectEdit("replace", f"Replaced “{old}” by “{new}”{places_word}.", tuple(operations), sought=(old,))
 
 
 def _hits(old: str, site: Site, scope: set[tuple[str, str]] | None, *, ignore_case: bool) -> list[Spot]:

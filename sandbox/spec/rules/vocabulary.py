@@ -75,7 +75,33 @@ FACTS: Final[Mapping[str, tuple[str, ...]]] = {
               "name of the brand"),
 }  # fmt: skip
 BUSINESS: Final = frozenset(
-    ["business", "company", "shop", "studio", "store", "restaurant", "cafe", "café", "firm", "practice", "clinic", "salon", "bakery", "agency", "hotel", "school", "club", "gallery", "bar", "pub", "bistro", "workshop", "brand", "site", "website"]
+    [
+        "business",
+        "company",
+        "shop",
+        "studio",
+        "store",
+        "restaurant",
+        "cafe",
+        "café",
+        "firm",
+        "practice",
+        "clinic",
+        "salon",
+        "bakery",
+        "agency",
+        "hotel",
+        "school",
+        "club",
+        "gallery",
+        "bar",
+        "pub",
+        "bistro",
+        "workshop",
+        "brand",
+        "site",
+        "website",
+    ]
 )
 """What people call their own business."""
 FACT_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
