@@ -29,7 +29,7 @@ _NAMED_HEADING: Final = re.compile(rf"(?:heading|headline|title) (?P<old>{QUOTED
 _HEADLINE_OF: Final = re.compile(
     r"(?P<noun>.+?) (?:of|on|in) (?:the |our )?(?P<page>[\w.-]+\.html?|[\w &'-]+? page|homepage)|(?P<alone>[^.]+)"
 )
-_SECTION: Final = re.compile(rf"(?:section )?(?P<name>{QUOTED})(?: section)?")
+_SECTION: Final = re.compile(rf"section (?P<a>{QUOTED})|(?P<b>{QUOTED}) section")
 _PHONE: Final = re.compile(r"(?<![\w.,:/-])\+?[0-9(][0-9 ()./\u00a0-]{5,28}[0-9](?![\w:])")
 
 
@@ -52,6 +52,8 @@ def _replace(order: Replace, request: Request, site: PlainSite) -> Iterator[Read
     hits = [hit for hit in hits if hit.page in pages]
     if len(hits) != 1 and not order.is_everywhere:
         return
+    if order.is_everywhere and site.mentions(old) != len(hits):
+        return  # it also stands in titles, addresses or other spellings
     changes = []
     for page, node, start, end in hits:
         if node is None:
@@ -244,7 +246,7 @@ def _everywhere(name: str, value: str, site: PlainSite) -> Iterator[tuple[str, C
 def _remove(order: Remove, request: Request, site: PlainSite) -> Iterator[Reading]:
     """Remove the section that a quoted heading opens."""
     match = _SECTION.fullmatch(plain(order.what))
-    name = request.quoted(match["name"]) if match and order.where is None else None
+    name = request.quoted(match["a"] or match["b"]) if match and order.where is None else None
     for path, document in site.pages.items() if name else ():
         for heading in document.elements(*_HEADINGS):
             section = next((node for node in heading.ancestors() if node.name in ("section", "article")), None)

@@ -77,7 +77,7 @@ _CHANGE: Final = (
     r"|increase|reduce|relabel|reword)"
 )
 _TO: Final = re.compile(
-    r" (?:so (?:that )?it (?:says|reads)|to say|to read|to be|to show|to|into|with|as|by|for|be|say|read):? "
+    r" (?:so (?:that )?it (?:says|reads)|to say|to read|to be|to show|to|into|with|as|for|be|say|read):? "
     r"| ?(?:=>|->|→|=) ?|: ?",
     re.I,
 )
@@ -85,7 +85,7 @@ _SHOULD: Final = r"(?:should|must|needs to|need to|has to|have to|ought to|shall
 _BE: Final = r"(?:now )?(?:be|say|read|become|show|have|use|state)(?: (?:changed to|set to|replaced (?:by|with)))?:?"
 _CALLED: Final = r"(?:now )?be (?:called|named|titled|renamed to)"
 _NOW: Final = (
-    r"(?:is now|are now|is(?= [\ue000+#€$£\d])|has changed to|have changed to|(?:has|have) become|changed to|changes to"
+    r"(?:is now|are now|has changed to|have changed to|(?:has|have) become|changed to|changes to"
     r"|will now be|will be)"
 )
 _WANT: Final = r"(?:i|we)(?:'d| would)? (?:really )?(?:want|like|need|prefer)"
@@ -148,6 +148,12 @@ def _wording(*patterns: str) -> Callable[[Build], Build]:
     return add
 
 
+@_wording(rf"(?:replace|swap|substitute|exchange) (?P<target>.+?) by (?P<value>.+)")
+def _by(match: re.Match[str]) -> Iterator[Form]:
+    """Read "by" after verbs of exchange alone: "increase the price by €5" names a difference."""
+    yield from _put(match["target"], match["value"])
+
+
 @_wording(rf"(?:{_CHANGE}|make|use|let|have) (?P<rest>.+)")
 def _change(match: re.Match[str]) -> Iterator[Form]:
     """Try every "to" of a sentence as the one between what is changed and what it becomes."""
@@ -159,6 +165,7 @@ def _change(match: re.Match[str]) -> Iterator[Form]:
 @_wording(
     rf"(?P<target>.+?) {_SHOULD} {_BE} (?P<value>.+)",
     rf"(?P<target>.+?) {_NOW} (?P<value>.+)",
+    r"(?:the |our |my )?new (?P<target>.+?)(?: is|:| =) (?P<value>.+)",
     rf"{_WANT} (?P<target>.+?) to {_BE} (?P<value>.+)",
     r"(?:make|let|have) (?P<target>.+?) (?:say|read|show|be|use)(?::)? (?P<value>.+)",
     r"(?:use|put|write|have|take|show) (?P<value>.+?) (?:as|for|in|on) (?P<target>.+)",
@@ -189,7 +196,12 @@ def _lead(match: re.Match[str]) -> Iterator[Form]:
     rf"(?:call|name|title|label) (?P<target>.+?) (?P<value>{_Q})",
 )
 def _call(match: re.Match[str]) -> Iterator[Form]:
-    """Read what something is to be called as its heading, and as its name: few things have both."""
+    """Read what something is to be called as its heading, and as its name: few things have both.
+
+    A bare quotation is a text that may stand anywhere, not a thing that has a heading.
+    """
+    if re.fullmatch(_Q, match["target"].strip()):
+        return
     yield from _put(f"heading of {match['target']}", match["value"])
     yield from _put(f"name of {match['target']}", match["value"])
 

@@ -18,27 +18,31 @@ from sandbox.spec.rules.targets import (
     places,
     split_page,
 )
-from sandbox.spec.rules.wording import Request
+from sandbox.spec.rules.text import is_only_text
+from sandbox.spec.rules.wording import Request, plain
 from sandbox.spec.structure import children_of
 
 
 def _remove(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]:
+    if _is_vague(order, request, site):
+        return
     if order.where is None:
         for place in find_sections(order.what, site, request):
             if edit := _remove_section(place, site):
                 yield edit
-    elif pages := split_page(f"x on {order.where}", site)[1]:
-        if order.where.lower().endswith("page") and len(pages) == 1:
-            yield from _remove(Remove(f"{order.what} on {order.where}"), request, site)
+    elif order.where.lower().endswith("page") and len(split_page(f"x on {order.where}", site)[1]) == 1:
+        yield from _remove(Remove(f"{order.what} on {order.where}"), request, site)
 
 
 def _remove_entry(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]:
+    if _is_vague(order, request, site):
+        return
     named = None
     if order.where:
         named = {place[:2] for place in find_sections(order.where, site, request)}
         named |= {spot.place[:2] for spot in find_items(order.where, site, request)}
     rest, pages = split_page(order.what, site)
-    for spot in (*find_items(rest, site, request), *find_lines(rest, site, request)):
+    for spot in (*find_items(rest, site, request, by_first_name=named is not None), *find_lines(rest, site, request)):
         holder = spot.place.props
         for step in spot.steps[:-1]:
             holder = holder[step]  # type: ignore[index]
@@ -47,6 +51,12 @@ def _remove_entry(order: Remove, request: Request, site: Site) -> Iterator[Direc
             yield DirectEdit(
                 "remove", f"Removed “{name}” from {spot.place.title()}.", ({"op": "remove", "path": spot.path},)
             )
+
+
+def _is_vague(order: Remove, request: Request, site: Site) -> bool:
+    """Whether nothing but a quotation says what is to go, and the site says it in more than one place."""
+    quoted = request.quoted(plain(order.what)) if order.where is None else None
+    return quoted is not None and not is_only_text(quoted, site)
 
 
 def _remove_section(place: Place, site: Site) -> DirectEdit | None:

@@ -119,8 +119,15 @@ def find_sections(phrase: str, site: Site, request: Request) -> tuple[Place, ...
     )
 
 
-def find_items(phrase: str, site: Site, request: Request) -> tuple[Spot, ...]:
-    """Return the list entries (a dish, a plan, a question, a person) that a phrase names."""
+def find_items(phrase: str, site: Site, request: Request, *, by_first_name: bool = True) -> tuple[Spot, ...]:
+    """Return the list entries (a dish, a plan, a question, a person) that a phrase names.
+
+    Args:
+        phrase: a noun phrase.
+        site: a valid site.
+        request: the request that the phrase stands in.
+        by_first_name: whether the first name is enough for a person.
+    """
     rest, pages = split_page(phrase.strip(), site)
     bare = _ENTRY_PREFIX.sub("", plain(rest))
     quoted = request.quoted(_ENTRY_SUFFIX.sub("", bare))
@@ -129,7 +136,7 @@ def find_items(phrase: str, site: Site, request: Request) -> tuple[Spot, ...]:
     found = []
     for place in places(site):
         if place.page in pages:
-            found += [spot for spot in _entries(place) if _names_of(spot) & wanted_names]
+            found += [spot for spot in _entries(place) if _names_of(spot, by_first_name) & wanted_names]
     return tuple(found)
 
 
@@ -223,10 +230,10 @@ def entry_name(entry: JsonObject) -> str | None:
     return next((name for name in names if isinstance(name, str)), None)
 
 
-def _names_of(spot: Spot) -> set[str]:
+def _names_of(spot: Spot, by_first_name: bool) -> set[str]:  # noqa: FBT001
     """Return what a list entry may be called, in lower case; a person also by the first name."""
     name = (entry_name(spot.value) or "").lower().strip(" .!?")
-    is_person = spot.place.type in ("Team", "Testimonials")
+    is_person = by_first_name and spot.place.type in ("Team", "Testimonials")
     return {name, name.split(" ")[0]} if is_person and name else {name} - {""}
 
 

@@ -115,6 +115,8 @@ def _replace(order: Replace, request: Request, site: Site) -> Iterator[DirectEdi
         if len(scope) != 1:
             return
     hits = _hits(old, site, scope, ignore_case=False) or _hits(old, site, scope, ignore_case=True)
+    if order.is_everywhere and len(hits) != len(_hits(old, site, scope, ignore_case=True)):
+        return  # other spellings of it would stay
     is_one = len(hits) == 1 and len(_found(old, hits[0].value, ignore_case=True)) == 1
     if is_one or (hits and order.is_everywhere):
         yield _replacement(hits, old, new)
@@ -128,6 +130,11 @@ def _replacement(hits: list[Spot], old: str, new: str) -> DirectEdit:
         operations.append({"op": "replace", "path": spot.path, "value": value})
     places_word = "" if len(hits) == 1 else f" in {len(hits)} places"
     return DirectEdit("replace", f"Replaced “{old}” by “{new}”{places_word}.", tuple(operations), sought=(old,))
+
+
+def is_only_text(text: str, site: Site) -> bool:
+    """Whether some words stand in exactly one text of a site."""
+    return len(_hits(text, site, None, ignore_case=True)) == 1
 
 
 def _hits(old: str, site: Site, scope: set[tuple[str, str]] | None, *, ignore_case: bool) -> list[Spot]:

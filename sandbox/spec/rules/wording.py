@@ -134,6 +134,19 @@ _STYLE: Final = re.compile(
     r"|underlined?|animated?|emojis?)\b|\b(?:on|in|of|for) (?:the )?[\w-]+ (?:page|section|visitors|users)\b"
     r"|\b(?:in|into) [A-Z][a-z]+(?:ese|ish|an|ch|ic)$"
 )
+_ABOUT_TEXT: Final = re.compile(
+    r"\b(?:versions?|ones?|lines?|words?|letters?|characters?|sentences?|titles?|headlines?|headings?|captions?|texts?|names?"
+    r"|paragraphs?|sans|serif|monospace|arial|helvetica|roboto|verdana|georgia|times new|courier|comic|montserrat|poppins|lato)\b"
+    r"|^\d+(?:\.\d+)? ?(?:px|rem|em|pt|vw|%)",
+    re.I,
+)
+"""What speaks about a text's form, and so is hardly the text."""
+_SHORT_STYLE: Final = re.compile(
+    r"\b(?:larger|bigger|smaller|shorter|longer|wider|narrower|bolder|thinner|lighter|darker|brighter|better|nicer|warmer"
+    r"|friendlier|catchier|simpler|rounded?|square|sharp|flat|hidden|visible|empty|blank|default|normal|new|old|previous"
+    r"|original|current|same|next|first|last|other|dark|light|small|large|big|medium|sticky|animated)\b",
+    re.I,
+)
 _DIRECTIVE: Final = re.compile(
     r"(?:all caps|title case|sentence case|upper case|lower case|a|an|the "
     r"same|something|be|match|include|mention|sound|look|read)\b",
@@ -167,8 +180,12 @@ class Request(NamedTuple):
             return None
         if _CLAUSE.search(token) or _DIRECTIVE.match(token) or _STYLE.search(token):
             return None
+        if _ABOUT_TEXT.search(token):
+            return None
         words = token.lower().split()
-        is_word_of_style = len(words) <= 2 and (set(words) & _NOT_A_TEXT or "".join(words) in COLOUR_NAMES)
+        is_word_of_style = len(words) <= 2 and (
+            set(words) & _NOT_A_TEXT or "".join(words) in COLOUR_NAMES or _SHORT_STYLE.search(token)
+        )
         return None if is_word_of_style else self._as_sent(token)
 
     def literal(self, token: str) -> str:
