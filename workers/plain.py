@@ -35,12 +35,16 @@ def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:
     detached = detached_files(site, files) if site else frozenset()
     managed = site.pages.keys() - detached if site else frozenset()
     why = IMPORTED if site is None else EDITED
-    edit = edit_plain(attempt.prompt, files) if not attempt.instruction else NoPlainEdit("a debate added to the request")
+    edit = (
+        edit_plain(attempt.prompt, files) if not attempt.instruction else NoPlainEdit("a debate added to the request")
+    )
     if isinstance(edit, PlainEdit):
         changed = {path for path, data in edit.files.items() if files.get(path) != data}
         if not changed & managed:
             pages = pages_fact(changed, f"plain HTML, for {why}")
-            return Candidate(edit.files, edit.summary, facts={"how": "direct edit of plain HTML, no model", "pages": pages})
+            return Candidate(
+                edit.files, edit.summary, facts={"how": "direct edit of plain HTML, no model", "pages": pages}
+            )
         edit = NoPlainEdit(f"it would also change {min(changed & managed)}, which is rendered from the spec")
     which = f"{', '.join(sorted(detached))}: " if detached else ""
     return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, f"plain HTML ({which}{why}): {edit.reason}")

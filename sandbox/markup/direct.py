@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sandbox.markup.edits import Change, apply_changes
+from sandbox.markup.edits import Change, Reading, apply_changes
 from sandbox.markup.errors import NotEditableError
-from sandbox.markup.readings import READERS, Reading
+from sandbox.markup.readings import READERS
 from sandbox.markup.site import PlainSite
-from sandbox.spec.rules.forms import forms_of
+from sandbox.spec.rules.phrasing import forms_of
 from sandbox.spec.rules.wording import Request, read_request
 
 

@@ -39,6 +39,14 @@ class Change:
     is_removal: bool = False
 
 
+class Reading(NamedTuple):
+    """One way to understand a request."""
+
+    summary: str
+    changes: tuple[tuple[str, Change], ...]
+    """Each with the path of its page."""
+
+
 def set_text(document: Document, node: Node, new: str, *, start: int = 0, end: int | None = None) -> Change:
     """Return the change of one run of text, or of the characters from `start` to `end` of it.
 

@@ -18,11 +18,18 @@ INDEX: Final = "index.html"
 _PAGE: Final = re.compile(r"\.html?$", re.I)
 _TEXT_FILE: Final = re.compile(r"\.(?:html?|css|m?js|json|xml|txt|svg|webmanifest|md)$", re.I)
 _INLINE: Final = frozenset(
-    ["a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr"]
-)
+    {
+        "a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd",
+        "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u",
+        "var", "wbr",
+    }
+)  # fmt: skip
 _UNSEEN: Final = frozenset(
-    ["head", "script", "style", "template", "noscript", "title", "textarea", "iframe", "object", "svg", "math", "select", "datalist", "noembed", "noframes"]
-)
+    {
+        "head", "script", "style", "template", "noscript", "title", "textarea", "iframe", "object", "svg", "math",
+        "select", "datalist", "noembed", "noframes",
+    }
+)  # fmt: skip
 
 
 class Hit(NamedTuple):

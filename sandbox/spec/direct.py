@@ -18,7 +18,7 @@ from sandbox.spec.edit import apply_edit
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import Site
 from sandbox.spec.rules.edits import DirectEdit, Rule
-from sandbox.spec.rules.forms import forms_of
+from sandbox.spec.rules.phrasing import forms_of
 from sandbox.spec.rules.wording import Request, read_clauses, read_request
 
 __all__ = ["DirectEdit", "apply_direct", "describe", "parse_direct"]
@@ -60,9 +60,9 @@ def grammar() -> tuple[Rule, ...]:
     return tuple(rule for module in modules for rule in getattr(module, "RULES", ()))
 
 
-def _readings(request: Request, site: Site) -> dict[str, DirectEdit]:
-    """Return every reading by the site that it leads to; one that leads nowhere counts as a reading too."""
-    readings: dict[str, DirectEdit] = {}
+def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
+    """Return every reading by the site that it leads to; one that leads to none is a reading too, but no edit."""
+    readings: dict[str, DirectEdit | None] = {}
     tried: set[str] = set()
     for form in forms_of(request):
         for rule in grammar():
@@ -70,8 +70,9 @@ def _readings(request: Request, site: Site) -> dict[str, DirectEdit]:
                 written = repr(edit.operations)
                 if written not in tried:
                     tried.add(written)
-                    readings.setdefault(_outcome(site, edit) or written, edit)
-    return {outcome: edit for outcome, edit in readings.items() if len(readings) > 1 or _outcome(site, edit)}
+                    outcome = _outcome(site, edit)
+                    readings.setdefault(outcome or written, edit if outcome else None)
+    return readings
 
 
 def _outcome(site: Site, edit: DirectEdit) -> str | None:
@@ -97,9 +98,9 @@ def _in_order(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
     sought: list[str] = []
     for clause in clauses:
         readings = _readings(clause, site)
-        if len(readings) != 1:
+        edit = next(iter(readings.values())) if len(readings) == 1 else None
+        if edit is None:
             return None
-        edit = next(iter(readings.values()))
         site = apply_direct(site, edit)
         operations += edit.operations
         summaries.append(edit.summary)

@@ -88,20 +88,27 @@ def _shape(prop: str, *patterns: str) -> _Shape:
     return _Shape(prop, tuple(re.compile(pattern) for pattern in patterns))
 
 
+_TITLED: Final = (
+    rf"(?P<title>{QUOTED})(?:,|:| with)?(?: the)?(?: text| description)?:? (?P<text>{QUOTED})",
+    rf"(?P<title>{QUOTED})",
+)
 _SHAPES: Final[Mapping[str, _Shape]] = {
     "FAQ": _shape(
         "items",
-        rf"(?:[Qq](?:uestion)?: )?(?P<question>{QUOTED})[,.;]?(?: and| with)?(?: the)? ?(?:[Aa](?:nswer)?(?: is)?:?)? ?(?P<answer>{QUOTED})",
+        rf"(?:[Qq](?:uestion)?: )?(?P<question>{QUOTED})[,.;]?(?: and| with)?(?: the)? ?(?:[Aa](?:nswer)?(?: is)?:?)? ?"
+        rf"(?P<answer>{QUOTED})",
     ),
     "PriceList": _shape(
-        "items", rf"(?P<title>{_V})(?:,| for| at|:| -)? (?P<price>{_MONEY})", rf"(?P<title>{_V}) \((?P<price>{_MONEY})\)"
+        "items",
+        rf"(?P<title>{_V})(?:,| for| at|:| -)? (?P<price>{_MONEY})",
+        rf"(?P<title>{_V}) \((?P<price>{_MONEY})\)",
     ),
-    "Features": _shape(
-        "items", rf"(?P<title>{QUOTED})(?:,|:| with)?(?: the)?(?: text| description)?:? (?P<text>{QUOTED})", rf"(?P<title>{QUOTED})"
-    ),
-    "Steps": _shape("items", rf"(?P<title>{QUOTED})(?:,|:| with)?(?: the)?(?: text)?:? (?P<text>{QUOTED})", rf"(?P<title>{QUOTED})"),
+    "Features": _shape("items", *_TITLED),
+    "Steps": _shape("items", *_TITLED),
     "Testimonials": _shape(
-        "items", rf"(?P<quote>{QUOTED})(?: by| from|,) (?P<name>{_V})", rf"(?:by|from) (?P<name>{_V}): ?(?P<quote>{QUOTED})"
+        "items",
+        rf"(?P<quote>{QUOTED})(?: by| from|,) (?P<name>{_V})",
+        rf"(?:by|from) (?P<name>{_V}): ?(?P<quote>{QUOTED})",
     ),
     "Team": _shape("people", rf"(?P<name>{_V}),?(?: as)? (?P<role>{QUOTED})", rf"(?P<name>{_V}), (?P<role>{_V})"),
 }  # fmt: skip

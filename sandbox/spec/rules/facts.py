@@ -15,7 +15,8 @@ from sandbox.spec.rules.vocabulary import BUSINESS, FACT_SHAPES, FACTS, by_name,
 from sandbox.spec.rules.wording import Request, plain
 
 _BY_NAME: Final = by_name(FACTS) | {
-    name: "brand" for noun in BUSINESS for name in (f"{noun} name", f"{noun}'s name", f"name of the {noun}", f"name of {noun}",
+    name: "brand" for noun in BUSINESS for name in (
+        f"{noun} name", f"{noun}'s name", f"name of the {noun}", f"name of {noun}",
                                                   f"name of our {noun}", f"name of my {noun}")
 }  # fmt: skip
 _HELD_BY: Final = ("Footer", "ContactForm")
@@ -97,7 +98,8 @@ def _everywhere(old: str, new: str, name: str, site: Site) -> Iterator[dict[str,
 
 
 _ADDED: Final = re.compile(
-    rf"(?:the |our |an? )?(?P<fact>{words(_BY_NAME)}) (?P<value>.+) (?:to|in) (?:the )?(?P<section>footer|contact form|contact section)",
+    rf"(?:the |our |an? )?(?P<fact>{words(_BY_NAME)}) (?P<value>.+) "
+    r"(?:to|in) (?:the )?(?P<section>footer|contact form|contact section)",
     re.I,
 )
 

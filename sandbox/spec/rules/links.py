@@ -24,22 +24,28 @@ from sandbox.spec.rules.wording import QUOTED, Request, plain
 from sandbox.spec.urls import complaint_about_link
 
 _ORDINALS: Final = {"first": 0, "primary": 0, "main": 0, "second": 1, "secondary": 1}
+_BEHIND: Final = r"(?: (?:in|of|on) (?P<behind>.+))?"
 BUTTON_PHRASES: Final = (
-    re.compile(rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?(?: (?P<label>{QUOTED}))?(?: (?:in|of|on) (?P<behind>.+))?", re.I),
+    re.compile(rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
+               rf"(?: (?P<label>{QUOTED}))?{_BEHIND}", re.I),
 )  # fmt: skip
 BUTTON_LINK_PHRASES: Final = (
-    re.compile(rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}(?: (?P<label>{QUOTED}))?(?: (?:in|of|on) (?P<behind>.+))?", re.I),
+    re.compile(rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"
+               rf"(?: (?P<label>{QUOTED}))?{_BEHIND}", re.I),
     re.compile(rf"(?P<which>.*?) ?{BUTTON}(?:'s)? {ADDRESS}(?P<label>)(?P<behind>)", re.I),
 )  # fmt: skip
 LINK_PHRASES: Final = (
-    re.compile(rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}(?:'s)?(?: {LABEL})?", re.I),
+    re.compile(rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?"
+               rf"{LINK}(?:'s)?(?: {LABEL})?", re.I),
     re.compile(rf"(?:{LABEL} of )?(?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) (?:the |our )?(?P<where>{NAVIGATION})", re.I),
+    re.compile(rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) "
+               rf"(?:the |our )?(?P<where>{NAVIGATION})", re.I),
 )  # fmt: skip
 LINK_LINK_PHRASES: Final = (
     re.compile(rf"{ADDRESS} of (?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}", re.I),
     re.compile(rf"{ADDRESS} of (?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?(?P<where>)", re.I),
+    re.compile(r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?"
+               r"(?P<where>)", re.I),
 )  # fmt: skip
 
 
@@ -136,8 +142,10 @@ def _unlink(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]
 
 
 _NEW_LINK: Final = (
-    re.compile(rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) (?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
-    re.compile(rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) (?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
+    re.compile(rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) "
+               rf"(?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
+    re.compile(rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) "
+               rf"(?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Rules for the look: colours, fonts, corners, spacing, light and dark of the site's theme, and the tone of a section."""
+"""Rules for the look: colours, fonts, corners, spacing and mode of the site's theme, and the tone of a section."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _COLOUR: Final = re.compile(
 )
 _FONT_OF: Final = r"site|website|main|whole site|body|body text|text|paragraphs?|headings?|titles?|headlines?"
 _FONT: Final = re.compile(
-    rf"(?:(?P<role>{_FONT_OF}) )?(?:fonts?|typeface)(?: family)?(?: (?:of|on|for|in) (?:the |all )?(?:the )?(?P<of>{_FONT_OF}))?{_SITE}"
+    rf"(?:(?P<role>{_FONT_OF}) )?(?:fonts?|typeface)(?: family)?"
+    rf"(?: (?:of|on|for|in) (?:the |all )?(?:the )?(?P<of>{_FONT_OF}))?{_SITE}"
     r"|(?:all )?(?P<words>headings?|titles?|body text)"
 )
 _THEME: Final = re.compile(rf"(?:theme|palette|preset|colou?rs|colou?r scheme|look){_SITE}")

@@ -230,7 +230,7 @@ def entry_name(entry: JsonObject) -> str | None:
     return next((name for name in names if isinstance(name, str)), None)
 
 
-def _names_of(spot: Spot, by_first_name: bool) -> set[str]:  # noqa: FBT001
+def _names_of(spot: Spot, by_first_name: bool) -> set[str]:
     """Return what a list entry may be called, in lower case; a person also by the first name."""
     name = (entry_name(spot.value) or "").lower().strip(" .!?")
     is_person = by_first_name and spot.place.type in ("Team", "Testimonials")

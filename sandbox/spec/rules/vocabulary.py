@@ -54,15 +54,15 @@ CLEAR_WITHOUT_SECTION: Final = frozenset(
 """Names of section props that say which one is meant, if the site has just one."""
 
 HEADLINE: Final = frozenset(
-    {"headline", "main heading", "main headline", "h1", "main title", "page heading", "page headline", "heading at the top",
-     "headline at the top", "title at the top", "big heading", "big headline"}
+    {"headline", "main heading", "main headline", "h1", "main title", "page heading", "page headline",
+     "heading at the top", "headline at the top", "title at the top", "big heading", "big headline"}
 )  # fmt: skip
 """Names of the heading that opens a page."""
 
 SUBHEADLINE: Final = frozenset(
     {"subheadline", "sub-headline", "subheading", "sub-heading", "subtitle"}
-    | {f"{text} {below} {the}{head}" for text in ("text", "paragraph", "line", "sentence") for below in ("under", "below")
-       for the in ("", "the ") for head in ("headline", "main heading", "heading", "main headline")}
+    | {f"{text} {below} {head}" for text in ("text", "paragraph", "line", "sentence") for below in ("under", "below")
+       for head in ("headline", "the headline", "the main heading", "the heading", "the main headline")}
 )  # fmt: skip
 """Names of the text below it."""
 

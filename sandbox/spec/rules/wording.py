@@ -23,7 +23,8 @@ QUOTED: Final = rf"{_HELD}\d+{_HELD}"
 _MARKS: Final = "\"'`“”„«»「」‘’"
 _STRAY_MARK: Final = re.compile(r"[\"`“”„«»「」‘]|(?<!\w)['’]|['’](?!\w)(?<!s['’])")
 _LEAD: Final = re.compile(
-    r"(?:(?:please|kindly|hi|hello|hey|hi there|good morning|ok|okay|now|just|so|next|first|also|and|then|finally)\b[ ,!.]*"
+    r"(?:(?:please|kindly|hi|hello|hey|hi there|good morning|ok|okay|now|just|so|next|first|also|and|then|finally)\b"
+    r"[ ,!.]*"
     r"|(?:can|could|would|will) (?:you|we) (?:please |kindly )?"
     r"|(?:i|we)(?:'d| would)? (?:want|like|need)(?: you)? to |let'?s |go ahead and |\d[.)] |[-*•] )+",
     re.I,
@@ -46,7 +47,8 @@ _DOUBT: Final = re.compile(
     r"\b(?:not|no|never|nothing|none|nobody|neither|nor|without|except|unless|if|when|whenever|whether|until|while|because"
     r"|or|either|maybe|perhaps|possibly|probably|might|may|wonder(?:ing)?|think(?:ing)?|only|ignore|undo|revert|why|how"
     r"|cannot|however|although|otherwise|rather|except|but|both|anyone|someone|everything|else)\b|n't\b"
-    r"|\b(?:it|them|they|this|these|those|him|her) ?(?=$|[,.;!?]|(?:to|into|with|by|up|down|above|below|bigger|smaller)\b)",
+    r"|\b(?:it|them|they|this|these|those|him|her) ?(?=$|[,.;!?]"
+    r"|(?:to|into|with|by|up|down|above|below|bigger|smaller)\b)",
     re.I,
 )
 _CLAUSE: Final = re.compile(
@@ -55,88 +57,30 @@ _CLAUSE: Final = re.compile(
     re.I,
 )
 _LANGUAGES: Final = frozenset(
-    [
-        "english",
-        "german",
-        "french",
-        "spanish",
-        "italian",
-        "dutch",
-        "portuguese",
-        "polish",
-        "russian",
-        "chinese",
-        "japanese",
-        "korean",
-        "arabic",
-        "turkish",
-        "swedish",
-        "danish",
-        "norwegian",
-        "finnish",
-        "greek",
-        "czech",
-        "hebrew",
-        "hindi",
-        "ukrainian",
-        "welsh",
-        "thai",
-        "urdu",
-        "bengali",
-        "tamil",
-        "farsi",
-        "swahili",
-        "catalan",
-        "basque",
-        "hungarian",
-        "romanian",
-        "bulgarian",
-        "slovak",
-        "croatian",
-        "serbian",
-        "irish",
-        "scottish",
-        "gaelic",
-        "latin",
-        "vietnamese",
-        "malay",
-    ]
-)
+    {
+        "english", "german", "french", "spanish", "italian", "dutch", "portuguese", "polish", "russian", "chinese",
+        "japanese", "korean", "arabic", "turkish", "swedish", "danish", "norwegian", "finnish", "greek", "czech",
+        "hebrew", "hindi", "ukrainian", "welsh", "thai", "urdu", "bengali", "tamil", "farsi", "swahili", "catalan",
+        "basque", "hungarian", "romanian", "bulgarian", "slovak", "croatian", "serbian", "irish", "scottish",
+        "gaelic", "latin", "vietnamese", "malay",
+    }
+)  # fmt: skip
 _NOT_A_TEXT: Final = _LANGUAGES | frozenset(
-    [
-        "bold",
-        "italic",
-        "italics",
-        "underlined",
-        "uppercase",
-        "lowercase",
-        "capitals",
-        "caps",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "something",
-        "anything",
-        "nothing",
-        "mine",
-        "ours",
-        "yours",
-        "left",
-        "right",
-        "center",
-        "centre",
+    {
+        "bold", "italic", "italics", "underlined", "uppercase", "lowercase", "capitals", "caps", "h1", "h2", "h3",
+        "h4", "something", "anything", "nothing", "mine", "ours", "yours", "left", "right", "center", "centre",
         "centered",
-    ]
-)
+    }
+)  # fmt: skip
 _STYLE: Final = re.compile(
     r"\b(?:fonts?|size|bigger|larger|smaller|colou?rs?|bold|italics?|cent(?:er|re)d?|uppercase|lowercase|caps|aligned"
     r"|underlined?|animated?|emojis?)\b|\b(?:on|in|of|for) (?:the )?[\w-]+ (?:page|section|visitors|users)\b"
     r"|\b(?:in|into) [A-Z][a-z]+(?:ese|ish|an|ch|ic)$"
 )
 _ABOUT_TEXT: Final = re.compile(
-    r"\b(?:versions?|ones?|lines?|words?|letters?|characters?|sentences?|titles?|headlines?|headings?|captions?|texts?|names?"
-    r"|paragraphs?|sans|serif|monospace|arial|helvetica|roboto|verdana|georgia|times new|courier|comic|montserrat|poppins|lato)\b"
+    r"\b(?:versions?|ones?|lines?|words?|letters?|characters?|sentences?|titles?|headlines?|headings?|captions?|texts?"
+    r"|names?|paragraphs?|sans|serif|monospace|arial|helvetica|roboto|verdana|georgia|times new|courier|comic"
+    r"|montserrat|poppins|lato)\b"
     r"|^\d+(?:\.\d+)? ?(?:px|rem|em|pt|vw|%)",
     re.I,
 )

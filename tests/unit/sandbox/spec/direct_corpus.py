@@ -1,6 +1,7 @@
 """The corpus of direct requests: what site owners say, and exactly what may come of it.
 
-Half of the requests (`tune`) were looked at while the grammar was written; the other half (`held`) never.
+Half of the requests (`tune`) were looked at while the grammar was written, the other half (`held`) was only counted;
+`probe` are requests that were made up to break it, and that it must leave to the model.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sandbox.spec.model import Site, parse_site
 DATA = Path(__file__).parents[3] / "data" / "direct"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One labelled request."""
 
@@ -43,6 +44,15 @@ def spec_site(name: str) -> Site:
 def plain_site(name: str) -> Mapping[str, bytes]:
     home = DATA / name
     return {path.relative_to(home).as_posix(): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def wanted_files(want: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, bytes]:
+    wanted = dict(files)
+    for path, pairs in want["html"].items():
+        for old, new in pairs:
+            assert old.encode() in wanted[path], old
+            wanted[path] = wanted[path].replace(old.encode(), new.encode())
+    return wanted
 
 
 def changes(before: Site, after: Site) -> dict[str, Any]:
