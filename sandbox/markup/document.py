@@ -21,6 +21,8 @@ from sandbox.markup.errors import NotEditableError
 MAX_PAGE_BYTES: Final = 512 * 1024
 """Of a page that is edited here: the parser reads about 200 KiB a second."""
 MAX_NODES: Final = 30_000
+MAX_DEPTH: Final = 150
+"""Elements that stand inside one another."""
 _REFERENCE: Final = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z][A-Za-z0-9]*;?)|.", re.DOTALL)
 _MARKUP: Final = re.compile(r"<(?=[A-Za-z/!?])")
 _RAW_TEXT: Final = frozenset({"script", "style", "noscript", "iframe", "noembed", "noframes", "xmp", "plaintext"})
@@ -52,7 +54,7 @@ class Attribute:
     written: str
     """Its name as the source spells it."""
     quote: str
-    """The quotation mark of its value; empty without one."""
+    """The quotation mark of its value, empty if that has none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,9 +177,11 @@ class Document:
 
     def _attribute(self, match: re.Match[str]) -> Attribute:
         raw = match["value"] or ""
-        quote = raw[0] if raw[:1] in ("'", '"') else ""
+        quote = (raw[0] if raw[0] in ("'", '"') else "") if raw else '"'
         place = self._placed(match.start("name"), match.end())
-        return Attribute(match["name"].lower(), unescape(raw[1:-1] if quote else raw), place, match["name"], quote)
+        return Attribute(
+            match["name"].lower(), unescape(raw[1:-1] if quote and raw else raw), place, match["name"], quote
+        )
 
     def element_span(self, node: Node) -> Span | None:
         """Return where a whole element stands, or None unless it is well nested and closed by its own end tag."""
@@ -201,7 +205,7 @@ class Document:
         if node.name in _VOID:
             tag = self.attributes(node)
             return tag[1] if tag else None
-        return self.element_span(node) if sum(1 for _ in node.ancestors()) < _MAX_DEPTH else None
+        return self.element_span(node)
 
     def _only_comments(self, start: int, end: int) -> bool:
         return end >= start and not re.sub(r"<!--(?:(?!-->).)*-->", "", self.source[start:end], flags=re.DOTALL)
@@ -214,9 +218,9 @@ class Document:
         tree = JustHTML(self._normal, track_node_locations=True, sanitize=False).root
         root = Node(0, "#document", None, {}, "", None)
         count = 1
-        stack: list[tuple[Any, Node]] = [(child, root) for child in reversed(_children(tree))]
+        stack: list[tuple[Any, Node, int]] = [(child, root, 1) for child in reversed(_children(tree))]
         while stack:
-            item, parent = stack.pop()
+            item, parent, depth = stack.pop()
             if item.name.startswith(("!", "#comment")):
                 continue
             is_text = item.name == "#text"
@@ -226,16 +230,15 @@ class Document:
             )  # fmt: skip
             parent.children.append(node)
             count += 1
-            if count > MAX_NODES:
-                raise NotEditableError(f"the page has more than {MAX_NODES} parts")
-            stack.extend((child, node) for child in reversed(_children(item)))
+            if count > MAX_NODES or depth > MAX_DEPTH:
+                raise NotEditableError(f"the page has more than {MAX_NODES} parts, or nests deeper than {MAX_DEPTH}")
+            stack.extend((child, node, depth + 1) for child in reversed(_children(item)))
         return root
 
 
 _VOID: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
-_MAX_DEPTH: Final = 60
 
 
 def _children(item: Any) -> list[Any]:

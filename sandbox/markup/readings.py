@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sandbox.markup.document import Node
 from sandbox.markup.edits import Reading, remove_element, set_attribute, set_text
+from sandbox.markup.errors import NotEditableError
 from sandbox.markup.facts import read_fact
 from sandbox.markup.site import PlainSite
 from sandbox.spec.rules.forms import Form, Put, Remove, Replace
@@ -47,7 +48,7 @@ def _replace(order: Replace, request: Request, site: PlainSite) -> Iterator[Read
     changes = []
     for page, node, start, end in hits:
         if node is None:
-            return
+            raise NotEditableError(f"“{old}” on {page} is spread over several elements")
         changes.append((page, set_text(site.pages[page], node, new, start=start, end=end)))
     if changes:
         yield Reading(f"Replaced “{old}” by “{new}”.", tuple(changes))
@@ -79,10 +80,19 @@ def _heading(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]
     if value is None or order.old is not None:
         return
     for page, node in _headings(plain(order.target), request, site):
-        document = site.pages[page]
-        if len(node.children) == 1 and node.children[0].name == "#text":
-            yield Reading(f"Set the heading “{node.content}” of {page} to “{value}”.",
-                          ((page, set_text(document, node.children[0], value)),))  # fmt: skip
+        change = set_text(site.pages[page], _only_text(node, page), value)
+        yield Reading(f"Set the heading “{node.content}” of {page} to “{value}”.", ((page, change),))
+
+
+def _only_text(node: Node, page: str) -> Node:
+    """Return the one text that an element holds.
+
+    Raises:
+        NotEditableError: it holds other elements, so what its new text would do to them is a matter of judgement.
+    """
+    if len(node.children) != 1 or node.children[0].name != "#text":
+        raise NotEditableError(f"the <{node.name}> “{node.content[:60]}” of {page} holds other elements")
+    return node.children[0]
 
 
 def _headings(noun: str, request: Request, site: PlainSite) -> Iterator[tuple[str, Node]]:
@@ -103,9 +113,8 @@ def _label(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
     if value is None or order.old is not None or re.match(r"\w+:|[#/]|www\.", value):
         return
     for page, node in _named_links((*BUTTON_PHRASES, *LINK_PHRASES), order.target, request, site):
-        if len(node.children) == 1 and node.children[0].name == "#text":
-            change = set_text(site.pages[page], node.children[0], value)
-            yield Reading(f"Changed “{node.content}” on {page} to “{value}”.", ((page, change),))
+        change = set_text(site.pages[page], _only_text(node, page), value)
+        yield Reading(f"Changed “{node.content}” on {page} to “{value}”.", ((page, change),))
 
 
 def _destination(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
@@ -149,9 +158,10 @@ def _image(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
     if order.old is not None or not is_file or complaint_about_image(url):
         return
     for page, node in _images(order.target, request, site):
-        if "srcset" not in node.attributes and node.parent and node.parent.name != "picture":
-            change = set_attribute(site.pages[page], node, "src", url)
-            yield Reading(f"Changed the image {node.attributes['src']} of {page} to {url}.", ((page, change),))
+        if "srcset" in node.attributes or (node.parent and node.parent.name == "picture"):
+            raise NotEditableError(f"the image {node.attributes['src']} of {page} has several files")
+        change = set_attribute(site.pages[page], node, "src", url)
+        yield Reading(f"Changed the image {node.attributes['src']} of {page} to {url}.", ((page, change),))
 
 
 def _alt(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:

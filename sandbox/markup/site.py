@@ -87,7 +87,14 @@ class PlainSite:
         start = r"(?<!\w)" if collapsed[0].isalnum() else ""
         end = r"(?!\w)" if collapsed[-1].isalnum() else ""
         pattern = re.compile(start + re.escape(collapsed) + end, re.I if ignore_case else 0)
-        return [hit for path, blocks in self._blocks.items() for block in blocks for hit in _hits(path, block, pattern)]
+        found: list[Hit] = []
+        for path, blocks in self._blocks.items():
+            for runs in blocks:
+                read_as_one = list(_hits(path, runs, pattern))
+                alone = [hit for run in runs for hit in _hits(path, [run], pattern) if hit not in read_as_one]
+                found += read_as_one
+                found += [hit if _is_whole(hit) else hit._replace(node=None) for hit in alone]
+        return found
 
     def mentions(self, text: str) -> int:
         """Return how often any text file of the site holds some characters, seen or unseen."""
@@ -125,6 +132,14 @@ def _blocks(root: Node) -> Iterator[list[Node]]:
         stack.extend(reversed(node.children))
     if runs:
         yield runs
+
+
+def _is_whole(hit: Hit) -> bool:
+    """Whether a place is all of its run: then it is whole words even if other text touches it in the source.
+
+    Links that touch there stand apart on the screen; a part of a run may as well end in the middle of a word.
+    """
+    return hit.node is not None and hit.node.text[hit.start : hit.end].strip() == hit.node.text.strip()
 
 
 def _hits(page: str, runs: list[Node], pattern: re.Pattern[str]) -> Iterator[Hit]:
