@@ -22,14 +22,16 @@ from sandbox.spec.rules.text import is_only_text
 from sandbox.spec.rules.wording import Request, plain
 from sandbox.spec.structure import children_of
 
+_IMPOSSIBLE: Final = DirectEdit("remove", "", ())
+"""A reading that cannot be carried out: it takes part in the count, so that a second-best reading never wins by it."""
+
 
 def _remove(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]:
     if _is_vague(order, request, site):
         return
     if order.where is None:
         for place in find_sections(order.what, site, request):
-            if edit := _remove_section(place, site):
-                yield edit
+            yield _remove_section(place, site) or _IMPOSSIBLE
     elif order.where.lower().endswith("page") and len(split_page(f"x on {order.where}", site)[1]) == 1:
         yield from _remove(Remove(f"{order.what} on {order.where}"), request, site)
 
@@ -46,11 +48,14 @@ def _remove_entry(order: Remove, request: Request, site: Site) -> Iterator[Direc
         holder = spot.place.props
         for step in spot.steps[:-1]:
             holder = holder[step]  # type: ignore[index]
-        if spot.place.page in pages and (named is None or spot.place[:2] in named) and len(holder) > 1:
-            name = entry_name(spot.value) if isinstance(spot.value, dict) else spot.value
-            yield DirectEdit(
-                "remove", f"Removed “{name}” from {spot.place.title()}.", ({"op": "remove", "path": spot.path},)
-            )
+        if spot.place.page not in pages or (named is not None and spot.place[:2] not in named):
+            continue
+        if len(holder) < 2:
+            yield _IMPOSSIBLE
+            continue
+        name = entry_name(spot.value) if isinstance(spot.value, dict) else spot.value
+        summary = f"Removed “{name}” from {spot.place.title()}."
+        yield DirectEdit("remove", summary, ({"op": "remove", "path": spot.path},))
 
 
 def _is_vague(order: Remove, request: Request, site: Site) -> bool:
