@@ -1,5 +1,6 @@
 """Tier 1 from claim to preview, through the real gateway, with the rehearsal model at the other end."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -371,3 +372,30 @@ def test_any_other_edit_of_an_imported_site_is_for_the_next_tier(rig: Rig, promp
     (event,) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
     assert "imported without a spec" in event.data["detail"]
     assert rig.calls() == []
+
+
+PROCESSES = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "os.spawn")
+watched: list[str] | None = None
+
+
+def note(event: str, arguments: tuple[object, ...]) -> None:
+    """Keep what this process starts and whom it calls, while a test watches."""
+    if watched is not None and event in PROCESSES:
+        watched.append(event)
+    if watched is not None and event == "socket.connect" and isinstance(arguments[1], str | bytes):
+        watched.append(f"socket {arguments[1]!r}")  # the engine's socket is a path, which it is for nothing else here
+
+
+@pytest.mark.req("H-088", "H-119")
+@pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
+def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
+    global watched
+    assert rig.shop.policy.queues[QueueName.SPEC].container == "none"
+    job_id = rig.shop.accept(prompt=prompt, site_id=rig.site())
+    sys.addaudithook(note)
+    watched = seen = []
+    try:
+        rig.run(job_id)
+    finally:
+        watched = None
+    assert [what for what in seen if "PGSQL" not in what] == []
