@@ -50,6 +50,18 @@ def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:
     return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, f"plain HTML ({which}{why}): {edit.reason}")
 
 
+def also_on(attempt: Attempt, sought: Sequence[str], detached: frozenset[str]) -> str:
+    """Return why an edit of the spec would not be all that was asked, since plain pages have it too; or nothing."""
+    if not detached:
+        return ""
+    if path := page_with(sought, detached, attempt.base_files):
+        return f"{path} is plain HTML ({EDITED}) and has to change too"
+    found = edit_plain(attempt.prompt, attempt.base_files, only=detached)
+    if isinstance(found, PlainEdit) or found.is_ambiguous:
+        return f"the request can also mean {', '.join(sorted(detached))}, plain HTML ({EDITED})"
+    return ""
+
+
 def page_with(texts: Sequence[str], paths: Iterable[str], files: Mapping[str, bytes]) -> str:
     """Return the first of some files whose source holds one of some texts, or nothing."""
     wanted = [escape(text, quote=False).encode().lower() for text in texts]

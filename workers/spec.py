@@ -27,7 +27,7 @@ from sandbox.spec.quality import is_unchanged, loses_copy
 from sandbox.spec.render import render
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate, Outcome
-from workers.plain import edit_plain_html, is_about, page_with, pages_fact, spec_of
+from workers.plain import also_on, edit_plain_html, is_about, pages_fact, spec_of
 
 _EDIT_SYSTEM = (
     "You edit a website that is described by a JSON document. Call the tool once with the smallest RFC 6902 patch that "
@@ -58,11 +58,12 @@ def edit_spec(attempt: Attempt) -> Outcome:
         return edit_plain_html(attempt)
     direct = parse_direct(attempt.prompt, site) if not attempt.instruction else None
     if direct is not None:
-        if mentioned := page_with(direct.sought, detached, attempt.base_files):
-            return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, f"{mentioned} is plain HTML and has to change too")
         changed = apply_direct(site, direct)
         result = _candidate(attempt, changed, before=site, summary=describe(direct), how="direct edit, no model")
-        return edit_plain_html(attempt) if isinstance(result, Escalate) else result
+        if isinstance(result, Escalate):
+            return edit_plain_html(attempt)
+        doubt = also_on(attempt, direct.sought, detached)
+        return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, doubt) if doubt else result
     if detached:
         plain = edit_plain_html(attempt)
         if isinstance(plain, Candidate) or is_about(attempt.prompt, site, detached):

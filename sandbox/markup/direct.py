@@ -28,6 +28,8 @@ class NoPlainEdit:
     """Why a request is not done without a model."""
 
     reason: str
+    is_ambiguous: bool = False
+    """Whether it can mean more than one change."""
 
 
 def edit_plain(
@@ -50,7 +52,7 @@ def edit_plain(
         return NoPlainEdit(str(error))
     if len(outcomes) != 1:
         found = "more than one place" if outcomes else "nothing that could be told for certain"
-        return NoPlainEdit(f"the request names {found} on pages of plain HTML")
+        return NoPlainEdit(f"the request names {found} on pages of plain HTML", is_ambiguous=bool(outcomes))
     return next(iter(outcomes.values()))
 
 

@@ -314,6 +314,23 @@ def test_a_detached_page_is_edited_in_place_and_stays_detached(rig: Rig) -> None
     assert after == before | {"index.html": before["index.html"].replace(b"a private party", b"a wedding")}
 
 
+def test_a_text_that_a_page_of_either_kind_has_is_not_changed_on_one_of_them(rig: Rig) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", b"</main>", b"<p>Learn it with your hands</p></main>")
+    job = rig.edit("Replace 'Learn it with your hands' with 'X'", site)
+    assert (job.state, job.queue) == ("queued", "patch")
+
+
+def test_a_site_of_both_kinds_is_exported_so_that_it_can_be_imported_again(rig: Rig, tmp_path: Path) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", *BY_HAND)
+    sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    sites.export_site("acme", "bakery", tmp_path / "out")
+    sites.import_site("acme", "copy", tmp_path / "out")
+    copy: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'copy'")
+    assert rig.shown(copy) == rig.shown(site)
+
+
 @pytest.mark.parametrize(
     ("prompt", "detail"),
     [
@@ -393,7 +410,8 @@ def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str
     assert rig.shop.policy.queues[QueueName.SPEC].container == "none"
     job_id = rig.shop.accept(prompt=prompt, site_id=rig.site())
     sys.addaudithook(note)
-    watched = seen = []
+    seen: list[str] = []
+    watched = seen
     try:
         rig.run(job_id)
     finally:

@@ -95,7 +95,7 @@ _TITLED: Final = (
 _SHAPES: Final[Mapping[str, _Shape]] = {
     "FAQ": _shape(
         "items",
-        rf"(?:[Qq](?:uestion)?: )?(?P<question>{QUOTED})[,.;]?(?: and| with)?(?: the)? ?(?:[Aa](?:nswer)?(?: is)?:?)? ?"
+        rf"(?:(?i:question|q): )?(?P<question>{QUOTED})[,.;]?(?: and| with)?(?: the)? ?(?:(?i:answer|a)(?: is)?:?)? ?"
         rf"(?P<answer>{QUOTED})",
     ),
     "PriceList": _shape(
