@@ -61,9 +61,13 @@ def grammar() -> tuple[Rule, ...]:
 
 
 def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
-    """Return every reading by the site that it leads to; one that leads to none is a reading too, but no edit."""
+    """Return every reading by the site that it leads to.
+
+    One that leads to no valid site, or changes nothing, takes part in the count but is no edit.
+    """
     readings: dict[str, DirectEdit | None] = {}
     tried: set[str] = set()
+    before = site.canonical()
     for form in forms_of(request):
         for rule in grammar():
             for edit in rule.read(form, request, site) if isinstance(form, rule.form) else ():
@@ -71,7 +75,8 @@ def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
                 if written not in tried:
                     tried.add(written)
                     outcome = _outcome(site, edit)
-                    readings.setdefault(outcome or written, edit if outcome else None)
+                    is_change = outcome is not None and outcome != before
+                    readings.setdefault(outcome or written, edit if is_change else None)
     return readings
 
 

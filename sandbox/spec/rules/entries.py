@@ -11,7 +11,7 @@ from sandbox.spec.rules.edits import DirectEdit, Rule, setting
 from sandbox.spec.rules.forms import Add, Put
 from sandbox.spec.rules.targets import Place, Spot, entry_name, find_items, find_sections, places, split_page
 from sandbox.spec.rules.text import splits
-from sandbox.spec.rules.vocabulary import ENTRY_FIELDS, ENTRY_NOUNS, words
+from sandbox.spec.rules.vocabulary import ENTRY_FIELDS, ENTRY_NOUNS, SAID_OF_MANY, words
 from sandbox.spec.rules.wording import QUOTED, Request, plain
 
 _FIELD: Final = words({name for names in ENTRY_FIELDS.values() for name in names})
@@ -150,9 +150,16 @@ def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterat
     named = {place[:2] for place in find_sections(where, site, request)} if where and not is_page else None
     for place in places(site):
         nouns = ENTRY_NOUNS.get(place.type, ())
-        by_noun = re.match(rf"(?:an? |the |one )?(?:new |another |customer )?{words(nouns or ('-',))}\b", rest, re.I)
-        if place.type in _SHAPES and place.page in pages and (place[:2] in named if named is not None else by_noun):
+        noun = re.match(rf"(?:an? |the |one )?(?:new |another |customer )?({words(nouns or ('-',))})\b", rest, re.I)
+        is_meant = place[:2] in named if named is not None else noun is not None and _holds(place, noun[1].lower())
+        if place.type in _SHAPES and place.page in pages and is_meant:
             yield place
+
+
+def _holds(place: Place, noun: str) -> bool:
+    """Whether a section is where entries called so belong: some nouns fit a kind of section only if it is called so."""
+    own = f"{place.key} {place.props.get('heading')}".lower()
+    return f"{noun}s" not in SAID_OF_MANY or noun in own
 
 
 def _entry(what: str, place: Place, request: Request) -> JsonObject | None:

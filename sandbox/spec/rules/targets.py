@@ -10,7 +10,7 @@ from sandbox.spec.catalog import components
 from sandbox.spec.model import INDEX, JsonObject, Site, pointer
 from sandbox.spec.quality import texts
 from sandbox.spec.resolve import SHARED_TYPE
-from sandbox.spec.rules.vocabulary import ENTRY_NOUNS, words
+from sandbox.spec.rules.vocabulary import ENTRY_NOUNS, SAID_OF_MANY, words
 from sandbox.spec.rules.wording import Request, plain
 from sandbox.spec.structure import PAGE_TYPE
 
@@ -212,7 +212,8 @@ def _is_called(place: Place, names: set[str], *, by_name: bool) -> bool:
     heading = place.props.get("heading")
     own = {heading.lower().strip(" .!?")} if isinstance(heading, str) else set()
     if by_name:
-        own |= {*components()[place.type].words, place.key.lower().replace("-", " ").replace("_", " ")}
+        kinds = set(components()[place.type].words) - SAID_OF_MANY
+        own |= {*kinds, place.key.lower().replace("-", " ").replace("_", " ")}
     return bool({name.strip(" .!?") for name in names} & own)
 
 

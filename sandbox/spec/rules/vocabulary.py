@@ -142,6 +142,13 @@ TONES: Final[Mapping[str, tuple[str, ...]]] = {
     "plain": ("plain", "untinted"), "tinted": ("tinted",), "deep": ("dark", "deep"),
 }  # fmt: skip
 
+SAID_OF_MANY: Final = frozenset(
+    {"services", "offers", "benefits", "highlights", "about", "about us", "about section", "story", "menu", "prices",
+     "intro", "opening", "banner", "table"}
+)  # fmt: skip
+"""Names that people give to sections of several kinds ("menu": dishes or navigation; "about us": a text or the team).
+They name a section only by its own heading or key, never by the kind of its component."""
+
 ENTRY_NOUNS: Final[Mapping[str, tuple[str, ...]]] = {
     "FAQ": ("question", "faq entry", "faq", "faq question", "entry", "question and answer"),
     "Features": ("service", "feature", "offer", "benefit", "item"),
