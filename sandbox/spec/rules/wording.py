@@ -85,6 +85,12 @@ _ABOUT_TEXT: Final = re.compile(
     re.I,
 )
 """What speaks about a text's form, and so is hardly the text."""
+_TRAILING: Final = re.compile(
+    r"[&+/–—-] ?[a-z]|[:→|]|->| / |\b(?:as|like|everywhere|again|too|asap|for now|right now|today|tomorrow|tonight|soon"
+    r"|later|using|which|that|what|from|where|attached|below|above|all pages|every page|mobiles?|phones?|desktop|visitors"
+    r"|with an?|in an?|at the|to match|so|by \w+day)\b"
+)
+"""What may begin a remark behind an unquoted text, and so may not be part of it."""
 _SHORT_STYLE: Final = re.compile(
     r"\b(?:larger|bigger|smaller|shorter|longer|wider|narrower|bolder|thinner|lighter|darker|brighter|better|nicer|warmer"
     r"|friendlier|catchier|simpler|rounded?|square|sharp|flat|hidden|visible|empty|blank|default|normal|new|old|previous"
@@ -124,7 +130,7 @@ class Request(NamedTuple):
             return None
         if _CLAUSE.search(token) or _DIRECTIVE.match(token) or _STYLE.search(token):
             return None
-        if _ABOUT_TEXT.search(token):
+        if _ABOUT_TEXT.search(token) or _TRAILING.search(token):
             return None
         words = token.lower().split()
         is_word_of_style = len(words) <= 2 and (
