@@ -38,6 +38,7 @@ from routing.policy import Policy
 from sandbox.archive import read_directory, write_directory
 from sandbox.den import Den
 from sandbox.release import build_release, check_whole, lay_out, manifest_of, try_to_show_active
+from sandbox.spec.detached import detached_files
 from sandbox.spec.model import parse_site
 from sandbox.spec.render import render
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES
@@ -207,7 +208,7 @@ class Sites:
         return release
 
     def export_site(self, tenant: str, name: str, out: Path, *, release: UUID | None = None) -> Release:
-        """Write a release to a new or empty directory, with its spec as `site.json` when it has one.
+        """Write a release to a new or empty directory, with its spec as `site.json` when all pages are its render.
 
         Args:
             tenant: whose site it is.
@@ -232,7 +233,9 @@ class Sites:
         found = self._release(tenant, name, release)
         files = self._den.read_tree(manifest_of(found))
         if found.spec_sha256 is not None:
-            files[SPEC_FILE] = self._den.get(found.spec_sha256)
+            spec = self._den.get(found.spec_sha256)
+            if not detached_files(parse_site(spec), files):
+                files[SPEC_FILE] = spec
         return found, files
 
     def all(self, tenant: str) -> Sequence[Site]:

@@ -109,14 +109,12 @@ def _ask(attempt: Attempt, *, refused: str, last: str) -> ToolCall:
 
 
 def _candidate(attempt: Attempt, applied: Applied, *, summary: str) -> Candidate:
-    base = attempt.base
     facts: Mapping[str, Any] = {
         "how": "a model's patch", "patch": applied.as_dict(), "needs_person": applied.fuzz.needs_approval,
     }  # fmt: skip
     return Candidate(
         files=applied.onto(attempt.base_files),
         summary=summary[:300],
-        spec=attempt.den.get(base.spec_sha256) if base is not None and base.spec_sha256 else None,
         facts=facts,
         diff=applied.canonical,
         reverse=applied.reverse,

@@ -107,7 +107,7 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
                 outcome.files,
                 site=attempt.site,
                 policy=attempt.policy,
-                spec=outcome.spec,
+                spec=outcome.spec if outcome.spec is not None else _kept_spec(attempt),
                 diff=outcome.diff,
                 reverse=outcome.reverse,
                 base_release_id=attempt.base.id if attempt.base else None,
@@ -116,6 +116,12 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
     except (TreeRefusedError, PathRefusedError) as error:
         return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
     return _offer(attempt, outcome, new)
+
+
+def _kept_spec(attempt: Attempt) -> bytes | None:
+    """Return the base's spec: an edit of files leaves it in force for the pages whose bytes still are its render."""
+    digest = attempt.base.spec_sha256 if attempt.base else None
+    return None if digest is None else attempt.den.get(digest)
 
 
 def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:
