@@ -136,6 +136,8 @@ class ActReader:
         """Tell whether the verb at `at` stands where an order stands."""
         if self._at("behaves", at + 1):
             return False  # `search button searches the wrong page`
+        if at == head and self._names_pair(at, sentence):
+            return False
         before = at - 1
         while before >= sentence.first and self._tokens[before].word in self._words["adverb"]:
             before -= 1
@@ -152,6 +154,14 @@ class ActReader:
             and before > sentence.first
             and self._tokens[before - 1].word in self._words["wanting"]
         )
+
+    def _names_pair(self, at: int, sentence: Sentence) -> bool:
+        """`Search & Rescue charity: ...` begins with a name; `copy & paste the address` and `change and save it` order."""
+        if self._word(at + 1, sentence) != "and" or at + 2 >= sentence.end:
+            return False
+        second = self._tokens[at + 2]
+        is_word = second.kind is Kind.WORD and second.word not in self._words["adverb"]
+        return is_word and second.word not in self._verbs and second.word not in self._words["determiner"]
 
     def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
         """`Do it.` and `do the second one?` order; `do the images load?` asks."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from routing.acts import CONJUNCTIONS, Act, ActReader, Sentence
@@ -22,7 +22,16 @@ _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _RESUMING = frozenset({"please", "then", "also"})
-_NOT_TOPICS = frozenset({"page", "section", "us", "the", "my", "our", "mobile", "a", "each", "every", "it"})
+_NOT_TOPICS = frozenset(
+    {"page", "section", "us", "the", "my", "our", "mobile", "a", "each", "every", "it", "that", "this", "your", "its", "all"}
+    | {"phone", "phones", "tablet", "tablets", "desktop", "iphone", "ipad", "android", "safari", "chrome", "firefox"}
+    | {"click", "hover", "scroll", "load", "top", "demand", "white", "black", "dark", "light", "both", "every"}
+)
+"""After `on`, where something is and not what it is about."""
+_WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "logic", "vague")
+"""Groups whose exceptions stand in a group `not_<group>`."""
+_FEWEST_BEATS = 3
+"""Sentences of one word from which a slogan is made: `Wash. Cut. Go.`"""
 
 
 class Talk(StrEnum):
@@ -37,6 +46,9 @@ class Reading:
     """A prompt with the phrases found in it and what its sentences do."""
 
     text: Text
+    """As it was sent."""
+    tokens: tuple[Token, ...]
+    """Of the text, with slips of the keyboard put right."""
     vocabulary: Vocabulary
     hits: dict[str, list[Hit]]
     """Phrases outside copied wording."""
@@ -46,11 +58,6 @@ class Reading:
     acts: tuple[Act, ...]
     orders: tuple[int, ...]
     """Tokens of verbs in a position where they order something."""
-
-    @property
-    def tokens(self) -> tuple[Token, ...]:
-        """The tokens of the text."""
-        return self.text.tokens
 
     @property
     def has_reference(self) -> bool:
@@ -80,17 +87,27 @@ class Reading:
 def read(prompt: str, vocabulary: Vocabulary) -> Reading:
     """Read a prompt once, for all rules."""
     text = canonicalise(prompt)
-    text = replace(text, tokens=respelled(text.tokens, vocabulary.words["spelled"], vocabulary.words["no_slip"]))
-    hits = _without_features(vocabulary.find(text.tokens, text.shown))
-    sentences = tuple(_split(text.tokens))
-    copied = _copied(text.tokens, sentences, hits, vocabulary=vocabulary)
+    tokens = respelled(text.tokens, vocabulary.words["spelled"], vocabulary.words["no_slip"])
+    return _read(text, tokens, vocabulary)
+
+
+def read_as_spelled(prompt: str, vocabulary: Vocabulary) -> Reading:
+    """Read a prompt and put no spelling right: what is misspelt goes to the model (L-042)."""
+    text = canonicalise(prompt)
+    return _read(text, text.tokens, vocabulary)
+
+
+def _read(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Reading:
+    hits = _without_exceptions(vocabulary.find(tokens, text.shown))
+    sentences = tuple(_split(tokens))
+    copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
         hits = _without(hits, copied)
-    reader = ActReader(text.tokens, hits, copied=copied, vocabulary=vocabulary)
+    reader = ActReader(tokens, hits, copied=copied, vocabulary=vocabulary)
     results = [reader.read(sentence) for sentence in sentences]
     acts = tuple(act for act, _ in results)
     orders = tuple(at for _, found in results for at in found)
-    return Reading(text, vocabulary, hits, copied, sentences, acts, orders)
+    return Reading(text, tokens, vocabulary, hits, copied, sentences, acts, orders)
 
 
 def mere_talk(reading: Reading) -> Talk | None:
@@ -153,6 +170,8 @@ def _copied(
             if start in copied or start >= end or not _begins_copy(tokens, hit, vocabulary):
                 continue
             to_stop = group == "copy_to_stop"
+            if tokens[hit.last].word == ":":
+                end = _slogan_end(sentences, start, end)
             copied.update(range(start, _copy_end(tokens, start, end, to_stop=to_stop, vocabulary=vocabulary)))
     return frozenset(copied)
 
@@ -170,6 +189,17 @@ def _begins_copy(tokens: Sequence[Token], hit: Hit, vocabulary: Vocabulary) -> b
     return opener != "on" or following not in _NOT_TOPICS
 
 
+def _slogan_end(sentences: Sequence[Sentence], start: int, end: int) -> int:
+    """Return where wording ends that goes on over the next stops: `Headline: Wash. Cut. Go.`"""
+    if end - start != 1:
+        return end
+    number = _sentence_of(sentences, start)
+    last = number
+    while last + 1 < len(sentences) and sentences[last + 1].end - sentences[last + 1].first == 1:
+        last += 1
+    return sentences[last].end if last - number + 1 >= _FEWEST_BEATS else end
+
+
 def _copy_end(tokens: Sequence[Token], start: int, end: int, *, to_stop: bool, vocabulary: Vocabulary) -> int:
     verbs = vocabulary.words["order"]
     for at in range(start + 1, end):
@@ -182,14 +212,20 @@ def _copy_end(tokens: Sequence[Token], start: int, end: int, *, to_stop: bool, v
     return end
 
 
-def _without_features(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
-    """Drop defects that are features or news: `make the table scroll sideways`, `we stopped doing weddings`."""
-    if "defect" not in hits or "not_defect" not in hits:
-        return hits
-    told = {at for hit in hits["not_defect"] for at in range(hit.first, hit.last + 1)}
-    kept = [hit for hit in hits["defect"] if not told.intersection(range(hit.first, hit.last + 1))]
-    others = {group: found for group, found in hits.items() if group != "defect"}
-    return {**others, "defect": kept} if kept else others
+def _without_exceptions(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
+    """Drop the phrases of a group that `not_<group>` takes back.
+
+    A defect that is a feature or news goes when the two share a word (`make the table scroll sideways`, `we stopped
+    doing weddings`), every other phrase when the exception holds the whole of it (`on 6 pages`).
+    """
+    for group in _WITH_EXCEPTIONS:
+        if group not in hits or f"not_{group}" not in hits:
+            continue
+        told = {at for hit in hits[f"not_{group}"] for at in range(hit.first, hit.last + 1)}
+        is_back = told.intersection if group == "defect" else told.issuperset
+        kept = [hit for hit in hits[group] if not is_back(range(hit.first, hit.last + 1))]
+        hits = {name: found for name, found in hits.items() if name != group} | ({group: kept} if kept else {})
+    return hits
 
 
 def _without(hits: dict[str, list[Hit]], copied: frozenset[int]) -> dict[str, list[Hit]]:

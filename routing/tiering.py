@@ -39,13 +39,22 @@ _CREATING = frozenset(
 _RESHAPING = frozenset(
     {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
+_REFUSING = frozenset({"no", "not", "without", "don't", "dont", "doesn't", "doesnt", "never", "avoid", "skip", "needn't"})
+_UNDER_REFUSAL = frozenset(
+    {"a", "an", "any", "the", "need", "needs", "want", "use", "using", "needing", "adding", "add", "do", "make", "making"}
+    | {"require", "requiring", "install", "installing", "to", "be", "for", "another", "new", "really", "more"}
+)
+"""What may stand between `not` and what is not wanted."""
+_REFUSED_REACH = 6
+_MISSING = frozenset({"is", "are", "has", "have", "there's", "theres", "why", "if", "see", "got", "still", "was", "find"})
+"""Before a `no` or `not` that misses a thing or proposes it."""
 _CODE_KINDS = (Kind.PATH, Kind.CODE)
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
 )
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
-    *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml"),
+    *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
 )
 
 
@@ -63,8 +72,9 @@ def choose_tier(reading: Reading, *, explicit: bool, is_new: bool) -> Choice:
 def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterator[Choice]:
     """Yield every rule that matches, in binding order: the first decides, and the last always matches."""
     because = reading.vocabulary.because
-    if explicit or reading.found("power"):
-        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=tuple(reading.hits.get("power", ())))
+    power = tuple(hit for hit in reading.hits.get("power", ()) if not _is_refused(reading, hit))
+    if explicit or power:
+        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
     if heavy := _heavy(reading, is_new=is_new):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
         yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence)
@@ -88,7 +98,7 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     inline = reading.hits.get("inline_script", ())
     for group in groups:
         for hit in reading.hits.get(group, ()):
-            if any(_covers(exception, hit) for exception in inline):
+            if any(_covers(exception, hit) for exception in inline) or _is_refused(reading, hit):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit):
                 return _Cause(group, (hit,))
@@ -98,6 +108,16 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
 def _covers(exception: Hit, hit: Hit) -> bool:
     """Tell whether a named exception holds the whole of a heavy phrase."""
     return exception.first <= hit.first and hit.last <= exception.last
+
+
+def _is_refused(reading: Reading, hit: Hit) -> bool:
+    """`No carousel, please` and `I don't need an advanced edit` refuse; `there is no search` and `why not use a map` don't."""
+    at = hit.first - 1
+    while at > max(hit.first - _REFUSED_REACH, 0) and reading.tokens[at].word in _UNDER_REFUSAL:
+        at -= 1
+    if at < 0 or reading.tokens[at].word not in _REFUSING:
+        return False
+    return at == 0 or reading.tokens[at - 1].word not in _MISSING
 
 
 def _is_about_existing(reading: Reading, hit: Hit) -> bool:

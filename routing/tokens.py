@@ -157,7 +157,7 @@ def _is_all_quoted(folded: str, spans: list[_Span]) -> bool:
 _NUMBER = re.compile(r"[#$€£]?\d[\d.,:/%]*(?:px|rem|em|vh|vw|ms|s|pt|k|st|nd|rd|th|%)?")
 _EXTENSIONS = (
     r"(?:ts|md|js|py|json|yml|yaml|tsx|jsx|css|scss|html|htm|mjs|cjs|vue|svelte|php|xml|toml|txt|svg|png|jpe?g|gif|webp|avif"
-    r"|ico|pdf|woff2?|mp4|csv)"
+    r"|ico|pdf|woff2?|mp4|csv|sql|sh|ini|conf|log|docx|xlsx|zip)"
 )
 _PROSE_PAIR = re.compile(
     r"and/or|either/or|s?he/s?he|his/hers?|him/her|s/he|w/o?|ci/cd|tcp/ip|i/o|u[ix]/u[ix]|(?:html|css|js)(?:/(?:html|css|js))+"
