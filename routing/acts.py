@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from routing.phrases import Hit
 from routing.tokens import Kind, Token
-from routing.vocabulary import Hit, Vocabulary
+from routing.vocabulary import Vocabulary
 
 
 class Act(StrEnum):
@@ -156,7 +157,7 @@ class ActReader:
         )
 
     def _names_pair(self, at: int, sentence: Sentence) -> bool:
-        """`Search & Rescue charity: ...` begins with a name; `copy & paste the address` and `change and save it` order."""
+        """`Search & Rescue charity: ...` begins with a name; `copy & paste the address` orders."""
         if self._word(at + 1, sentence) != "and" or at + 2 >= sentence.end:
             return False
         second = self._tokens[at + 2]

@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from routing.acts import Act
+from routing.phrases import Hit
 from routing.reading import Reading
 from routing.tokens import Kind, singular
 from routing.triggers import Confidence
-from routing.vocabulary import Hit
 
 
 class Debate(StrEnum):

@@ -12,22 +12,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from routing.acts import CONJUNCTIONS, Act, ActReader, Sentence
+from routing.phrases import Hit
 from routing.spelling import respelled
 from routing.text import Text, canonicalise
 from routing.tokens import Kind, Token, is_reference
-from routing.vocabulary import Hit, Vocabulary
+from routing.vocabulary import Vocabulary
 
 _ENDS = (Kind.STOP, Kind.QUESTION)
 _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _RESUMING = frozenset({"please", "then", "also"})
-_NOT_TOPICS = frozenset(
-    {"page", "section", "us", "the", "my", "our", "mobile", "a", "each", "every", "it", "that", "this", "your", "its", "all"}
-    | {"phone", "phones", "tablet", "tablets", "desktop", "iphone", "ipad", "android", "safari", "chrome", "firefox"}
-    | {"click", "hover", "scroll", "load", "top", "demand", "white", "black", "dark", "light", "both", "every"}
-)
-"""After `on`, where something is and not what it is about."""
 _WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "logic", "vague")
 """Groups whose exceptions stand in a group `not_<group>`."""
 _FEWEST_BEATS = 3
@@ -87,7 +82,7 @@ class Reading:
 def read(prompt: str, vocabulary: Vocabulary) -> Reading:
     """Read a prompt once, for all rules."""
     text = canonicalise(prompt)
-    tokens = respelled(text.tokens, vocabulary.words["spelled"], vocabulary.words["no_slip"])
+    tokens = respelled(text.tokens, vocabulary.words["spelled"], vocabulary.known)
     return _read(text, tokens, vocabulary)
 
 
@@ -186,11 +181,11 @@ def _begins_copy(tokens: Sequence[Token], hit: Hit, vocabulary: Vocabulary) -> b
         return following not in words["behaviour"]
     if opener == ":":
         return following not in words["determiner"] | words["behaviour"] | words["plain_edit"]
-    return opener != "on" or following not in _NOT_TOPICS
+    return opener != "on" or following not in words["no_topic"]
 
 
 def _slogan_end(sentences: Sequence[Sentence], start: int, end: int) -> int:
-    """Return where wording ends that goes on over the next stops: `Headline: Wash. Cut. Go.`"""
+    """Return where wording ends that goes on over the next stops (`Headline: Wash. Cut. Go.`)."""
     if end - start != 1:
         return end
     number = _sentence_of(sentences, start)

@@ -1,7 +1,7 @@
 """Slips of the keyboard in the words that decide: `chnage`, `delet` and `buton` are read as what they stand for.
 
-Only two letters swapped, one left out or one doubled count as slips. A letter that stands for another never does:
-`remote` is no `remove`.
+Only two letters swapped, one left out, one doubled or one of a pair left out count as slips, and two of them in a long
+word. A letter that stands for another never does: `remote` is no `remove`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from routing.tokens import Kind, Token
 
 _SHORTEST_WITH_A_GAP = 6
 """Letters of a word from which it is still known when one is missing: `tile` is no `title`."""
+_SHORTEST_WITH_TWO = 9
+"""Letters of a word from which it is still known with two slips: `dissapears`."""
 
 
 def respelled(tokens: tuple[Token, ...], words: frozenset[str], others: frozenset[str]) -> tuple[Token, ...]:
@@ -21,10 +23,10 @@ def respelled(tokens: tuple[Token, ...], words: frozenset[str], others: frozense
     Args:
         tokens: of a text.
         words: whose slips are put right.
-        others: words that look like slips and are none (`selling`, `spelling`).
+        others: all other words that are known to be right (`selling` is no `spelling`).
     """
     meant = _slips(words, others)
-    if all(token.word not in meant for token in tokens):
+    if meant.keys().isdisjoint([token.word for token in tokens]):
         return tokens
     return tuple(
         token._replace(word=meant[token.word]) if token.kind is Kind.WORD and token.word in meant else token
@@ -38,10 +40,17 @@ def _slips(words: frozenset[str], others: frozenset[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     doubtful: set[str] = set()
     for word in sorted(words):
-        for slip in set(_slips_of(word)) - words - others:
+        for slip in _all_slips_of(word) - words - others:
             if found.setdefault(slip, word) != word:
                 doubtful.add(slip)
     return {slip: word for slip, word in found.items() if slip not in doubtful}
+
+
+def _all_slips_of(word: str) -> set[str]:
+    once = set(_slips_of(word))
+    if len(word) < _SHORTEST_WITH_TWO:
+        return once
+    return once.union(*(_slips_of(slip) for slip in once))
 
 
 def _slips_of(word: str) -> Iterator[str]:

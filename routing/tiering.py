@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from routing.acts import Act
+from routing.phrases import Hit
 from routing.reading import Reading
 from routing.tiers import Tier
 from routing.tokens import Kind, Token
-from routing.vocabulary import Hit
 
 Scope = Literal["single_section", "structural"]
 
@@ -39,15 +39,8 @@ _CREATING = frozenset(
 _RESHAPING = frozenset(
     {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
-_REFUSING = frozenset({"no", "not", "without", "don't", "dont", "doesn't", "doesnt", "never", "avoid", "skip", "needn't"})
-_UNDER_REFUSAL = frozenset(
-    {"a", "an", "any", "the", "need", "needs", "want", "use", "using", "needing", "adding", "add", "do", "make", "making"}
-    | {"require", "requiring", "install", "installing", "to", "be", "for", "another", "new", "really", "more"}
-)
-"""What may stand between `not` and what is not wanted."""
 _REFUSED_REACH = 6
-_MISSING = frozenset({"is", "are", "has", "have", "there's", "theres", "why", "if", "see", "got", "still", "was", "find"})
-"""Before a `no` or `not` that misses a thing or proposes it."""
+"""Tokens before a thing in which its refusal is looked for."""
 _CODE_KINDS = (Kind.PATH, Kind.CODE)
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
@@ -111,13 +104,14 @@ def _covers(exception: Hit, hit: Hit) -> bool:
 
 
 def _is_refused(reading: Reading, hit: Hit) -> bool:
-    """`No carousel, please` and `I don't need an advanced edit` refuse; `there is no search` and `why not use a map` don't."""
+    """`No carousel, please` and `I don't need an advanced edit` refuse; `there is no search` misses one."""
+    words, tokens = reading.vocabulary.words, reading.tokens
     at = hit.first - 1
-    while at > max(hit.first - _REFUSED_REACH, 0) and reading.tokens[at].word in _UNDER_REFUSAL:
+    while at > max(hit.first - _REFUSED_REACH, 0) and tokens[at].word in words["under_refusal"]:
         at -= 1
-    if at < 0 or reading.tokens[at].word not in _REFUSING:
+    if at < 0 or tokens[at].word not in words["refusing"]:
         return False
-    return at == 0 or reading.tokens[at - 1].word not in _MISSING
+    return at == 0 or tokens[at - 1].word not in words["missing"]
 
 
 def _is_about_existing(reading: Reading, hit: Hit) -> bool:
@@ -180,7 +174,10 @@ def _tokens(reading: Reading, is_wanted: Callable[[Token], bool]) -> tuple[Hit, 
 
 def repairs(reading: Reading) -> bool:
     """Tell whether the request repairs or corrects what is there."""
-    return reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts or _ordered_repair(reading) is not None
+    if reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts:
+        return True
+    reports_copy = reading.found("copy_report") and not reading.orders
+    return reports_copy or _ordered_repair(reading) is not None
 
 
 def orders_creation(reading: Reading) -> bool:
