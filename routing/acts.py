@@ -135,7 +135,7 @@ class ActReader:
 
     def _is_imperative(self, at: int, sentence: Sentence, *, head: int, asks: bool) -> bool:
         """Tell whether the verb at `at` stands where an order stands."""
-        if self._at("behaves", at + 1):
+        if self._at("behaves", at + 1) or self._at("noun_pair", at):
             return False  # `search button searches the wrong page`
         if at == head and self._names_pair(at, sentence):
             return False
@@ -221,7 +221,7 @@ class ActReader:
             for hit in self._inside(group, sentence):
                 before = Sentence(sentence.first, hit.first, asks=False)
                 follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is Kind.COMMA
-                if self._asks_leave(hit.first, sentence):
+                if self._asks_leave(hit.first, sentence) or self._is_labelled(hit.first):
                     continue
                 if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
                     return hit
@@ -230,6 +230,10 @@ class ActReader:
     def _asks_leave(self, at: int, sentence: Sentence) -> bool:
         """`The title, can it be in capitals?` orders."""
         return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
+
+    def _is_labelled(self, at: int) -> bool:
+        """`FAQ entry: Do you deliver?` gives wording."""
+        return any(hit.last == at - 1 for hit in self._hits.get("copy_label", ()))
 
     def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
         """`I was told that I need a privacy page, is that true?` asks; `the logo is broken, right?` does not."""

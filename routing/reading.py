@@ -22,6 +22,7 @@ _ENDS = (Kind.STOP, Kind.QUESTION)
 _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
+_PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
 _WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "logic", "vague")
 """Groups whose exceptions stand in a group `not_<group>`."""
@@ -93,8 +94,9 @@ def read_as_spelled(prompt: str, vocabulary: Vocabulary) -> Reading:
 
 
 def _read(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Reading:
-    hits = _without_exceptions(vocabulary.find(tokens, text.shown))
     sentences = tuple(_split(tokens))
+    hits = _without_exceptions(vocabulary.find(tokens, text.shown))
+    _take_prohibitions(hits, tokens, sentences, filler=vocabulary.words["filler"])
     copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
         hits = _without(hits, copied)
@@ -221,6 +223,23 @@ def _without_exceptions(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
         kept = [hit for hit in hits[group] if not is_back(range(hit.first, hit.last + 1))]
         hits = {name: found for name, found in hits.items() if name != group} | ({group: kept} if kept else {})
     return hits
+
+
+def _take_prohibitions(
+    hits: dict[str, list[Hit]], tokens: Sequence[Token], sentences: Sequence[Sentence], *, filler: frozenset[str]
+) -> None:
+    """`Don't let people send it empty` orders; `the form doesn't let people send it` reports a defect."""
+    defects = hits.pop("defect", [])
+    starts = {sentence.first for sentence in sentences}
+    kept = []
+    for hit in defects:
+        at = hit.first
+        while at not in starts and tokens[at - 1].word in filler:
+            at -= 1
+        if tokens[hit.first].word not in _PROHIBITING or at not in starts:
+            kept.append(hit)
+    if kept:
+        hits["defect"] = kept
 
 
 def _without(hits: dict[str, list[Hit]], copied: frozenset[int]) -> dict[str, list[Hit]]:

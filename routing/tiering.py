@@ -42,6 +42,7 @@ _RESHAPING = frozenset(
 _REFUSED_REACH = 6
 """Tokens before a thing in which its refusal is looked for."""
 _CODE_KINDS = (Kind.PATH, Kind.CODE)
+_WISHING = frozenset({"should", "must", "could", "shall", "to"})
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
 )
@@ -125,8 +126,13 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
     if any(_stands_beside(reading, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
     near = range(max(sentence.first, hit.first - 3), hit.first + 1)
-    named = any(reading.tokens[at].word in definite and not _relates(reading, at) for at in near)
-    return named and not creates
+    named = [at for at in near if reading.tokens[at].word in definite and not _relates(reading, at)]
+    return bool(named) and not creates and not _is_wished(reading, named[0], hit)
+
+
+def _is_wished(reading: Reading, named: int, hit: Hit) -> bool:
+    """Tell whether a thing that is there is to do something new: `the logo should draw itself`."""
+    return any(reading.tokens[at].word in _WISHING for at in range(named + 1, hit.first))
 
 
 def _relates(reading: Reading, at: int) -> bool:

@@ -231,7 +231,7 @@ class _Reader:
         self._read_meaning(name, node, fields.get("because"))
         for item in self.scalars(fields["match"], name):
             if UNSPACED.search(item.value):
-                self.unspaced.append((fold_word(item.value), name))
+                self.unspaced += [(fold_word(text), name) for text in item.value.split("|")]
                 continue
             for variant in self._variants(item, name):
                 first = variant[0]
