@@ -315,7 +315,11 @@ class ActReader:
         return any(hit.first - sentence.first <= _SUBJECT_REACH for hit in self._inside("behaves", sentence))
 
     def _is_chat(self, chat: Hit, sentence: Sentence, orders: tuple[int, ...]) -> bool:
-        wishes = [hit for hit in self._inside("wish", sentence) if self._tokens[hit.first - 1].word != "what"]
+        wishes = [
+            hit
+            for hit in self._inside("wish", sentence)
+            if hit.last > chat.last and self._tokens[hit.first - 1].word != "what"
+        ]
         if any(at > chat.last for at in orders) or wishes or self._inside("defect", sentence):
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:

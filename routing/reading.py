@@ -24,7 +24,7 @@ _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
-_WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "logic", "vague")
+_WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "package", "logic", "vague")
 """Groups whose exceptions stand in a group `not_<group>`."""
 _FEWEST_BEATS = 3
 """Sentences of one word from which a slogan is made: `Wash. Cut. Go.`"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
@@ -31,6 +32,7 @@ class _Cause(NamedTuple):
     evidence: tuple[Hit, ...]
 
 
+_LIBRARIES = frozenset({"package", "technique"})
 _NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
 _CREATING = frozenset(
     {"add", "build", "create", "make", "implement", "install", "insert", "include", "integrate", "turn", "convert"}
@@ -45,7 +47,9 @@ _CODE_KINDS = (Kind.PATH, Kind.CODE)
 _WISHING = frozenset({"should", "must", "could", "shall", "to"})
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
+    | {"into", "onto", "inside", "within", "around", "through", "over"}
 )
+_CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
@@ -94,9 +98,18 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
         for hit in reading.hits.get(group, ()):
             if any(_covers(exception, hit) for exception in inline) or _is_refused(reading, hit):
                 continue
+            if group in _LIBRARIES and _is_skill(reading, hit):
+                continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit):
                 return _Cause(group, (hit,))
     return None
+
+
+def _is_skill(reading: Reading, hit: Hit) -> bool:
+    """`List React and three.js as our skills` installs nothing."""
+    sentence = reading.sentences[reading.sentence_of(hit.first)]
+    skills = reading.vocabulary.words["skill"]
+    return any(reading.tokens[at].word in skills for at in range(sentence.first, sentence.end))
 
 
 def _covers(exception: Hit, hit: Hit) -> bool:
@@ -122,6 +135,8 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
     creates = any(reading.tokens[at].word in _CREATING for at in reading.orders if sentence.first <= at < hit.first)
     if act is Act.DEFECT or reading.hits_in("defect", sentence) or reading.hits_in("repair", sentence):
         return not creates
+    if reading.tokens[hit.first].word in reading.vocabulary.words["person"]:
+        return False  # `the guests pick a date` names nobody's widget
     definite = reading.vocabulary.words["definite"]
     if any(_stands_beside(reading, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
@@ -168,6 +183,8 @@ def _code(reading: Reading) -> _Cause | None:
     if fenced:
         return _Cause("markup", fenced)
     named = _tokens(reading, lambda token: token.kind in _CODE_KINDS and token.word.endswith(_SOURCE_CODE))
+    if not named and _CSS_RULE.search(reading.text.shown):
+        return _Cause("style_code", ())
     quoted = named or _tokens(
         reading, lambda token: token.kind is Kind.CODE and any(sign in token.word for sign in ":<{")
     )
