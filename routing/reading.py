@@ -83,7 +83,8 @@ class Reading:
 def read(prompt: str, vocabulary: Vocabulary) -> Reading:
     """Read a prompt once, for all rules."""
     text = canonicalise(prompt)
-    tokens = respelled(text.tokens, vocabulary.words["spelled"], vocabulary.known)
+    words = vocabulary.words
+    tokens = respelled(text.tokens, words["spelled"], vocabulary.known, twice=words["spelled_twice"])
     return _read(text, tokens, vocabulary)
 
 
