@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from routing.phrases import Hit
-from routing.tokens import Kind, Token
-from routing.vocabulary import Vocabulary
+from routing.tokens import COMMA, WORD, Kind, Token
+from routing.vocabulary import Vocabulary, union
 
 
 class Act(StrEnum):
@@ -75,7 +75,7 @@ class ActReader:
         self._hits = hits
         self._copied = copied
         self._words = vocabulary.words
-        self._verbs = vocabulary.words["order"] | vocabulary.words["read"]
+        self._verbs = union(vocabulary.words["order"], vocabulary.words["read"])
         self._lead_ends = {hit.last for hit in hits.get("lead", ())}
         self._holds = {at for hit in hits.get("hold", ()) for at in range(hit.first, hit.last + 1)}
         self._starts: dict[str, dict[int, Hit]] = {}
@@ -108,12 +108,12 @@ class ActReader:
         """Return the first token that is no greeting, filler or mark."""
         filler = self._words["filler"]
         at = sentence.first
-        while at < sentence.end - 1 and (self._tokens[at].word in filler or self._tokens[at].kind is Kind.COMMA):
+        while at < sentence.end - 1 and (self._tokens[at].word in filler or self._tokens[at].kind is COMMA):
             at += 1
         return at
 
     def _is_only_filler(self, head: int) -> bool:
-        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is Kind.COMMA
+        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is COMMA
 
     def _only_shows_code(self, sentence: Sentence) -> bool:
         """A block of code that stands by itself is what the other sentences speak of."""
@@ -123,11 +123,12 @@ class ActReader:
 
     def _orders(self, sentence: Sentence, head: int) -> list[int]:
         asks = self._at("question_002", head) is not None or self._at("question", head) is not None
+        tokens, verbs = self._tokens, self._verbs
         return [
             at
             for at in range(sentence.first, sentence.end)
-            if self._tokens[at].word in self._verbs
-            and self._tokens[at].kind is Kind.WORD
+            if tokens[at].word in verbs
+            and tokens[at].kind is WORD
             and at not in self._copied
             and at not in self._holds
             and self._is_imperative(at, sentence, head=head, asks=asks)
@@ -147,9 +148,9 @@ class ActReader:
         previous = self._tokens[before]
         if self._tokens[at - 1].word in self._words["politeness"] and self._has_object(at, sentence):
             return True
-        if previous.kind is Kind.COMMA or previous.word in CONJUNCTIONS:
+        if previous.kind is COMMA or previous.word in CONJUNCTIONS:
             opens = not asks or self._has_object(at, sentence)
-            return opens and (previous.kind is Kind.COMMA or not self._is_described(before, head))
+            return opens and (previous.kind is COMMA or not self._is_described(before, head))
         return (
             previous.word == "to"
             and before > sentence.first
@@ -161,7 +162,7 @@ class ActReader:
         if self._word(at + 1, sentence) != "and" or at + 2 >= sentence.end:
             return False
         second = self._tokens[at + 2]
-        is_word = second.kind is Kind.WORD and second.word not in self._words["adverb"]
+        is_word = second.kind is WORD and second.word not in self._words["adverb"]
         return is_word and second.word not in self._verbs and second.word not in self._words["determiner"]
 
     def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
@@ -220,7 +221,7 @@ class ActReader:
         for group in ("question_002", "question"):
             for hit in self._inside(group, sentence):
                 before = Sentence(sentence.first, hit.first, asks=False)
-                follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is Kind.COMMA
+                follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is COMMA
                 if self._asks_leave(hit.first, sentence) or self._is_labelled(hit.first):
                     continue
                 if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
@@ -271,7 +272,7 @@ class ActReader:
     def _closes_part(self, hit: Hit, sentence: Sentence) -> bool:
         """Tell whether a place ends the sentence, or what is to be said there follows after a mark."""
         after = hit.last + 1
-        return after == sentence.end or self._tokens[after].kind is Kind.COMMA
+        return after == sentence.end or self._tokens[after].kind is COMMA
 
     def _names_ours(self, hit: Hit, sentence: Sentence) -> bool:
         return any(self._word(at, sentence) in _OURS for at in range(hit.first + 1, hit.last))
@@ -285,7 +286,7 @@ class ActReader:
             previous = self._tokens[at - 1]
             if previous.word in self._words["politeness"]:
                 return True
-            follows = at - 1 in self._lead_ends or previous.kind is Kind.COMMA or previous.word in CONJUNCTIONS
+            follows = at - 1 in self._lead_ends or previous.kind is COMMA or previous.word in CONJUNCTIONS
             if follows and not is_governed and self._has_object(at, sentence):
                 return True
         return False
@@ -298,8 +299,8 @@ class ActReader:
     # -- statements
 
     def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
-        chat = self._at("chat", sentence.first) or self._at("chat", head)
-        if chat and self._is_chat(chat, sentence, orders):
+        chats = (self._at("chat", sentence.first), self._at("chat", head))
+        if any(chat and self._is_chat(chat, sentence, orders) for chat in chats):
             return Act.CHAT
         if orders:
             return Act.ORDER
@@ -324,9 +325,9 @@ class ActReader:
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
             return True
-        small_talk = self._words["small_talk"] | self._words["filler"] | self._words["politeness"]
+        small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
         return all(
-            self._tokens[at].kind is Kind.COMMA or self._tokens[at].word in small_talk
+            self._tokens[at].kind is COMMA or self._tokens[at].word in small_talk
             for at in range(chat.last + 1, sentence.end)
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from routing.tokens import Kind, Token, singular
+from routing.tokens import WORD, Kind, Token, singular
 
 UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
 """Letters of scripts that put no blanks between words."""
@@ -28,8 +28,7 @@ _KIND_WORDS = {
 }
 _END = ("\n",)
 """The key of what closes a sentence: no phrase reaches over it."""
-_WORD, _STOP, _QUESTION = Kind.WORD, Kind.STOP, Kind.QUESTION
-"""Looking a member up in its enum costs ten times a global name on Python 3.11."""
+_STOP, _QUESTION = Kind.STOP, Kind.QUESTION
 
 Words = frozenset[str]
 
@@ -145,7 +144,7 @@ def _find_at(
 
 def _keys(token: Token) -> tuple[str, ...]:
     kind = token.kind
-    if kind is _WORD:
+    if kind is WORD:
         single = singular(token.word)
         return (token.word,) if single == token.word else (token.word, single)
     if kind is _STOP or kind is _QUESTION:

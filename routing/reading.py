@@ -7,7 +7,7 @@ that is to appear on the page (`change the heading to ...`, `titled ...`) is set
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,8 +16,10 @@ from routing.phrases import Hit
 from routing.spelling import respelled
 from routing.text import Text, canonicalise
 from routing.tokens import Kind, Token, is_reference
-from routing.vocabulary import Vocabulary
+from routing.vocabulary import Vocabulary, union
 
+_SHORT_SENTENCE = 3
+"""Tokens of a sentence in which thanks are what it says (`many thanks`)."""
 _ENDS = (Kind.STOP, Kind.QUESTION)
 _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
@@ -95,7 +97,7 @@ def read_as_spelled(prompt: str, vocabulary: Vocabulary) -> Reading:
 
 
 def _read(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Reading:
-    sentences = tuple(_split(tokens))
+    sentences = tuple(_trimmed(sentence, tokens, vocabulary.words) for sentence in _split(tokens))
     hits = _without_exceptions(vocabulary.find(tokens, text.shown))
     _take_prohibitions(hits, tokens, sentences, filler=vocabulary.words["filler"])
     copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
@@ -143,6 +145,22 @@ def _split(tokens: Sequence[Token]) -> Iterator[Sentence]:
             first = at + 1
     if first < len(tokens):
         yield Sentence(first, len(tokens), asks=False)
+
+
+def _trimmed(sentence: Sentence, tokens: Sequence[Token], words: Mapping[str, frozenset[str]]) -> Sentence:
+    """Return the sentence without the politeness around it, or whole when nothing else is left."""
+    first, end, asks = sentence
+    while first < end and tokens[first].word in words["courtesy"]:
+        first += 1
+    if first == end:
+        return sentence
+    if end - first > 2 and tokens[first].word in words["greeting"] and tokens[first + 1].kind is Kind.COMMA:
+        first += 2
+    is_thanks = end - first <= _SHORT_SENTENCE and tokens[first].kind is Kind.WORD
+    around = words["courtesy"] if is_thanks else union(words["courtesy"], words["gratitude"])
+    while end > first and (tokens[end - 1].word in around or tokens[end - 1].kind is Kind.COMMA):
+        end -= 1
+    return Sentence(first, end, asks) if first < end else sentence
 
 
 def _sentence_of(sentences: Sequence[Sentence], index: int) -> int:

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import product
 from pathlib import Path
@@ -50,6 +50,12 @@ class Vocabulary:
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
         return self.index.find(tokens, shown)
+
+
+@lru_cache(maxsize=64)
+def union(*lists: frozenset[str]) -> frozenset[str]:
+    """Return the words of several lists together; the same lists are joined once."""
+    return frozenset().union(*lists)
 
 
 # --- reading the data file -------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Accuracy on prompts that were written and labelled apart from the code, in the thresholds that the issue states.
 
-The rules were mended by the causes behind the misses of one half of each set (`tune`). The other (`held`) shows how well they
-carry over: its misses are not for reading, so every test compares plain numbers and a red one shows scores only.
+The rules were mended by the causes behind the misses of one half of each set (`tune`). The other (`held`) shows how
+well they carry over: its misses are not for reading, so every test compares plain numbers and a red one shows scores.
 """
 
 from __future__ import annotations
