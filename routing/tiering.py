@@ -199,8 +199,17 @@ def repairs(reading: Reading) -> bool:
     """Tell whether the request repairs or corrects what is there."""
     if reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts:
         return True
-    reports_copy = reading.found("copy_report") and not reading.orders
-    return reports_copy or _ordered_repair(reading) is not None
+    return _reports_copy(reading) or _ordered_repair(reading) is not None
+
+
+def _reports_copy(reading: Reading) -> bool:
+    """Tell whether a prompt that orders nothing begins with what the site says: `it says Febuary in the list`."""
+    if reading.orders:
+        return False
+    return any(
+        hit.first - reading.sentences[reading.sentence_of(hit.first)].first <= 1
+        for hit in reading.hits.get("copy_report", ())
+    )
 
 
 def orders_creation(reading: Reading) -> bool:
