@@ -222,14 +222,16 @@ class ActReader:
             for hit in self._inside(group, sentence):
                 before = Sentence(sentence.first, hit.first, asks=False)
                 follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is COMMA
-                if self._asks_leave(hit.first, sentence) or self._is_labelled(hit.first):
+                if self._proposes(hit.first, sentence) or self._is_labelled(hit.first):
                     continue
                 if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
                     return hit
         return None
 
-    def _asks_leave(self, at: int, sentence: Sentence) -> bool:
-        """`The title, can it be in capitals?` orders."""
+    def _proposes(self, at: int, sentence: Sentence) -> bool:
+        """`The title, can it be in capitals?` and `One thing: could we have a table?` order."""
+        if self._at("suggestion", at) and not self._inside("asking", sentence):
+            return True
         return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
 
     def _is_labelled(self, at: int) -> bool:

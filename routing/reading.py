@@ -24,6 +24,15 @@ _ENDS = (Kind.STOP, Kind.QUESTION)
 _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
+_WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
+"""Groups of which a statement about oneself that merely explains a question holds nothing."""
+_OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
+_EDITS = (
+    *_WRONGS,
+    *("package", "structural", "technique", "logic", "inline_script", "style_code", "markup"),
+    *("destructive", "deployment", "copy_to_stop"),
+)
+"""The same for any other statement: `I sell cakes online` explains, `cakes sold online` orders."""
 _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
 _WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "package", "logic", "vague")
@@ -120,20 +129,27 @@ def mere_talk(reading: Reading) -> Talk | None:
     if Act.QUESTION not in acts:
         return Talk.CHAT if acts <= {Act.CHAT, Act.HOLD} else None
     pairs = zip(reading.sentences, reading.acts, strict=True)
-    explained = all(_is_background(reading, sentence) for sentence, act in pairs if act is Act.STATEMENT)
-    return Talk.QUESTION if explained else None
+    told = [sentence for sentence, act in pairs if act is Act.STATEMENT]
+    if told and reading.found("asks_for_it"):
+        return None
+    return Talk.QUESTION if all(_is_background(reading, sentence) for sentence in told) else None
 
 
 def _is_background(reading: Reading, sentence: Sentence) -> bool:
-    """`I sell candles.` beside a question explains it; `It should be blue.` orders."""
+    """`I sell candles.` beside a question explains it; `It should be blue.` and `Quiz about tea.` order."""
     if reading.hits_in("wish", sentence):
         return False
     words = reading.vocabulary.words
     if any(token.kind in _NEW_CONTENT for token in reading.tokens[sentence.first : sentence.end]):
         return False
-    if reading.tokens[sentence.first].word in words["first_person"]:
-        return True
-    return not any(reading.tokens[at].word in words["element"] for at in range(sentence.first, sentence.end))
+    teller = reading.tokens[sentence.first].word
+    is_own = teller in words["first_person"] and teller not in _OTHERS
+    if any(reading.hits_in(group, sentence) for group in (_WRONGS if is_own else _EDITS)):
+        return False
+    said = {reading.tokens[at].word for at in range(sentence.first, sentence.end)}
+    return teller in words["first_person"] or (
+        said.isdisjoint(words["element"]) and not said.isdisjoint(words["telling"])
+    )
 
 
 def _split(tokens: Sequence[Token]) -> Iterator[Sentence]:

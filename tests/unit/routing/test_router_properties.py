@@ -21,6 +21,7 @@ from tests.unit.routing.test_daily_log import ENTRY
 GOLDEN = samples(Path(__file__).resolve().parents[3] / "tests" / "data" / "routing_golden.jsonl")
 PROMPTS = [line["prompt"] for line in GOLDEN if parse_trivial(line["prompt"]) is None]
 QUESTIONS = [line["prompt"] for line in GOLDEN if line["expect"]["mode"] == "ANSWER"]
+ORDERS = [line["prompt"] for line in GOLDEN if line["expect"]["mode"] == "ACTION" and not line["expect"]["trivial"]]
 STRIDE = 13
 """Every thirteenth prompt is enough to be quick; another start takes others."""
 KEYWORDS = [
@@ -61,6 +62,16 @@ def test_form_and_politeness_never_change_a_decision(form: Callable[[str], str])
 def test_a_path_beside_a_question_makes_it_an_action(path: str) -> None:
     answered = [prompt for prompt in QUESTIONS if route(f"{prompt} {path}").mode is Mode.ANSWER]
     assert answered == []
+
+
+BESIDE = ["Quick question first: what is HPOS? {}", "Hi there! {}", "{}. What do you think?", "{}. Is that possible?"]
+
+
+@pytest.mark.req("R-112")
+@pytest.mark.parametrize("talk", BESIDE)
+def test_a_question_or_chat_beside_an_order_never_hides_it(talk: str) -> None:
+    answered = [prompt for prompt in ORDERS[::STRIDE] if route(talk.format(prompt.rstrip(".!? "))).mode is Mode.ANSWER]
+    assert len(answered) <= len(ORDERS[::STRIDE]) / 100, answered
 
 
 def _slip(word: str, rng: random.Random) -> str:
