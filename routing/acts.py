@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.tokens import Kind, Token
-from routing.vocabulary import Hit, Vocabulary
+from routing.phrases import Hit
+from routing.tokens import COMMA, WORD, Kind, Token
+from routing.vocabulary import Vocabulary, union
 
 
 class Act(StrEnum):
@@ -74,7 +75,7 @@ class ActReader:
         self._hits = hits
         self._copied = copied
         self._words = vocabulary.words
-        self._verbs = vocabulary.words["order"] | vocabulary.words["read"]
+        self._verbs = union(vocabulary.words["order"], vocabulary.words["read"])
         self._lead_ends = {hit.last for hit in hits.get("lead", ())}
         self._holds = {at for hit in hits.get("hold", ()) for at in range(hit.first, hit.last + 1)}
         self._starts: dict[str, dict[int, Hit]] = {}
@@ -107,12 +108,12 @@ class ActReader:
         """Return the first token that is no greeting, filler or mark."""
         filler = self._words["filler"]
         at = sentence.first
-        while at < sentence.end - 1 and (self._tokens[at].word in filler or self._tokens[at].kind is Kind.COMMA):
+        while at < sentence.end - 1 and (self._tokens[at].word in filler or self._tokens[at].kind is COMMA):
             at += 1
         return at
 
     def _is_only_filler(self, head: int) -> bool:
-        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is Kind.COMMA
+        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is COMMA
 
     def _only_shows_code(self, sentence: Sentence) -> bool:
         """A block of code that stands by itself is what the other sentences speak of."""
@@ -122,11 +123,12 @@ class ActReader:
 
     def _orders(self, sentence: Sentence, head: int) -> list[int]:
         asks = self._at("question_002", head) is not None or self._at("question", head) is not None
+        tokens, verbs = self._tokens, self._verbs
         return [
             at
             for at in range(sentence.first, sentence.end)
-            if self._tokens[at].word in self._verbs
-            and self._tokens[at].kind is Kind.WORD
+            if tokens[at].word in verbs
+            and tokens[at].kind is WORD
             and at not in self._copied
             and at not in self._holds
             and self._is_imperative(at, sentence, head=head, asks=asks)
@@ -134,8 +136,10 @@ class ActReader:
 
     def _is_imperative(self, at: int, sentence: Sentence, *, head: int, asks: bool) -> bool:
         """Tell whether the verb at `at` stands where an order stands."""
-        if self._at("behaves", at + 1):
+        if self._at("behaves", at + 1) or self._at("noun_pair", at):
             return False  # `search button searches the wrong page`
+        if at == head and self._names_pair(at, sentence):
+            return False
         before = at - 1
         while before >= sentence.first and self._tokens[before].word in self._words["adverb"]:
             before -= 1
@@ -144,14 +148,22 @@ class ActReader:
         previous = self._tokens[before]
         if self._tokens[at - 1].word in self._words["politeness"] and self._has_object(at, sentence):
             return True
-        if previous.kind is Kind.COMMA or previous.word in CONJUNCTIONS:
+        if previous.kind is COMMA or previous.word in CONJUNCTIONS:
             opens = not asks or self._has_object(at, sentence)
-            return opens and (previous.kind is Kind.COMMA or not self._is_described(before, head))
+            return opens and (previous.kind is COMMA or not self._is_described(before, head))
         return (
             previous.word == "to"
             and before > sentence.first
             and self._tokens[before - 1].word in self._words["wanting"]
         )
+
+    def _names_pair(self, at: int, sentence: Sentence) -> bool:
+        """`Search & Rescue charity: ...` begins with a name; `copy & paste the address` orders."""
+        if self._word(at + 1, sentence) != "and" or at + 2 >= sentence.end:
+            return False
+        second = self._tokens[at + 2]
+        is_word = second.kind is WORD and second.word not in self._words["adverb"]
+        return is_word and second.word not in self._verbs and second.word not in self._words["determiner"]
 
     def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
         """`Do it.` and `do the second one?` order; `do the images load?` asks."""
@@ -209,16 +221,22 @@ class ActReader:
         for group in ("question_002", "question"):
             for hit in self._inside(group, sentence):
                 before = Sentence(sentence.first, hit.first, asks=False)
-                follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is Kind.COMMA
-                if self._asks_leave(hit.first, sentence):
+                follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is COMMA
+                if self._proposes(hit.first, sentence) or self._is_labelled(hit.first):
                     continue
                 if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
                     return hit
         return None
 
-    def _asks_leave(self, at: int, sentence: Sentence) -> bool:
-        """`The title, can it be in capitals?` orders."""
+    def _proposes(self, at: int, sentence: Sentence) -> bool:
+        """`The title, can it be in capitals?` and `One thing: could we have a table?` order."""
+        if self._at("suggestion", at) and not self._inside("asking", sentence):
+            return True
         return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
+
+    def _is_labelled(self, at: int) -> bool:
+        """`FAQ entry: Do you deliver?` gives wording."""
+        return any(hit.last == at - 1 for hit in self._hits.get("copy_label", ()))
 
     def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
         """`I was told that I need a privacy page, is that true?` asks; `the logo is broken, right?` does not."""
@@ -256,7 +274,7 @@ class ActReader:
     def _closes_part(self, hit: Hit, sentence: Sentence) -> bool:
         """Tell whether a place ends the sentence, or what is to be said there follows after a mark."""
         after = hit.last + 1
-        return after == sentence.end or self._tokens[after].kind is Kind.COMMA
+        return after == sentence.end or self._tokens[after].kind is COMMA
 
     def _names_ours(self, hit: Hit, sentence: Sentence) -> bool:
         return any(self._word(at, sentence) in _OURS for at in range(hit.first + 1, hit.last))
@@ -270,7 +288,7 @@ class ActReader:
             previous = self._tokens[at - 1]
             if previous.word in self._words["politeness"]:
                 return True
-            follows = at - 1 in self._lead_ends or previous.kind is Kind.COMMA or previous.word in CONJUNCTIONS
+            follows = at - 1 in self._lead_ends or previous.kind is COMMA or previous.word in CONJUNCTIONS
             if follows and not is_governed and self._has_object(at, sentence):
                 return True
         return False
@@ -283,8 +301,8 @@ class ActReader:
     # -- statements
 
     def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
-        chat = self._at("chat", sentence.first) or self._at("chat", head)
-        if chat and self._is_chat(chat, sentence, orders):
+        chats = (self._at("chat", sentence.first), self._at("chat", head))
+        if any(chat and self._is_chat(chat, sentence, orders) for chat in chats):
             return Act.CHAT
         if orders:
             return Act.ORDER
@@ -300,14 +318,18 @@ class ActReader:
         return any(hit.first - sentence.first <= _SUBJECT_REACH for hit in self._inside("behaves", sentence))
 
     def _is_chat(self, chat: Hit, sentence: Sentence, orders: tuple[int, ...]) -> bool:
-        wishes = [hit for hit in self._inside("wish", sentence) if self._tokens[hit.first - 1].word != "what"]
+        wishes = [
+            hit
+            for hit in self._inside("wish", sentence)
+            if hit.last > chat.last and self._tokens[hit.first - 1].word != "what"
+        ]
         if any(at > chat.last for at in orders) or wishes or self._inside("defect", sentence):
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
             return True
-        small_talk = self._words["small_talk"] | self._words["filler"] | self._words["politeness"]
+        small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
         return all(
-            self._tokens[at].kind is Kind.COMMA or self._tokens[at].word in small_talk
+            self._tokens[at].kind is COMMA or self._tokens[at].word in small_talk
             for at in range(chat.last + 1, sentence.end)
         )
 

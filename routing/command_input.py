@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from routing.options import Source
-from routing.reading import Talk, mere_talk, read
+from routing.reading import Talk, mere_talk, read_as_spelled
 from routing.text import Text, canonicalise
 from routing.tokens import Kind, singular
 from routing.triggers import Confidence, confidence_of, find_triggers
@@ -97,7 +97,7 @@ class CommandInput:
 
 def canonicalize_command_input(message: str, vocabulary: Vocabulary | None = None) -> CommandInput:
     """Read a message once, for pre-gate, scope cue, option match, command match and loop guard alike."""
-    reading = read(message, vocabulary or shipped_vocabulary())
+    reading = read_as_spelled(message, vocabulary or shipped_vocabulary())
     words = _words_of(reading.text)
     scope, rest = _take_cue(words)
     return CommandInput(

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from routing.phrases import Hit
 from routing.policy import Policy
 from routing.reading import Reading, Talk, read
 from routing.router import (
@@ -30,7 +31,7 @@ from routing.router import (
 from routing.tiers import Tier
 from routing.triggers import Trigger, find_triggers
 from routing.trivial import parse_trivial
-from routing.vocabulary import Hit, Vocabulary, shipped_vocabulary
+from routing.vocabulary import Vocabulary, shipped_vocabulary
 
 MAX_TRIED = 24
 """Places of a prompt that are left out one by one; each costs a decision."""

@@ -23,6 +23,8 @@ _NUMBERING = frozenset({"number", "option", "no", "item", "choice"})
 _MAX_TYPED_WORDS = 12
 """A longer reply is no misspelt label."""
 _MAX_WORD = 30
+_SHORT_WORD = 4
+"""A word of fewer letters is only known with a letter too many (`olde`): with one changed it is another word."""
 
 
 class AmbiguityReason(StrEnum):
@@ -205,8 +207,8 @@ def _is_near(word: str, other: str) -> bool:
     if word == other or singular(word) == singular(other):
         return True
     shorter, longer = sorted((len(word), len(other)))
-    if shorter < 4 or longer > _MAX_WORD:
-        return False
+    if shorter < _SHORT_WORD or longer > _MAX_WORD:
+        return shorter == _SHORT_WORD - 1 and longer == _SHORT_WORD and _distance(word, other) == 1
     allowed = 1 if shorter < 8 else 2
     return longer - shorter <= allowed and _distance(word, other) <= allowed
 

@@ -7,10 +7,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from routing.acts import Act
+from routing.phrases import Hit
 from routing.reading import Reading
 from routing.tokens import Kind, singular
 from routing.triggers import Confidence
-from routing.vocabulary import Hit
+from routing.vocabulary import union
 
 
 class Debate(StrEnum):
@@ -40,6 +41,7 @@ class Plan(NamedTuple):
 _GREP_IGNORING_CASE = re.compile(
     r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
 )
+_PAUSES = (Kind.STOP, Kind.QUESTION, Kind.COMMA)
 _REACH = 7
 """Tokens after a verb in which its object is looked for."""
 _SENSITIVE_FILES = frozenset(
@@ -111,13 +113,14 @@ def _ends_clause(reading: Reading, hit: Hit) -> bool:
     """`The blog has to go.` takes away; `the photo should go on the left` does not."""
     if reading.tokens[hit.last].word != "go" or hit.last + 1 == len(reading.tokens):
         return True
-    return reading.tokens[hit.last + 1].kind in (Kind.STOP, Kind.QUESTION, Kind.COMMA)
+    after = reading.tokens[hit.last + 1]
+    return after.kind in _PAUSES or after.word in reading.vocabulary.words["politeness"]
 
 
 def _is_ordered(reading: Reading, hit: Hit) -> bool:
     """A verb of another language counts at the start of its sentence or anywhere when it is an infinitive."""
     token = reading.tokens[hit.first]
-    english = reading.vocabulary.words["order"] | _SAID_ANYWHERE
+    english = union(reading.vocabulary.words["order"], _SAID_ANYWHERE)
     if token.word in reading.vocabulary.words["order"]:
         return hit.first in reading.orders and not token.joined
     if token.word not in english and singular(token.word) in english:

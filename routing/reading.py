@@ -7,22 +7,38 @@ that is to appear on the page (`change the heading to ...`, `titled ...`) is set
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from routing.acts import CONJUNCTIONS, Act, ActReader, Sentence
+from routing.phrases import Hit
 from routing.spelling import respelled
 from routing.text import Text, canonicalise
 from routing.tokens import Kind, Token, is_reference
-from routing.vocabulary import Hit, Vocabulary
+from routing.vocabulary import Vocabulary, union
 
+_SHORT_SENTENCE = 3
+"""Tokens of a sentence in which thanks are what it says (`many thanks`)."""
 _ENDS = (Kind.STOP, Kind.QUESTION)
 _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
+_WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
+"""Groups of which a statement about oneself that merely explains a question holds nothing."""
+_OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
+_EDITS = (
+    *_WRONGS,
+    *("package", "structural", "technique", "logic", "inline_script", "style_code", "markup"),
+    *("destructive", "deployment", "copy_to_stop"),
+)
+"""The same for any other statement: `I sell cakes online` explains, `cakes sold online` orders."""
+_PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
-_NOT_TOPICS = frozenset({"page", "section", "us", "the", "my", "our", "mobile", "a", "each", "every", "it"})
+_WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "package", "logic", "vague")
+"""Groups whose exceptions stand in a group `not_<group>`."""
+_FEWEST_BEATS = 3
+"""Sentences of one word from which a slogan is made: `Wash. Cut. Go.`"""
 
 
 class Talk(StrEnum):
@@ -37,6 +53,9 @@ class Reading:
     """A prompt with the phrases found in it and what its sentences do."""
 
     text: Text
+    """As it was sent."""
+    tokens: tuple[Token, ...]
+    """Of the text, with slips of the keyboard put right."""
     vocabulary: Vocabulary
     hits: dict[str, list[Hit]]
     """Phrases outside copied wording."""
@@ -46,11 +65,6 @@ class Reading:
     acts: tuple[Act, ...]
     orders: tuple[int, ...]
     """Tokens of verbs in a position where they order something."""
-
-    @property
-    def tokens(self) -> tuple[Token, ...]:
-        """The tokens of the text."""
-        return self.text.tokens
 
     @property
     def has_reference(self) -> bool:
@@ -80,17 +94,29 @@ class Reading:
 def read(prompt: str, vocabulary: Vocabulary) -> Reading:
     """Read a prompt once, for all rules."""
     text = canonicalise(prompt)
-    text = replace(text, tokens=respelled(text.tokens, vocabulary.words["spelled"], vocabulary.words["no_slip"]))
-    hits = _without_features(vocabulary.find(text.tokens, text.shown))
-    sentences = tuple(_split(text.tokens))
-    copied = _copied(text.tokens, sentences, hits, vocabulary=vocabulary)
+    words = vocabulary.words
+    tokens = respelled(text.tokens, words["spelled"], vocabulary.known, twice=words["spelled_twice"])
+    return _read(text, tokens, vocabulary)
+
+
+def read_as_spelled(prompt: str, vocabulary: Vocabulary) -> Reading:
+    """Read a prompt and put no spelling right: what is misspelt goes to the model (L-042)."""
+    text = canonicalise(prompt)
+    return _read(text, text.tokens, vocabulary)
+
+
+def _read(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Reading:
+    sentences = tuple(_trimmed(sentence, tokens, vocabulary.words) for sentence in _split(tokens))
+    hits = _without_exceptions(vocabulary.find(tokens, text.shown))
+    _take_prohibitions(hits, tokens, sentences, filler=vocabulary.words["filler"])
+    copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
         hits = _without(hits, copied)
-    reader = ActReader(text.tokens, hits, copied=copied, vocabulary=vocabulary)
+    reader = ActReader(tokens, hits, copied=copied, vocabulary=vocabulary)
     results = [reader.read(sentence) for sentence in sentences]
     acts = tuple(act for act, _ in results)
     orders = tuple(at for _, found in results for at in found)
-    return Reading(text, vocabulary, hits, copied, sentences, acts, orders)
+    return Reading(text, tokens, vocabulary, hits, copied, sentences, acts, orders)
 
 
 def mere_talk(reading: Reading) -> Talk | None:
@@ -103,20 +129,27 @@ def mere_talk(reading: Reading) -> Talk | None:
     if Act.QUESTION not in acts:
         return Talk.CHAT if acts <= {Act.CHAT, Act.HOLD} else None
     pairs = zip(reading.sentences, reading.acts, strict=True)
-    explained = all(_is_background(reading, sentence) for sentence, act in pairs if act is Act.STATEMENT)
-    return Talk.QUESTION if explained else None
+    told = [sentence for sentence, act in pairs if act is Act.STATEMENT]
+    if told and reading.found("asks_for_it"):
+        return None
+    return Talk.QUESTION if all(_is_background(reading, sentence) for sentence in told) else None
 
 
 def _is_background(reading: Reading, sentence: Sentence) -> bool:
-    """`I sell candles.` beside a question explains it; `It should be blue.` orders."""
+    """`I sell candles.` beside a question explains it; `It should be blue.` and `Quiz about tea.` order."""
     if reading.hits_in("wish", sentence):
         return False
     words = reading.vocabulary.words
     if any(token.kind in _NEW_CONTENT for token in reading.tokens[sentence.first : sentence.end]):
         return False
-    if reading.tokens[sentence.first].word in words["first_person"]:
-        return True
-    return not any(reading.tokens[at].word in words["element"] for at in range(sentence.first, sentence.end))
+    teller = reading.tokens[sentence.first].word
+    is_own = teller in words["first_person"] and teller not in _OTHERS
+    if any(reading.hits_in(group, sentence) for group in (_WRONGS if is_own else _EDITS)):
+        return False
+    said = {reading.tokens[at].word for at in range(sentence.first, sentence.end)}
+    return teller in words["first_person"] or (
+        said.isdisjoint(words["element"]) and not said.isdisjoint(words["telling"])
+    )
 
 
 def _split(tokens: Sequence[Token]) -> Iterator[Sentence]:
@@ -128,6 +161,22 @@ def _split(tokens: Sequence[Token]) -> Iterator[Sentence]:
             first = at + 1
     if first < len(tokens):
         yield Sentence(first, len(tokens), asks=False)
+
+
+def _trimmed(sentence: Sentence, tokens: Sequence[Token], words: Mapping[str, frozenset[str]]) -> Sentence:
+    """Return the sentence without the politeness around it, or whole when nothing else is left."""
+    first, end, asks = sentence
+    while first < end and tokens[first].word in words["courtesy"]:
+        first += 1
+    if first == end:
+        return sentence
+    if end - first > 2 and tokens[first].word in words["greeting"] and tokens[first + 1].kind is Kind.COMMA:
+        first += 2
+    is_thanks = end - first <= _SHORT_SENTENCE and tokens[first].kind is Kind.WORD
+    around = words["courtesy"] if is_thanks else union(words["courtesy"], words["gratitude"])
+    while end > first and (tokens[end - 1].word in around or tokens[end - 1].kind is Kind.COMMA):
+        end -= 1
+    return Sentence(first, end, asks) if first < end else sentence
 
 
 def _sentence_of(sentences: Sequence[Sentence], index: int) -> int:
@@ -153,6 +202,8 @@ def _copied(
             if start in copied or start >= end or not _begins_copy(tokens, hit, vocabulary):
                 continue
             to_stop = group == "copy_to_stop"
+            if tokens[hit.last].word == ":":
+                end = _slogan_end(sentences, start, end)
             copied.update(range(start, _copy_end(tokens, start, end, to_stop=to_stop, vocabulary=vocabulary)))
     return frozenset(copied)
 
@@ -167,7 +218,18 @@ def _begins_copy(tokens: Sequence[Token], hit: Hit, vocabulary: Vocabulary) -> b
         return following not in words["behaviour"]
     if opener == ":":
         return following not in words["determiner"] | words["behaviour"] | words["plain_edit"]
-    return opener != "on" or following not in _NOT_TOPICS
+    return opener != "on" or following not in words["no_topic"]
+
+
+def _slogan_end(sentences: Sequence[Sentence], start: int, end: int) -> int:
+    """Return where wording ends that goes on over the next stops (`Headline: Wash. Cut. Go.`)."""
+    if end - start != 1:
+        return end
+    number = _sentence_of(sentences, start)
+    last = number
+    while last + 1 < len(sentences) and sentences[last + 1].end - sentences[last + 1].first == 1:
+        last += 1
+    return sentences[last].end if last - number + 1 >= _FEWEST_BEATS else end
 
 
 def _copy_end(tokens: Sequence[Token], start: int, end: int, *, to_stop: bool, vocabulary: Vocabulary) -> int:
@@ -182,14 +244,37 @@ def _copy_end(tokens: Sequence[Token], start: int, end: int, *, to_stop: bool, v
     return end
 
 
-def _without_features(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
-    """Drop defects that are features or news: `make the table scroll sideways`, `we stopped doing weddings`."""
-    if "defect" not in hits or "not_defect" not in hits:
-        return hits
-    told = {at for hit in hits["not_defect"] for at in range(hit.first, hit.last + 1)}
-    kept = [hit for hit in hits["defect"] if not told.intersection(range(hit.first, hit.last + 1))]
-    others = {group: found for group, found in hits.items() if group != "defect"}
-    return {**others, "defect": kept} if kept else others
+def _without_exceptions(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
+    """Drop the phrases of a group that `not_<group>` takes back.
+
+    A defect that is a feature or news goes when the two share a word (`make the table scroll sideways`, `we stopped
+    doing weddings`), every other phrase when the exception holds the whole of it (`on 6 pages`).
+    """
+    for group in _WITH_EXCEPTIONS:
+        if group not in hits or f"not_{group}" not in hits:
+            continue
+        told = {at for hit in hits[f"not_{group}"] for at in range(hit.first, hit.last + 1)}
+        is_back = told.intersection if group == "defect" else told.issuperset
+        kept = [hit for hit in hits[group] if not is_back(range(hit.first, hit.last + 1))]
+        hits = {name: found for name, found in hits.items() if name != group} | ({group: kept} if kept else {})
+    return hits
+
+
+def _take_prohibitions(
+    hits: dict[str, list[Hit]], tokens: Sequence[Token], sentences: Sequence[Sentence], *, filler: frozenset[str]
+) -> None:
+    """`Don't let people send it empty` orders; `the form doesn't let people send it` reports a defect."""
+    defects = hits.pop("defect", [])
+    starts = {sentence.first for sentence in sentences}
+    kept = []
+    for hit in defects:
+        at = hit.first
+        while at not in starts and tokens[at - 1].word in filler:
+            at -= 1
+        if tokens[hit.first].word not in _PROHIBITING or at not in starts:
+            kept.append(hit)
+    if kept:
+        hits["defect"] = kept
 
 
 def _without(hits: dict[str, list[Hit]], copied: frozenset[int]) -> dict[str, list[Hit]]:

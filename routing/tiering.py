@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from routing.acts import Act
+from routing.phrases import Hit
 from routing.reading import Reading
 from routing.tiers import Tier
 from routing.tokens import Kind, Token
-from routing.vocabulary import Hit
 
 Scope = Literal["single_section", "structural"]
 
@@ -31,6 +32,7 @@ class _Cause(NamedTuple):
     evidence: tuple[Hit, ...]
 
 
+_LIBRARIES = frozenset({"package", "technique"})
 _NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
 _CREATING = frozenset(
     {"add", "build", "create", "make", "implement", "install", "insert", "include", "integrate", "turn", "convert"}
@@ -39,13 +41,18 @@ _CREATING = frozenset(
 _RESHAPING = frozenset(
     {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
+_REFUSED_REACH = 6
+"""Tokens before a thing in which its refusal is looked for."""
 _CODE_KINDS = (Kind.PATH, Kind.CODE)
+_WISHING = frozenset({"should", "must", "could", "shall", "to"})
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
+    | {"into", "onto", "inside", "within", "around", "through", "over"}
 )
+_CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
-    *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml"),
+    *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
 )
 
 
@@ -63,8 +70,9 @@ def choose_tier(reading: Reading, *, explicit: bool, is_new: bool) -> Choice:
 def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterator[Choice]:
     """Yield every rule that matches, in binding order: the first decides, and the last always matches."""
     because = reading.vocabulary.because
-    if explicit or reading.found("power"):
-        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=tuple(reading.hits.get("power", ())))
+    power = tuple(hit for hit in reading.hits.get("power", ()) if not _is_refused(reading, hit))
+    if explicit or power:
+        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
     if heavy := _heavy(reading, is_new=is_new):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
         yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence)
@@ -88,16 +96,36 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     inline = reading.hits.get("inline_script", ())
     for group in groups:
         for hit in reading.hits.get(group, ()):
-            if any(_covers(exception, hit) for exception in inline):
+            if any(_covers(exception, hit) for exception in inline) or _is_refused(reading, hit):
+                continue
+            if group in _LIBRARIES and _is_skill(reading, hit):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit):
                 return _Cause(group, (hit,))
     return None
 
 
+def _is_skill(reading: Reading, hit: Hit) -> bool:
+    """`List React and three.js as our skills` installs nothing."""
+    sentence = reading.sentences[reading.sentence_of(hit.first)]
+    skills = reading.vocabulary.words["skill"]
+    return any(reading.tokens[at].word in skills for at in range(sentence.first, sentence.end))
+
+
 def _covers(exception: Hit, hit: Hit) -> bool:
     """Tell whether a named exception holds the whole of a heavy phrase."""
     return exception.first <= hit.first and hit.last <= exception.last
+
+
+def _is_refused(reading: Reading, hit: Hit) -> bool:
+    """`No carousel, please` and `I don't need an advanced edit` refuse; `there is no search` misses one."""
+    words, tokens = reading.vocabulary.words, reading.tokens
+    at = hit.first - 1
+    while at > max(hit.first - _REFUSED_REACH, 0) and tokens[at].word in words["under_refusal"]:
+        at -= 1
+    if at < 0 or tokens[at].word not in words["refusing"]:
+        return False
+    return at == 0 or tokens[at - 1].word not in words["missing"]
 
 
 def _is_about_existing(reading: Reading, hit: Hit) -> bool:
@@ -107,12 +135,19 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
     creates = any(reading.tokens[at].word in _CREATING for at in reading.orders if sentence.first <= at < hit.first)
     if act is Act.DEFECT or reading.hits_in("defect", sentence) or reading.hits_in("repair", sentence):
         return not creates
+    if reading.tokens[hit.first].word in reading.vocabulary.words["person"]:
+        return False  # `the guests pick a date` names nobody's widget
     definite = reading.vocabulary.words["definite"]
     if any(_stands_beside(reading, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
     near = range(max(sentence.first, hit.first - 3), hit.first + 1)
-    named = any(reading.tokens[at].word in definite and not _relates(reading, at) for at in near)
-    return named and not creates
+    named = [at for at in near if reading.tokens[at].word in definite and not _relates(reading, at)]
+    return bool(named) and not creates and not _is_wished(reading, named[0], hit)
+
+
+def _is_wished(reading: Reading, named: int, hit: Hit) -> bool:
+    """Tell whether a thing that is there is to do something new: `the logo should draw itself`."""
+    return any(reading.tokens[at].word in _WISHING for at in range(named + 1, hit.first))
 
 
 def _relates(reading: Reading, at: int) -> bool:
@@ -148,6 +183,8 @@ def _code(reading: Reading) -> _Cause | None:
     if fenced:
         return _Cause("markup", fenced)
     named = _tokens(reading, lambda token: token.kind in _CODE_KINDS and token.word.endswith(_SOURCE_CODE))
+    if not named and _CSS_RULE.search(reading.text.shown):
+        return _Cause("style_code", ())
     quoted = named or _tokens(
         reading, lambda token: token.kind is Kind.CODE and any(sign in token.word for sign in ":<{")
     )
@@ -160,7 +197,19 @@ def _tokens(reading: Reading, is_wanted: Callable[[Token], bool]) -> tuple[Hit, 
 
 def repairs(reading: Reading) -> bool:
     """Tell whether the request repairs or corrects what is there."""
-    return reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts or _ordered_repair(reading) is not None
+    if reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts:
+        return True
+    return _reports_copy(reading) or _ordered_repair(reading) is not None
+
+
+def _reports_copy(reading: Reading) -> bool:
+    """Tell whether a prompt that orders nothing begins with what the site says: `it says Febuary in the list`."""
+    if reading.orders:
+        return False
+    return any(
+        hit.first - reading.sentences[reading.sentence_of(hit.first)].first <= 1
+        for hit in reading.hits.get("copy_report", ())
+    )
 
 
 def orders_creation(reading: Reading) -> bool:

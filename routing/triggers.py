@@ -6,13 +6,15 @@ counts once for all its forms; the order is that of the text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from routing.reading import Reading
-from routing.tokens import Kind, Token, is_reference
+from routing.tokens import WORD, Kind, Token, is_reference
 
 
 class Confidence(StrEnum):
@@ -38,18 +40,23 @@ class Trigger(BaseModel):
     end: int
 
 
+_Named = tuple[TriggerKind, str, str, int]
+"""Kind, name, canonical form and last token."""
 _STRONG_FROM = 3
 _SHOWN_LIMIT = 60
+_LOOKING = ("look", "looking", "looks", "looked")
 _CLASSES: tuple[TriggerKind, ...] = ("operation", "search", "execution", "memory", "web", "reference")
 
 
 def find_triggers(reading: Reading) -> tuple[Trigger, ...]:
     """Return the distinct triggers of a prompt in the order of the text."""
     found: dict[tuple[str, str], Trigger] = {}
-    orders = frozenset(reading.orders)
+    keywords = _keywords(tuple(reading.vocabulary.words[kind] for kind in _CLASSES))
     for at, token in enumerate(reading.tokens):
-        named = _name(reading, at, ordered=at in orders)
-        if named and at not in reading.copied:
+        if token.kind is WORD and token.word not in keywords and at not in reading.orders:
+            continue
+        named = _name(reading, at, keywords) if at not in reading.copied else None
+        if named:
             kind, shown, base, last = named
             end = reading.tokens[last].end
             key = (kind if kind in ("code", "url", "path") else "word", base)
@@ -69,11 +76,20 @@ def _trigger(reading: Reading, kind: TriggerKind, shown: str, start: int, end: i
     return Trigger(kind=kind, shown=shown, start=origin(start), end=max(origin(end - 1) + 1, origin(start)))
 
 
-def _name(reading: Reading, at: int, *, ordered: bool) -> tuple[TriggerKind, str, str, int] | None:
+@lru_cache(maxsize=8)
+def _keywords(classes: tuple[frozenset[str], ...]) -> dict[str, TriggerKind | None]:
+    """Return the class of each keyword, the first that has it; None for the first word of a name of two."""
+    found: dict[str, TriggerKind | None] = dict.fromkeys((*_LOOKING, "our"))
+    for kind, words in reversed(list(zip(_CLASSES, classes, strict=True))):
+        found.update(dict.fromkeys(words, kind))
+    return found
+
+
+def _name(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
     """Return kind, name, canonical form and last token of the trigger that begins at a token."""
     token = reading.tokens[at]
     if token.kind is Kind.WORD:
-        return _keyword(reading, at, ordered=ordered)
+        return _keyword(reading, at, keywords)
     reference = _reference(token)
     return (*reference, at) if reference else None
 
@@ -94,19 +110,18 @@ def _reference(token: Token) -> tuple[TriggerKind, str, str] | None:
     return None
 
 
-def _keyword(reading: Reading, at: int, *, ordered: bool) -> tuple[TriggerKind, str, str, int] | None:
+def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
     token = reading.tokens[at]
     following = reading.tokens[at + 1].word if at + 1 < len(reading.tokens) else ""
     if token.joined:
         return None
-    if token.word in ("look", "looking", "looks", "looked") and following == "for":
+    if token.word in _LOOKING and following == "for":
         return "search", f"{token.word} for", "look for", at + 1
     if token.word == "our" and following == "code":
         return "reference", "our code", "our code", at + 1
-    words, bases = reading.vocabulary.words, reading.vocabulary.bases
-    for kind in _CLASSES:
-        if token.word in words[kind]:
-            return kind, token.word, bases.get(token.word, token.word.rstrip("s")), at
-    if ordered and token.word in words["edit_operation"]:
+    kind = keywords.get(token.word)
+    if kind is not None:
+        return kind, token.word, reading.vocabulary.bases.get(token.word, token.word.rstrip("s")), at
+    if at in reading.orders and token.word in reading.vocabulary.words["edit_operation"]:
         return "edit", token.word, token.word, at
     return None

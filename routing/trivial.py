@@ -16,6 +16,8 @@ _DATE_ARGUMENT = re.compile(
     r"|--iso-8601(?:=(?:date|hours|minutes|seconds|ns))?|--rfc-3339=(?:date|seconds|ns)|\+[%A-Za-z0-9:./,_-]{1,100}",
 )
 _SHELL = re.compile(r"[|&;<>`\\(){}\[\]*?!~#\x00-\x1f\x7f\u2028\u2029]|\$(?![A-Z_])")
+_QUOTED = re.compile(r"'[^'\x00-\x1f\x7f\u2028\u2029]*'|\"[^\"$`\\!\x00-\x1f\x7f\u2028\u2029]*\"")
+"""What a shell would print as it stands."""
 _PROSE = re.compile(
     r"\b(?:the|our|my|your|this|these|those)\s+(?:\S+\s+){0,2}?(?:pages?|site|website|hero|header|footer|tagline|headline|heading"
     r"|title|section|logo|menu|banner|text|form|button|intro|slogan|home\w*|top|bottom)\b",
@@ -56,7 +58,7 @@ def _date(words: list[str]) -> tuple[str, ...] | None:
 
 def _echo(line: str) -> tuple[str, ...] | None:
     text = line[4:].strip()
-    if _SHELL.search(text) or _PROSE.search(text):
+    if _SHELL.search(_QUOTED.sub("", text)) or _PROSE.search(text):
         return None
     return ("echo", text) if text else ("echo",)
 

@@ -1,4 +1,4 @@
-"""The words that rules look for, read from data that an operator can extend, found in one pass over the tokens.
+"""The words that rules look for, read from data that an operator can extend.
 
 `routing/vocabulary.yaml` holds groups of phrases. A phrase is a row of words: `a|b` is a choice, a trailing `?` makes a
 word optional, a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same sentence, and
@@ -12,58 +12,29 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 
 from routing.errors import PolicyError
-from routing.tokens import Kind, Token, fold_word, singular
+from routing.phrases import UNSPACED, Hit, Phrase, PhraseIndex, build_index, words_of
+from routing.tokens import Token, fold_word
 
 _GAP = ".."
-_GAP_TOKENS = 6
 _MAX_VARIANTS = 600
 _WORD = re.compile(r"(?:[^\W_]+(?:'[^\W_]+)*(?:\.[a-z]+)?|<(?:quote|path|url|num|tag|code|colon)>)")
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
-_KIND_WORDS = {
-    Kind.QUOTE: "<quote>",
-    Kind.PATH: "<path>",
-    Kind.URL: "<url>",
-    Kind.DOMAIN: "<url>",
-    Kind.NUMBER: "<num>",
-    Kind.TAG: "<tag>",
-    Kind.CODE: "<code>",
-    Kind.FENCE: "<code>",
-}
-_ENDS = frozenset({Kind.STOP, Kind.QUESTION})
 _SECTIONS = ("words", "phrases")
 _SHIPPED = "routing/vocabulary.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml, where PyYAML was built with it, reads the shipped file in 15 ms instead of 230."""
 
 
-class Hit(NamedTuple):
-    """A phrase of a group, found at the tokens `first` to `last` (both included)."""
-
-    first: int
-    last: int
-
-
-Hits = Mapping[str, Sequence[Hit]]
-
-
-class _Phrase(NamedTuple):
-    group: str
-    rest: tuple[frozenset[str] | None, ...]
-    """The words after the first; None is a gap."""
-
-
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """All groups, indexed by the first word of each phrase."""
+    """All lists of words, and all groups of phrases."""
 
     words: Mapping[str, frozenset[str]]
     """Groups of single words that rules look up one by one."""
@@ -71,77 +42,20 @@ class Vocabulary:
     """The verb that each listed form belongs to (`tests`: `test`)."""
     because: Mapping[str, str]
     """What a hit of a group means, in words for a site owner."""
-    index: Mapping[str, tuple[_Phrase, ...]]
-    unspaced: tuple[tuple[str, str], ...]
-    """(text, group) of phrases in scripts that put no blanks between words."""
+    index: PhraseIndex
+    known: frozenset[str]
+    """All words that stand in it anywhere, and those that only look misspelt."""
     version: str
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
-        hits: dict[str, list[Hit]] = {}
-        index = self.index
-        keys = [_keys(token) for token in tokens]
-        for at, names in enumerate(keys):
-            following = keys[at + 1] if at + 1 < len(keys) else _END
-            for key in names:
-                for phrase in index.get(key, ()):
-                    second = phrase.rest[0] if phrase.rest else None
-                    if second is not None and second.isdisjoint(following):
-                        continue  # the common case, without a call
-                    last = _match(keys, at, phrase.rest) if phrase.rest else at
-                    if last >= 0:
-                        found = hits.setdefault(phrase.group, [])
-                        if not found or found[-1] != (at, last):
-                            found.append(Hit(at, last))
-        if not shown.isascii() and _UNSPACED.search(shown):
-            self._find_unspaced(tokens, hits)
-        return hits
-
-    def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
-        for at, token in enumerate(tokens):
-            if token.kind is Kind.WORD and _UNSPACED.search(token.word):
-                for text, group in self.unspaced:
-                    if text in token.word:
-                        hits.setdefault(group, []).append(Hit(at, at))
+        return self.index.find(tokens, shown)
 
 
-_END = ("\n",)
-"""The key of what closes a sentence: no phrase reaches over it."""
-
-
-def _keys(token: Token) -> tuple[str, ...]:
-    if token.kind is Kind.WORD:
-        single = singular(token.word)
-        return (token.word,) if single == token.word else (token.word, single)
-    if token.kind in _ENDS:
-        return _END
-    if token.word == ":":
-        return ("<colon>",)
-    word = _KIND_WORDS.get(token.kind)
-    return (word, token.word) if word else ()
-
-
-def _match(keys: Sequence[tuple[str, ...]], at: int, rest: tuple[frozenset[str] | None, ...]) -> int:
-    """Return the index of the last token of a match that starts at `at`, or -1."""
-    position = at
-    for number, wanted in enumerate(rest):
-        if wanted is None:
-            return _match_after_gap(keys, position, rest[number + 1 :])
-        position += 1
-        if position >= len(keys) or wanted.isdisjoint(keys[position]):
-            return -1
-    return position
-
-
-def _match_after_gap(keys: Sequence[tuple[str, ...]], position: int, rest: tuple[frozenset[str] | None, ...]) -> int:
-    for skipped in range(_GAP_TOKENS + 1):
-        start = position + skipped
-        if skipped and (start >= len(keys) or keys[start] is _END):
-            return -1
-        last = _match(keys, start, rest)
-        if last >= 0:
-            return last
-    return -1
+@lru_cache(maxsize=64)
+def union(*lists: frozenset[str]) -> frozenset[str]:
+    """Return the words of several lists together; the same lists are joined once."""
+    return frozenset().union(*lists)
 
 
 # --- reading the data file -------------------------------------------------------------------------------------------
@@ -233,7 +147,7 @@ class _Reader:
         self.lists: dict[str, frozenset[str]] = {}
         self.bases: dict[str, str] = {}
         self.because: dict[str, str] = {}
-        self.index: dict[str, list[_Phrase]] = {}
+        self.index: dict[str, list[Phrase]] = {}
         self.unspaced: list[tuple[str, str]] = []
 
     def refuse(self, node: yaml.Node | None, rule: str) -> PolicyError:
@@ -275,8 +189,9 @@ class _Reader:
     def vocabulary(self, text: str) -> Vocabulary:
         """Return what was read; `text` is all that it was read from."""
         version = hashlib.sha256(text.encode()).hexdigest()[:12]
-        index = {key: tuple(value) for key, value in self.index.items()}
-        return Vocabulary(self.lists, self.bases, self.because, index, tuple(self.unspaced), version)
+        index = build_index(self.index, self.unspaced)
+        known = frozenset().union(words_of(self.index), *self.lists.values())
+        return Vocabulary(self.lists, self.bases, self.because, index, known, version)
 
     def pairs(self, node: yaml.Node | None, name: str) -> Iterator[tuple[str, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):
@@ -323,15 +238,15 @@ class _Reader:
             raise self.refuse(node, f"{name}: the list `match` is missing")
         self._read_meaning(name, node, fields.get("because"))
         for item in self.scalars(fields["match"], name):
-            if _UNSPACED.search(item.value):
-                self.unspaced.append((fold_word(item.value), name))
+            if UNSPACED.search(item.value):
+                self.unspaced += [(fold_word(text), name) for text in item.value.split("|")]
                 continue
             for variant in self._variants(item, name):
                 first = variant[0]
                 if first is None or variant[-1] is None:
                     raise self.refuse(item, f"{name}: `{item.value}` must begin and end with a word")
                 for word in sorted(first):
-                    self.index.setdefault(word, []).append(_Phrase(name, variant[1:]))
+                    self.index.setdefault(word, []).append(Phrase(name, variant[1:]))
 
     def _read_meaning(self, name: str, node: yaml.Node, because: yaml.Node | None) -> None:
         if not self.is_extension:

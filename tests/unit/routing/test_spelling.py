@@ -24,6 +24,13 @@ def test_swapped_missing_and_doubled_letters_are_put_right(slip: str, meant: str
     assert _respelled(slip) == [meant]
 
 
+@pytest.mark.parametrize("slip", ["dissapears", "disapeers", "dsiappeasr", "disappeears"])
+def test_a_long_word_is_known_with_two_slips_but_not_with_another_letter(slip: str) -> None:
+    tokens, _ = tokenise(slip)
+    known = respelled(tuple(tokens), frozenset({"disappears"}), frozenset())[0].word == "disappears"
+    assert known is (slip != "disapeers")
+
+
 @pytest.mark.parametrize("word", ["remote", "tile", "emove", "removes", "dleete", "mov"])
 def test_other_words_stay_what_they_are(word: str) -> None:
     assert _respelled(word) == [word]
