@@ -13,6 +13,7 @@ from sandbox.diff.model import Line
 
 MAX_GAP = 8
 """Lines that may be left out in one place."""
+_MAX_SKIPPED = 24
 _MAX_LINES = 400
 _MAX_FOUND = 20
 _MAX_STARTS = 100
@@ -35,12 +36,27 @@ def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
     said = [key for key in keys if key]
     if len(before) > _MAX_LINES or len(said) < MIN_KEPT_LINES or sum(map(len, said)) < MIN_KEPT_CHARS:
         return []
-    if any(key not in file.places for key in keys) or len(file.places[keys[0]]) > _MAX_STARTS:
+    if any(key not in file.places for key in keys):
         return []
     gaps = _gaps(lines)
-    found = [way for start in file.places[keys[0]] for way in _from(file, keys, gaps, start)]
+    starts = _starts(file, keys)
+    if len(starts) > _MAX_STARTS:
+        return []
+    found = [way for start in starts for way in _from(file, keys, gaps, start) if way[0] <= _MAX_SKIPPED]
     fewest = min((skipped for skipped, _ in found), default=0)
     return [places for skipped, places in found if skipped <= fewest + 1]
+
+
+def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
+    """Return where the first line may stand: near enough to the line that stands in the fewest places."""
+    rarest = min(range(len(keys)), key=lambda index: (not keys[index], len(file.places[keys[index]])))
+    near = {
+        place - rarest - skipped
+        for place in file.places[keys[rarest]]
+        for skipped in range(min(rarest, 1) * _MAX_SKIPPED + 1)
+    }
+    file.budget.spend(len(near))
+    return [start for start in sorted(near) if start >= 0 and file.keys[start] == keys[0]]
 
 
 def _from(file: FileText, keys: Sequence[bytes], gaps: Sequence[int], start: int) -> list[_Way]:

@@ -56,12 +56,15 @@ def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[
     if not removed and all(_lost_marker(pair) for pair in told):
         return [as_is]
     ways = _ways(told, lines, unit)
-    if _fits(lines, as_is, [found for _, found in pairs]):
-        natural = [way for way in ways if _fits(lines, way, [found for _, found in pairs])]
-        ways = [as_is] if not natural and not removed else [*ways, as_is]
-    elif not removed and not ways:
-        ways = [as_is]
-    return _distinct(ways)
+    if removed:
+        return ways
+    frame = [found for _, found in pairs]
+    natural = [way for way in ways if _fits(lines, way, frame)]
+    if natural and not _fits(lines, as_is, frame):
+        return natural
+    if ways and any(indent_of(line.text) for line, _ in told):
+        return _distinct([*ways, as_is])
+    return [as_is] if _fits(lines, as_is, frame) else ways
 
 
 def _lost_marker(pair: Pair) -> bool:

@@ -10,6 +10,7 @@ from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.hunks import build_hunk, is_file_header, is_hunk_header, read_body, read_header
 from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Strip
 from sandbox.diff.names import Names, git_names, header_name, one_name, strip_of, to_text, unquote
+from sandbox.diff.text import is_fence
 
 _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?\s*$")
 _MODE = re.compile(rb"[0-7]{6}")
@@ -20,6 +21,7 @@ class _Section:
     """The headers of one file, as far as they are read."""
 
     number: int
+    is_fenced: bool
     is_git: bool = False
     git: Names | None = None
     has_names: bool = False
@@ -48,19 +50,30 @@ def parse_unified(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], lis
     ops: list[FileOp] = []
     prose: list[bytes] = []
     at, hunks = 0, 0
+    is_fenced = is_certain = False
     while at < len(lines):
         if not is_file_header(lines, at):
+            is_fenced ^= is_fence(lines[at])
+            if ops and not is_certain and _may_be_hunk(lines[at]):
+                detail = "lines behind the last hunk may or may not belong to it"
+                raise DiffRefusedError(Reason.MALFORMED, detail, ops[-1].path)
             prose.append(lines[at])
             at += 1
             continue
-        section = _Section(len(ops) + 1)
+        section = _Section(len(ops) + 1, is_fenced)
         at = _read_headers(lines, at, section)
         at = _read_hunks(lines, at, section, limits.max_hunks - hunks)
         hunks += len(section.hunks)
+        is_certain = not section.hunks or section.hunks[-1].is_counted
         ops.append(_build(section))
         if len(ops) > limits.max_files:
             raise DiffRefusedError(Reason.TOO_LARGE, f"the diff changes more than {limits.max_files} files")
     return ops, prose
+
+
+def _may_be_hunk(line: bytes) -> bool:
+    """Return whether a line behind a hunk could be more of it; a list's items could not."""
+    return line.startswith(b"+") or (line.startswith(b"-") and line[1:2] not in (b" ", b"-"))
 
 
 def _read_headers(lines: list[bytes], at: int, section: _Section) -> int:
@@ -149,7 +162,9 @@ def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
 
 def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> int:
     if at < len(lines) and section.has_names and lines[at][:1] in (b" ", b"+", b"-") and not is_file_header(lines, at):
-        body = read_body(lines, at, None, is_git=section.is_git)  # models forget the first @@
+        body = read_body(
+            lines, at, None, is_git=section.is_git, is_fenced=section.is_fenced
+        )  # models forget the first @@
         section.hunks.append(Hunk(body.lines))
         at = body.end
     if at < len(lines) and lines[at].startswith(b"@@@"):
@@ -158,7 +173,7 @@ def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> in
         if len(section.hunks) >= left:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
         header = read_header(lines[at])
-        body = read_body(lines, at + 1, header.span, is_git=section.is_git)
+        body = read_body(lines, at + 1, header.span, is_git=section.is_git, is_fenced=section.is_fenced)
         section.hunks.append(build_hunk(header, body))
         at = body.end
         while at < len(lines) and not lines[at].strip() and at + 1 < len(lines) and _is_next(lines[at + 1]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.model import Limits
 
@@ -36,6 +38,14 @@ def is_converted(lines: list[bytes]) -> bool:
 def is_fence(line: bytes) -> bool:
     """Return whether a line opens or closes a fenced block of Markdown."""
     return line.startswith(_FENCES)
+
+
+def is_closing_fence(lines: list[bytes], at: int) -> bool:
+    """Return whether a line closes a fenced block, and is not itself a line of what stands in the block."""
+    if not is_fence(lines[at]) or lines[at].strip()[3:]:
+        return False
+    following = next((line for line in islice(lines, at + 1, None) if is_fence(line)), None)
+    return following is None or bool(following.strip()[3:])
 
 
 def is_empty(line: bytes) -> bool:
