@@ -5,8 +5,11 @@ Between two context lines anything may be left out. Beside an inserted line noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import groupby
+from typing import NamedTuple
 
 from sandbox.diff.lines import MIN_KEPT_CHARS, MIN_KEPT_LINES, FileText, key_of
 from sandbox.diff.model import Line
@@ -18,11 +21,23 @@ _MAX_LINES = 400
 _MAX_FOUND = 20
 _MAX_STARTS = 100
 _MAX_WAYS = 3
-_ALIKE = 0.5
+_ALIKE = 0.6
+_SHARED = 0.3
+_WORD = re.compile(rb"[^0-9A-Za-z\x80-\xff]")
+_MIN_WORD = 3
 _MAX_COMPARED = 400
 
 _Way = tuple[int, tuple[int, ...]]
 """How many lines are left out, and the lines of the file."""
+
+
+class _Gap(NamedTuple):
+    size: int
+    must_say: bool
+    """Only lines with words may be left out. Empty lines are what a diff keeps when it moves text past them."""
+
+
+_NO_GAP, _ANY_GAP, _TOLD_GAP = _Gap(0, False), _Gap(MAX_GAP, False), _Gap(MAX_GAP, True)
 
 
 def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
@@ -38,7 +53,7 @@ def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
         return []
     if any(key not in file.places for key in keys):
         return []
-    gaps = _gaps(lines)
+    gaps = list(_gaps(lines))
     starts = _starts(file, keys)
     if len(starts) > _MAX_STARTS:
         return []
@@ -59,16 +74,16 @@ def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
     return [start for start in sorted(near) if start >= 0 and file.keys[start] == keys[0]]
 
 
-def _from(file: FileText, keys: Sequence[bytes], gaps: Sequence[int], start: int) -> list[_Way]:
+def _from(file: FileText, keys: Sequence[bytes], gaps: Sequence[_Gap], start: int) -> list[_Way]:
     """Return the ways that begin at one line: those that leave out the fewest, step by step."""
     ways: dict[int, list[_Way]] = {start: [(0, (start,))]}
     for index, key in enumerate(keys[1:]):
         following: dict[int, list[_Way]] = {}
         for last, reached in ways.items():
-            for place in range(last + 1, min(last + 2 + gaps[index], len(file.keys))):
+            for place in range(last + 1, min(last + 2 + gaps[index].size, len(file.keys))):
                 file.budget.spend(1)
-                if file.keys[place] == key:
-                    skipped = place - last - 1
+                skipped = place - last - 1
+                if file.keys[place] == key and not (gaps[index].must_say and _says_nothing(file, last, place)):
                     more = [(total + skipped, (*places, place)) for total, places in reached]
                     following[place] = sorted(following.get(place, []) + more)[:_MAX_WAYS]
         file.budget.spend(len(following) * index // 2)
@@ -76,36 +91,60 @@ def _from(file: FileText, keys: Sequence[bytes], gaps: Sequence[int], start: int
     return sorted(way for reached in ways.values() for way in reached)[:_MAX_FOUND]
 
 
-def _gaps(lines: Sequence[Line]) -> list[int]:
-    """Return for each pair of neighbours among context and removed lines how many lines may be left out between."""
-    return list(_each_gap(lines))
+def _says_nothing(file: FileText, last: int, place: int) -> bool:
+    """Return whether a line that is left out is empty or has hardly a word."""
+    return any(len(_WORD.sub(b"", file.keys[between])) < _MIN_WORD for between in range(last + 1, place))
 
 
-def _each_gap(lines: Sequence[Line]) -> Iterator[int]:
+def _gaps(lines: Sequence[Line]) -> Iterator[_Gap]:
+    """Return for each pair of neighbours among context and removed lines what may be left out between."""
     above: Line | None = None
     added: list[bytes] = []
-    for line in lines:
+    sizes = _run_sizes(lines)
+    for place, line in enumerate(lines):
         if line.op == "+":
             added.append(line.text)
             continue
         if above is not None:
-            yield MAX_GAP if _may_leave_out(above, added, line) else 0
+            yield _gap(above, added, line, is_one_for_one=len(set(sizes[place - 1])) == 1)
         above, added = line, []
 
 
-def _may_leave_out(above: Line, added: Sequence[bytes], below: Line) -> bool:
+def _run_sizes(lines: Sequence[Line]) -> list[tuple[int, int]]:
+    """Return for each line how many lines its run of changes removes and adds."""
+    sizes: list[tuple[int, int]] = []
+    for is_context, run in groupby(lines, key=lambda line: line.op == " "):
+        ops = [line.op for line in run]
+        sizes += [(0, 0) if is_context else (ops.count("-"), ops.count("+"))] * len(ops)
+    return sizes
+
+
+def _gap(above: Line, added: Sequence[bytes], below: Line, *, is_one_for_one: bool) -> _Gap:
     if above.op == below.op == "-":
-        return False  # nothing says whether the line between is to stay
+        return _NO_GAP  # nothing says whether the line between is to stay
     if not added:
-        return True
+        return _ANY_GAP
     if above.op == below.op:
-        return False  # an insertion could stand on either side
+        return _NO_GAP  # an insertion could stand on either side
     removed = above.text if above.op == "-" else below.text
     beside = added[0] if above.op == "-" else added[-1]
-    return removed.strip() != beside.strip() and _is_alike(removed, beside)
+    if not _is_alike(removed, beside):
+        return _NO_GAP
+    return _ANY_GAP if is_one_for_one else _TOLD_GAP
 
 
 def _is_alike(one: bytes, other: bytes) -> bool:
     """Return whether one line is the other, rewritten: then it stands in the other's place."""
     one, other = one.strip()[:_MAX_COMPARED], other.strip()[:_MAX_COMPARED]
+    if one == other:
+        return False  # the same line again was moved, past what is left out
+    shared = _common(one, other) + _common(one[::-1], other[::-1])
+    if shared >= _SHARED * max(len(one), len(other)):
+        return True
     return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _ALIKE
+
+
+def _common(one: bytes, other: bytes) -> int:
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )

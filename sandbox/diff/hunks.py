@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from sandbox.diff.model import Hunk, Line, Op, Span
-from sandbox.diff.text import is_closing_fence, is_empty, without_feed
+from sandbox.diff.text import is_closing_fence, is_empty
 
 _NUMBERS = re.compile(rb"-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9}))?")
 _HEADER = re.compile(rb"@@(?=[ \t.-]|$)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
@@ -94,7 +94,7 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenien
             return None
         line = lines[at]
         if line.startswith(b"\\") and read:
-            read[-1] = _without_feed(read[-1])
+            read[-1] = _without_feed(read[-1], lines[at])
             at += 1
             continue
         op = _MARKERS.get(line[0]) or (" " if is_empty(line) else "?")
@@ -108,7 +108,7 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenien
         read.append(Line(op, line if op == "?" or is_empty(line) else line[1:]))
         at += 1
     if at < len(lines) and lines[at].startswith(b"\\") and read:
-        read[-1] = _without_feed(read[-1])
+        read[-1] = _without_feed(read[-1], lines[at])
         at += 1
     return Body(tuple(read), at, is_counted=True)
 
@@ -129,7 +129,7 @@ def _free(lines: list[bytes], at: int, *, is_fenced: bool) -> Body:
         line = lines[at]
         if line.startswith(b"\\ "):
             if read:
-                read[-1] = _without_feed(read[-1])
+                read[-1] = _without_feed(read[-1], lines[at])
         elif line[0] in _MARKERS:
             read.append(Line(_MARKERS[line[0]], line[1:]))
         else:
@@ -157,8 +157,10 @@ def _is_signature(lines: list[bytes], at: int) -> bool:
     return lines[at].rstrip(b"\r\n") == b"-- " and (not following or _VERSION.match(following) is not None)
 
 
-def _without_feed(line: Line) -> Line:
-    return Line(line.op, without_feed(line.text))
+def _without_feed(line: Line, marker: bytes) -> Line:
+    """Return a line without its end; when the marker itself ends in CR LF, the CR came on the way."""
+    text = line.text.removesuffix(b"\n")
+    return Line(line.op, text.removesuffix(b"\r") if marker.endswith(b"\r\n") else text)
 
 
 def build_hunk(header: Header, body: Body) -> Hunk:

@@ -51,9 +51,15 @@ def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[
     if not any(as_is) or all(indent_of(line.text) == indent_of(found) for line, found in told):
         return [as_is]
     removed = [pair for pair in told if pair.line.op == "-"]
-    if removed and all(indent_of(line.text) == indent_of(found) for line, found in removed):
+    if (
+        removed
+        and all(indent_of(line.text) == indent_of(found) for line, found in removed)
+        and not _has_other_tabs(told)
+    ):
         return [as_is]  # only context lines have lost theirs, and those keep the file's own bytes
     if not removed and all(_lost_marker(pair) for pair in told):
+        return [as_is]
+    if not removed and _is_context_stripped(told, as_is):
         return [as_is]
     ways = _ways(told, lines, unit)
     if removed:
@@ -65,6 +71,18 @@ def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[
     if ways and any(indent_of(line.text) for line, _ in told):
         return _distinct([*ways, as_is])
     return [as_is] if _fits(lines, as_is, frame) else ways
+
+
+def _has_other_tabs(told: Sequence[Pair]) -> bool:
+    """Return whether a diff is indented with tabs where the file is with spaces, or the other way round."""
+    return any((b"\t" in indent_of(line.text)) != (b"\t" in indent_of(found)) for line, found in told)
+
+
+def _is_context_stripped(told: Sequence[Pair], as_is: Sequence[Run]) -> bool:
+    """Return whether context lines of different depth have lost all their indentation, and added ones have not."""
+    if any(indent_of(pair.line.text) for pair in told) or len({indent_of(pair.found) for pair in told}) == 1:
+        return False
+    return any(indent_of(text) for run in as_is for text in run)
 
 
 def _lost_marker(pair: Pair) -> bool:
@@ -80,7 +98,7 @@ def _ways(told: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[R
     for rule in _rules(indents, written=written, unit=unit):
         made = {indent: rule(indent) for indent in added}
         if all(_is_usual(indent, unit) for indent in made.values()):
-            ways.append([tuple(_moved(text, made) for text in run.added) for run in _runs(lines)])
+            ways.append([tuple(_moved(text, made, rule) for text in run.added) for run in _runs(lines)])
     return _distinct(ways)
 
 
@@ -88,9 +106,11 @@ def _is_usual(indent: bytes | None, unit: int) -> bool:
     return indent is not None and (b"\t" in indent or unit < 2 or len(indent) % unit == 0)
 
 
-def _moved(text: bytes, made: dict[bytes, bytes | None]) -> bytes:
+def _moved(text: bytes, made: dict[bytes, bytes | None], rule: Rule) -> bytes:
     if not text.strip():
-        return text
+        blank = text.rstrip(b"\r\n")
+        other = rule(blank) if blank else None
+        return text if other is None or (b"\t" in other) == (b"\t" in blank) else other + text[len(blank) :]
     indent = indent_of(text)
     return (made[indent] or b"") + text[len(indent) :]
 

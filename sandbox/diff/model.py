@@ -88,6 +88,8 @@ class FileOp:
     new_blob: str | None = None
     """Likewise of the content afterwards."""
     strip: Strip = "never"
+    is_ordered: bool = True
+    """The format lists hunks in the order of the file."""
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,3 @@ def is_closing_fence(lines: list[bytes], at: int) -> bool:
 def is_empty(line: bytes) -> bool:
     """Return whether a line has nothing but its end."""
     return line in (b"\n", b"\r\n")
-
-
-def without_feed(line: bytes) -> bytes:
-    """Return a line of which the diff says that it has no line feed."""
-    return line.removesuffix(b"\n")
