@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from sandbox.diff.lines import MIN_KEPT_CHARS, MIN_KEPT_LINES, FileText, key_of
@@ -20,7 +20,7 @@ _MAX_SKIPPED = 24
 _MAX_LINES = 400
 _MAX_FOUND = 20
 _MAX_STARTS = 100
-_MAX_WAYS = 3
+_MAX_WAYS = 6
 _ALIKE = 0.6
 _SHARED = 0.3
 _WORD = re.compile(rb"[^0-9A-Za-z\x80-\xff]")
@@ -29,6 +29,10 @@ _MAX_COMPARED = 400
 
 _Way = tuple[int, tuple[int, ...]]
 """How many lines are left out, and the lines of the file."""
+
+
+class DoubtError(Exception):
+    """Lines are left out where the new lines may be meant to stand above or below them."""
 
 
 class _Gap(NamedTuple):
@@ -45,6 +49,9 @@ def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
 
     Returns:
         Ways; each has a line of the file for each of those lines. Empty when there is none.
+
+    Raises:
+        DoubtError: the fault of whoever wrote the hunk.
     """
     before = [line for line in lines if line.op != "+"]
     keys = [key_of(line.text) for line in before]
@@ -53,13 +60,24 @@ def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
         return []
     if any(key not in file.places for key in keys):
         return []
-    gaps = list(_gaps(lines))
     starts = _starts(file, keys)
     if len(starts) > _MAX_STARTS:
         return []
-    found = [way for start in starts for way in _from(file, keys, gaps, start) if way[0] <= _MAX_SKIPPED]
+    found = [way for start in starts for way in _from(file, keys, start) if way[0] <= _MAX_SKIPPED]
     fewest = min((skipped for skipped, _ in found), default=0)
-    return [places for skipped, places in found if skipped <= fewest + 1]
+    best = [places for skipped, places in found if skipped <= fewest + 1]
+    gaps = list(_gaps(lines))
+    if any(not _is_told(file, places, gaps) for places in best):
+        raise DoubtError
+    return best
+
+
+def _is_told(file: FileText, places: Sequence[int], gaps: Sequence[_Gap]) -> bool:
+    """Return whether lines are left out only where the hunk's new lines cannot be meant to stand among them."""
+    for (above, below), gap in zip(pairwise(places), gaps, strict=True):
+        if below - above - 1 > gap.size or (gap.must_say and _says_nothing(file, above, below)):
+            return False
+    return True
 
 
 def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
@@ -74,16 +92,16 @@ def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
     return [start for start in sorted(near) if start >= 0 and file.keys[start] == keys[0]]
 
 
-def _from(file: FileText, keys: Sequence[bytes], gaps: Sequence[_Gap], start: int) -> list[_Way]:
+def _from(file: FileText, keys: Sequence[bytes], start: int) -> list[_Way]:
     """Return the ways that begin at one line: those that leave out the fewest, step by step."""
     ways: dict[int, list[_Way]] = {start: [(0, (start,))]}
     for index, key in enumerate(keys[1:]):
         following: dict[int, list[_Way]] = {}
         for last, reached in ways.items():
-            for place in range(last + 1, min(last + 2 + gaps[index].size, len(file.keys))):
+            for place in range(last + 1, min(last + 2 + MAX_GAP, len(file.keys))):
                 file.budget.spend(1)
                 skipped = place - last - 1
-                if file.keys[place] == key and not (gaps[index].must_say and _says_nothing(file, last, place)):
+                if file.keys[place] == key:
                     more = [(total + skipped, (*places, place)) for total, places in reached]
                     following[place] = sorted(following.get(place, []) + more)[:_MAX_WAYS]
         file.budget.spend(len(following) * index // 2)

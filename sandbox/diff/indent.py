@@ -187,11 +187,11 @@ def _beside(lines: Sequence[Line], place: int, seen: int) -> list[int]:
 
 
 def _fits(lines: Sequence[Line], way: Sequence[Run], frame: Sequence[bytes]) -> bool:
-    """Return whether each run begins or ends as deep as a line beside it."""
+    """Return whether each run's shallowest line is as deep as a line beside it."""
     for run, made in zip(_runs(lines), way, strict=True):
-        said = [text for text in made if text.strip()]
-        beside = [frame[index] for index in run.beside if frame[index].strip()]
-        if said and beside and not {indent_of(said[0]), indent_of(said[-1])} & {indent_of(line) for line in beside}:
+        said = [indent_of(text) for text in made if text.strip()]
+        beside = {indent_of(frame[index]) for index in run.beside if frame[index].strip()}
+        if said and beside and min(said, key=len) not in beside:
             return False
     return True
 

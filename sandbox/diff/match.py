@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
+from sandbox.diff.align import DoubtError
 from sandbox.diff.blob import blob_id
 from sandbox.diff.choose import Choice, narrow
 from sandbox.diff.errors import DiffRefusedError, Reason
@@ -101,7 +102,10 @@ def _options(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option
         return _without_context(op, hunk, file, number)
     ways = readings(hunk, file)
     for search in (whole, in_parts):
-        placements = [placement for lines, fuzz in ways for placement in search(file, lines, fuzz)]
+        try:
+            placements = [placement for lines, fuzz in ways for placement in search(file, lines, fuzz)]
+        except DoubtError:
+            return []
         if placements:
             options = options_of(file, placements)
             if search is whole:
