@@ -15,6 +15,7 @@ _NUMBERS = re.compile(rb"-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9})
 _HEADER = re.compile(rb"@@(?=[ \t.-]|$)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
 _NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
 _VERSION = re.compile(rb"\d+\.\d+")
+_PLAIN_STARTS = (b" ", b"+", b"-")
 _MARKERS: dict[int, Op] = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
 
 
@@ -98,8 +99,8 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenien
             at += 1
             continue
         op = _MARKERS.get(line[0]) or (" " if is_empty(line) else "?")
-        is_end = is_hunk_header(line) or line.startswith(b"diff --git ")
-        if (op == "?" and (not is_lenient or is_end)) or (not is_git and is_file_header(lines, at)):
+        is_end = op == "?" and (is_hunk_header(line) or line.startswith(b"diff --git "))
+        if (op == "?" and (not is_lenient or is_end)) or (op in "-+" and not is_git and is_file_header(lines, at)):
             return None
         old -= op != "+"
         new -= op != "-"
@@ -142,6 +143,8 @@ def _free(lines: list[bytes], at: int, *, is_fenced: bool) -> Body:
 
 def _ends(lines: list[bytes], at: int, *, is_fenced: bool) -> bool:
     line = lines[at]
+    if line.startswith(_PLAIN_STARTS) and not line.startswith((b"+++ ", b"-- ", b"--- ")):
+        return False  # nearly all lines, told at once
     return (
         is_hunk_header(line)
         or is_file_header(lines, at)

@@ -50,11 +50,13 @@ def _unescaped(body: str) -> str:
         code = match[1]
         return bytes([_ESCAPES[code] if code in _ESCAPES else int(code, 8)])
 
-    raw, end = b"", 0
+    parts: list[bytes] = []
+    end = 0
     for match in _ESCAPE.finditer(body):
-        raw += body[end : match.start()].encode("utf-8", "surrogateescape") + byte_of(match)
+        parts += [body[end : match.start()].encode("utf-8", "surrogateescape"), byte_of(match)]
         end = match.end()
-    return to_text(raw + body[end:].encode("utf-8", "surrogateescape"))
+    parts.append(body[end:].encode("utf-8", "surrogateescape"))
+    return to_text(b"".join(parts))
 
 
 def header_name(text: str) -> str | None:

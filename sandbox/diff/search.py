@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from sandbox.diff.align import alignments
@@ -85,9 +86,10 @@ def applied(file: FileText, lines: Sequence[Line]) -> list[Option]:
     """Return where the hunk's result stands already, but for white space at line ends."""
     after = [Line(" ", line.text) for line in lines if line.op != "-"]
     found = []
+    runs = [{line.op for line in run} for _, run in groupby(lines, key=lambda line: line.op == " ")]
     for placement in whole(file, after, Fuzz.EXACT):
         start, end = placement.places[0], placement.places[-1] + 1
-        is_open = (lines[0].op == "-" and start > 0) or (lines[-1].op == "-" and end < len(file.lines))
+        is_open = (runs[0] == {"-"} and start > 0) or (runs[-1] == {"-"} and end < len(file.lines))
         option = options_at(file, after, placement.places, at_least=Fuzz.EXACT)[0]
         if option.fuzz <= Fuzz.WHITESPACE and not is_open:
             found.append(Option(start, (), option.fuzz, is_applied=True))
