@@ -245,7 +245,7 @@ def hostile() -> dict[str, tuple[dict[str, bytes], bytes]]:
                            + b">>>>>>> REPLACE\n"),
         "anchors": ({"f": same}, b"*** Begin Patch\n*** Update File: f\n" + b"@@ x\n" * 50_000 + b"-x\n+y\n*** End Patch\n"),
         "hunk headers": ({"f": same}, header + b"@@ -1 +1 @@\n" * 300_000),
-        "blank runs": ({"f": b"a\n"}, header + (b"@@ -1 +1 @@\n-a\n+b\n" + b"\n" * 2000) * 400),
+        "blank runs": ({"f": b"a\n"}, header + (b"@@ -1 +1 @@\n-a\n+b\n" + b"\n" * 900) * 400),
         "escapes": ({"f": b"a\n"}, b'--- "a/' + b"\\141" * 200_000 + b'"\n+++ "b/x"\n@@ -1 +1 @@\n-a\n+b\n'),
     }  # fmt: skip
 
