@@ -38,17 +38,16 @@ def apply(
 
     text = _read(diff)
     with clear_errors():
-        files = Worktree(directory)
         try:
+            files = Worktree(directory)
             done = apply_diff(files, text, policy=SITE if policy else MATCHING, obstacles=files.obstacles)
+            modes = {receipt.path: receipt.mode for receipt in done.receipts if receipt.mode is not None}
+            (files.copy_to(target) if target is not None else files).write(done.changed, modes)
         except DiffRefusedError as refused:
             _show_refusal(refused, as_json=as_json)
             raise typer.Exit(FAILED) from None
-        modes = {receipt.path: receipt.mode for receipt in done.receipts if receipt.mode is not None}
-        try:
-            (files.copy_to(target) if target is not None else files).write(done.changed, modes)
         except OSError as error:
-            fail(f"apply: {target or directory}: {error.strerror}")
+            fail(f"apply: {error.filename or directory}: {error.strerror}")
     _show(done, as_json=as_json)
 
 

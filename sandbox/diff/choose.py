@@ -1,7 +1,7 @@
 """Which of several places a hunk means: only when something beside nearness says so. git takes the nearest.
 
-Line numbers are believed where they have proven right: all counts fit and every hunk of the file stands exactly where its
-numbers say, or another hunk of the file that can stand in one place only stands exactly there.
+Line numbers are believed where they have proven right: all counts fit and every hunk of the file stands exactly where
+its numbers say, or another hunk of the file that can stand in one place only stands exactly there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a file's indentation follows from that of a diff: by a rule that explains every line they share, or not at all."""
+"""How a file's indentation follows from a diff's: by a rule that explains every line they share, or not at all."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[
         unit: of the file's indentation.
 
     Returns:
-        The ways to read it; in each, the added lines run by run. Not one when nothing explains the indentation, and more
-        than one when the evidence allows them.
+        The ways to read it; in each, the added lines run by run. Not one when nothing explains the indentation, and
+        more than one when the evidence allows them.
     """
     as_is = [tuple(run.added) for run in _runs(lines)]
     told = [pair for pair in pairs if pair.found.strip()]
@@ -63,7 +63,7 @@ def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[
         return [as_is]
     ways = _ways(told, lines, unit)
     if removed:
-        return ways
+        return ways or _by_replaced_line(pairs, lines, unit)
     frame = [found for _, found in pairs]
     natural = [way for way in ways if _fits(lines, way, frame)]
     if natural and not _fits(lines, as_is, frame):
@@ -100,6 +100,22 @@ def _ways(told: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[R
         if all(_is_usual(indent, unit) for indent in made.values()):
             ways.append([tuple(_moved(text, made, rule) for text in run.added) for run in _runs(lines)])
     return _distinct(ways)
+
+
+def _by_replaced_line(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
+    """Return added lines moved as the lines that they replace: only those have lost their indentation."""
+    way: list[Run] = []
+    for run in _runs(lines):
+        replaced = {pairs[index] for index in run.beside if pairs[index].line.op == "-" and pairs[index].found.strip()}
+        indents = sorted({(indent_of(pair.line.text), indent_of(pair.found)) for pair in replaced})
+        added = {indent_of(text) for text in run.added if text.strip()}
+        rules = _rules(indents, written=0, unit=unit) if indents else []
+        made = [{indent: rule(indent) for indent in added} for rule in rules]
+        told = [one for one in made if all(_is_usual(indent, unit) for indent in one.values())]
+        if not told or any(one != told[0] for one in told):
+            return []
+        way.append(tuple(_moved(text, told[0], rules[0]) for text in run.added))
+    return [way]
 
 
 def _is_usual(indent: bytes | None, unit: int) -> bool:

@@ -1,7 +1,7 @@
 """Finds the one meaning of all hunks of a file, or says why there is none. All or nothing.
 
-First the whole file's numbers are tried as git tries them. Only when something is off, each hunk is searched for by what
-its lines say, and must then have one place in the whole file.
+First the whole file's numbers are tried as git tries them. Only when something is off, each hunk is searched for by
+what its lines say, and must then have one place in the whole file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
         One option for each hunk, and the file's new content.
 
     Raises:
-        DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (the fault of whoever wrote it).
+        DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (its writer's fault).
     """
     proof = _proof(op, file)
     found = _by_numbers(op, file, is_base_known=proof is not None)
@@ -134,8 +134,8 @@ def _unless_done(options: list[Option], done: list[Option], hunk: Hunk) -> list[
 def _unless_near_end(options: list[Option], hunk: Hunk, file: FileText) -> list[Option]:
     """Return options without those that insert beside the file's end, where the hunk says it is at the end itself.
 
-    A hunk without context behind its new lines stands at the end of the file. A line or two before it, the context that is
-    missing may have stood on either side.
+    A hunk without context behind its new lines stands at the end of the file. A line or two before it, the context that
+    is missing may have stood on either side.
     """
     ops = "".join(line.op for line in hunk.lines)
     is_open_below = re.search(r"[ ?][+]+$", ops) is not None

@@ -1,4 +1,4 @@
-"""File names as unified diffs write them: quoted, with a date behind them, below a directory that is only the diff's."""
+"""File names as unified diffs write them: quoted, with a date behind, below a directory that is only the diff's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox.diff.model import Strip
 
 DEV_NULL = "/dev/null"
 _PREFIXES = frozenset("abciow")
-"""What git writes before names: a and b, and with mnemonic prefixes c (commit), i (index), w (work tree), o (object)."""
+"""What git writes before names: a and b; as mnemonic prefixes c (commit), i (index), w (work tree), o (object)."""
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _QUOTED = re.compile(r'"((?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*)"')
 _ESCAPE = re.compile(r'\\([abtnvfr"\\]|[0-3][0-7]{2})')

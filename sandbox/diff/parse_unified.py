@@ -16,6 +16,9 @@ _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))
 _MODE = re.compile(rb"[0-7]{6}")
 
 
+_NO_NAMES = Names(None, None)
+
+
 @dataclass
 class _Section:
     """The headers of one file, as far as they are read."""
@@ -25,7 +28,7 @@ class _Section:
     is_git: bool = False
     git: Names | None = None
     has_names: bool = False
-    names: Names = Names(None, None)
+    names: Names = _NO_NAMES
     old_mode: str | None = None
     new_mode: str | None = None
     is_new: bool = False
@@ -147,7 +150,7 @@ def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
     while at < len(lines):
         line = lines[at]
         if line.startswith(_BINARY):
-            names = section.git or Names(None, None)
+            names = section.git or _NO_NAMES
             raise DiffRefusedError(Reason.BINARY, "binary patches are not applied", names.new)
         if index := _INDEX.match(line):
             section.old_blob, section.new_blob = index[1].decode(), index[2].decode()
@@ -216,7 +219,7 @@ def _names_of(section: _Section) -> Names:
         if git is None:
             raise DiffRefusedError(Reason.MALFORMED, f"the headers of file {section.number} name no file")
         return git
-    if named == Names(None, None):
+    if named == _NO_NAMES:
         raise DiffRefusedError(Reason.MALFORMED, f"both sides of file {section.number} are /dev/null")
     if git is not None:
         known = {one_name(git), *git}

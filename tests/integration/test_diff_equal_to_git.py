@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,17 +19,64 @@ COMMITS = 12
 """Of this project's own history that are tried; a sample, because git takes its time."""
 
 WORDS = st.sampled_from(
-    ["", " ", "\t", "a", "b", "  b", "\tb", "}", "  }", "<p>Zürich</p>", "- x", "+ x", "-- x", "++ x", "@@ -1 +1 @@",
-     "--- a/x", "+++ b/x", "\\ No newline", "diff --git a/x b/x", "```", "*** End Patch", "=======", "\u2028", "\x0c", "\r"]
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "\t",
+        "a",
+        "b",
+        "  b",
+        "\tb",
+        "}",
+        "  }",
+        "<p>Zürich</p>",
+        "- x",
+        "+ x",
+        "-- x",
+        "++ x",
+        "@@ -1 +1 @@",
+        "--- a/x",
+        "+++ b/x",
+        "\\ No newline",
+        "diff --git a/x b/x",
+        "```",
+        "*** End Patch",
+        "=======",
+        "\u2028",
+        "\x0c",
+        "\r",
+    ]
+)
 LINES = st.lists(WORDS, max_size=25)
 ENDS = st.sampled_from(["\n", "\r\n"])
-PATHS = st.sampled_from(["index.html", "css/a b.css", "js/ü.js", "deep/er/page.html", "LICENSE", "a/x", "b/x", "-x", 'q"uote'])
-OPTIONS = st.sampled_from([
-    ("-U0",), ("-U1",), ("-U2",), (), ("-U5",), ("-U10",), ("--patience",), ("--minimal",), ("--histogram",), ("-M", "-C"),
-    ("-M", "-C", "--find-copies-harder"), ("-B",), ("-W",), ("--inter-hunk-context=5",), ("--full-index",), ("--no-renames",),
-    ("--no-prefix",), ("--src-prefix=i/", "--dst-prefix=w/"), ("-D",), ("--binary",), ("--no-indent-heuristic", "-U1"),
-])  # fmt: skip
+PATHS = st.sampled_from(
+    ["index.html", "css/a b.css", "js/ü.js", "deep/er/page.html", "LICENSE", "a/x", "b/x", "-x", 'q"uote']
+)
+OPTIONS = st.sampled_from(
+    [
+        ("-U0",),
+        ("-U1",),
+        ("-U2",),
+        (),
+        ("-U5",),
+        ("-U10",),
+        ("--patience",),
+        ("--minimal",),
+        ("--histogram",),
+        ("-M", "-C"),
+        ("-M", "-C", "--find-copies-harder"),
+        ("-B",),
+        ("-W",),
+        ("--inter-hunk-context=5",),
+        ("--full-index",),
+        ("--no-renames",),
+        ("--no-prefix",),
+        ("--src-prefix=i/", "--dst-prefix=w/"),
+        ("-D",),
+        ("--binary",),
+        ("--no-indent-heuristic", "-U1"),
+    ]
+)
 
 
 @st.composite
@@ -85,7 +131,7 @@ def test_any_diff_of_git_gives_the_tree_that_it_was_made_from(
     except DiffRefusedError as refused:
         assert refused.reason in (Reason.BINARY, Reason.AMBIGUOUS), refused  # noqa: PT017
         if refused.reason is Reason.AMBIGUOUS:
-            assert options == ("--no-prefix",)  # noqa: PT017
+            assert options == ("--no-prefix",)
         return
     assert done.onto(old) == new
     assert done.fuzz == 0
@@ -142,7 +188,3 @@ def test_each_commit_of_this_project_is_applied_to_the_byte() -> None:
         done = apply_diff(old, diff)
         assert done.onto(old) == new, commit
         assert done.fuzz == 0, commit
-
-
-def test_git_is_there() -> None:
-    assert subprocess.run(["git", "--version"], check=False, capture_output=True).returncode == 0

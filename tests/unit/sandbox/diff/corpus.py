@@ -5,24 +5,54 @@ from __future__ import annotations
 import difflib
 from random import Random
 
-TOPICS = ("bread", "coffee", "garden", "travel", "music", "books", "tools", "wine", "kids", "health", "bikes", "ceramics")
+TOPICS = (
+    "bread",
+    "coffee",
+    "garden",
+    "travel",
+    "music",
+    "books",
+    "tools",
+    "wine",
+    "kids",
+    "health",
+    "bikes",
+    "ceramics",
+)
 ADJECTIVES = ("fresh", "slow", "honest", "bright", "local", "quiet", "bold", "small", "warm", "early")
 
 
 def phrase(rng: Random) -> str:
-    return f"{rng.choice(ADJECTIVES)} {rng.choice(TOPICS)} for {rng.choice(ADJECTIVES)} {rng.choice(TOPICS)} {rng.randint(1, 99)}"
+    one, other = (f"{rng.choice(ADJECTIVES)} {rng.choice(TOPICS)}" for _ in range(2))
+    return f"{one} for {other} {rng.randint(1, 99)}"
 
 
 def page(rng: Random) -> list[str]:
-    lines = ["<!doctype html>", "<html lang=\"en\">", "  <head>", f"    <title>{phrase(rng)}</title>",
-             '    <link rel="stylesheet" href="css/site.css">', "  </head>", "  <body>"]  # fmt: skip
+    lines = [
+        "<!doctype html>",
+        '<html lang="en">',
+        "  <head>",
+        f"    <title>{phrase(rng)}</title>",
+        '    <link rel="stylesheet" href="css/site.css">',
+        "  </head>",
+        "  <body>",
+    ]
     for number in range(rng.randint(3, 8)):
         lines += [f'    <section id="s{number}" class="{rng.choice(TOPICS)}">', f"      <h2>{phrase(rng)}</h2>"]
         lines += [f"      <p>{phrase(rng)}</p>" for _ in range(rng.randint(0, 2))]
-        lines += ["      <ul>"] + [
-            line for _ in range(rng.randint(1, 4))
-            for line in ("        <li>", f'          <a href="{rng.choice(TOPICS)}.html">{phrase(rng)}</a>', "        </li>")
-        ] + ["      </ul>", "    </section>"]  # fmt: skip
+        lines += (
+            ["      <ul>"]
+            + [
+                line
+                for _ in range(rng.randint(1, 4))
+                for line in (
+                    "        <li>",
+                    f'          <a href="{rng.choice(TOPICS)}.html">{phrase(rng)}</a>',
+                    "        </li>",
+                )
+            ]
+            + ["      </ul>", "    </section>"]
+        )
         if rng.random() < 0.5:
             lines.append("")
     return [*lines, "  </body>", "</html>"]
@@ -31,17 +61,31 @@ def page(rng: Random) -> list[str]:
 def style(rng: Random) -> list[str]:
     lines = [":root {", f"  --brand: #{rng.randrange(0xFFFFFF):06x};", "}", ""]
     for topic in rng.sample(TOPICS, rng.randint(4, 9)):
-        lines += [f".{topic} {{", f"  color: #{rng.randrange(0xFFFFFF):06x};", "  display: flex;",
-                  f"  padding: {rng.randint(1, 40)}px;", "}", ""]  # fmt: skip
+        lines += [
+            f".{topic} {{",
+            f"  color: #{rng.randrange(0xFFFFFF):06x};",
+            "  display: flex;",
+            f"  padding: {rng.randint(1, 40)}px;",
+            "}",
+            "",
+        ]
     return lines
 
 
 def script(rng: Random) -> list[str]:
     lines = ["'use strict';", ""]
     for topic in rng.sample(TOPICS, rng.randint(3, 7)):
-        lines += [f"function {topic}(event) {{", f"  const element = document.querySelector('.{topic}');",
-                  "  if (!element) {", "    return;", "  }", f"  element.textContent = '{phrase(rng)}';",
-                  f"  // {phrase(rng)}", "}", ""]  # fmt: skip
+        lines += [
+            f"function {topic}(event) {{",
+            f"  const element = document.querySelector('.{topic}');",
+            "  if (!element) {",
+            "    return;",
+            "  }",
+            f"  element.textContent = '{phrase(rng)}';",
+            f"  // {phrase(rng)}",
+            "}",
+            "",
+        ]
     return lines
 
 

@@ -1,5 +1,4 @@
-"""Diffs as models write them: a good diff, and one thing wrong with it. Seeded; each kind keeps what was meant decidable
-by a person who knows the file."""
+"""Diffs as models write them: a good diff, and one thing wrong with it. Seeded."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def hunks_of(lines: Lines) -> list[tuple[int, int]]:
             continue
         old, new = (int(match[group] or 1) for group in (2, 4))
         end = place + 1
-        while old > 0 or new > 0 or lines[end : end + 1] and lines[end].startswith(b"\\"):
+        while old > 0 or new > 0 or (lines[end : end + 1] and lines[end].startswith(b"\\")):
             old -= lines[end][:1] in b" -"
             new -= lines[end][:1] in b" +"
             end += 1
@@ -61,7 +60,9 @@ def _header(numbers: tuple[int, int, int, int], rest: bytes = b"") -> bytes:
 
 def wrong_counts(rng: Random, numbers: tuple[int, int, int, int], rest: bytes) -> bytes:
     a, b, c, d = numbers
-    return _header((a, max(0, b + rng.choice([-3, -2, -1, 1, 2, 5])), c, max(0, d + rng.choice([-2, -1, 1, 2, 4]))), rest)
+    return _header(
+        (a, max(0, b + rng.choice([-3, -2, -1, 1, 2, 5])), c, max(0, d + rng.choice([-2, -1, 1, 2, 4]))), rest
+    )
 
 
 def wrong_numbers(rng: Random, numbers: tuple[int, int, int, int], rest: bytes) -> bytes:
@@ -164,7 +165,10 @@ def lost_trailing_space(rng: Random, body: Lines) -> Lines:
 
 
 def extra_trailing_space(rng: Random, body: Lines) -> Lines:
-    return [line[:-1] + b"  \n" if line[:1] in b" -" and line.endswith(b"\n") and rng.random() < 0.5 else line for line in body]
+    return [
+        line[:-1] + b"  \n" if line[:1] in b" -" and line.endswith(b"\n") and rng.random() < 0.5 else line
+        for line in body
+    ]
 
 
 def typographic(rng: Random, body: Lines) -> Lines:
@@ -196,9 +200,7 @@ def no_git_header(rng: Random, lines: Lines) -> Lines:
 
 
 def no_prefix(rng: Random, lines: Lines) -> Lines:
-    return [
-        re.sub(rb"^(--- |\+\+\+ )[ab]/", rb"\1", line) for line in no_git_header(rng, lines)
-    ]
+    return [re.sub(rb"^(--- |\+\+\+ )[ab]/", rb"\1", line) for line in no_git_header(rng, lines)]
 
 
 def chain(*damages: Damage) -> Damage:
@@ -206,6 +208,23 @@ def chain(*damages: Damage) -> Damage:
         for one in damages:
             lines = one(rng, lines)
         return lines
+
+    return damage
+
+
+def bodies_and_headers(body: Callable[[Random, Lines], Lines], header: Callable[..., bytes]) -> Damage:
+    """Damage both; bodies are found by the counts of their headers, so the two cannot be chained."""
+
+    def damage(rng: Random, lines: Lines) -> Lines:
+        out: Lines = []
+        at = 0
+        for start, end in hunks_of(lines):
+            match = _HEADER.match(lines[start - 1])
+            assert match
+            numbers = tuple(int(group or 1) for group in match.groups()[:4])
+            out += [*lines[at : start - 1], header(rng, numbers, match[5]) + b"\n", *body(rng, lines[start:end])]
+            at = end
+        return out + lines[at:]
 
     return damage
 
@@ -224,8 +243,9 @@ KINDS: dict[str, Damage] = {
     "common indentation lost": each_body(dedented),
     "tabs for spaces": each_body(tabs_for_spaces),
     "spaces for tabs": each_body(spaces_for_tabs),
-    "context trimmed": chain(each_header(wrong_counts), each_body(trimmed_context)),
-    "context line missing": chain(each_header(wrong_counts), each_body(missing_context)),
+    "context trimmed": bodies_and_headers(trimmed_context, wrong_counts),
+    "context line missing": bodies_and_headers(missing_context, wrong_counts),
+    "any context missing": bodies_and_headers(any_context_missing, wrong_counts),
     "trailing space lost": each_body(lost_trailing_space),
     "trailing space added": each_body(extra_trailing_space),
     "typographic quotes": each_body(typographic),
@@ -235,42 +255,9 @@ KINDS: dict[str, Damage] = {
     "prose around": prose,
     "no diff --git": no_git_header,
     "no a/ and b/": no_prefix,
-    "counts and numbers and markers": chain(each_body(some_lost_markers), lambda r, x: x),
+    "counts and markers": chain(bodies_and_headers(some_lost_markers, wrong_counts), no_git_header),
+    "numbers and quotes": chain(bodies_and_headers(typographic, wrong_numbers), no_git_header),
+    "no numbers, indented deeper": bodies_and_headers(deeper, dummy_numbers),
     "like a model's": chain(fenced, no_git_header),
 }
-"""Ways in which a diff goes wrong, by name. Those that change headers come last in a chain: bodies are found by counts."""
-
-
-def _rechain() -> None:
-    def both(rng: Random, lines: Lines) -> Lines:
-        bodies = each_body(some_lost_markers)(rng, lines)
-        # the numbers are changed by place, which the damage of bodies keeps
-        out = list(bodies)
-        for start, _ in hunks_of(lines):
-            match = _HEADER.match(lines[start - 1])
-            assert match
-            numbers = tuple(int(group or 1) for group in match.groups()[:4])
-            out[start - 1] = wrong_counts(rng, numbers, match[5]) + b"\n"  # type: ignore[arg-type]
-        return no_git_header(rng, out)
-
-    KINDS["counts and numbers and markers"] = both
-    for name, body in (("any context missing", any_context_missing), ("context trimmed", trimmed_context), ("context line missing", missing_context)):
-        KINDS[name] = _body_then_counts(body)
-
-
-def _body_then_counts(change: Callable[[Random, Lines], Lines]) -> Damage:
-    def damage(rng: Random, lines: Lines) -> Lines:
-        out: Lines = []
-        at = 0
-        for start, end in hunks_of(lines):
-            match = _HEADER.match(lines[start - 1])
-            assert match
-            numbers = tuple(int(group or 1) for group in match.groups()[:4])
-            out += [*lines[at : start - 1], wrong_counts(rng, numbers, match[5]) + b"\n", *change(rng, lines[start:end])]  # type: ignore[arg-type]
-            at = end
-        return out + lines[at:]
-
-    return damage
-
-
-_rechain()
+"""Ways in which a diff goes wrong, by name."""

@@ -41,8 +41,11 @@ def read_tree(root: Path) -> dict[str, bytes]:
 def diff_of(root: Path, old: Mapping[str, bytes], new: Mapping[str, bytes], options: Sequence[str] = ()) -> bytes:
     """Return git's own diff of two trees."""
     write_tree(root, old)
-    for command in (["init", "-q"], ["add", "-A", "-f"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x",
-                    "--allow-empty"]):  # fmt: skip
+    for command in (
+        ["init", "-q"],
+        ["add", "-A", "-f"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x", "--allow-empty"],
+    ):
         done = git(*command, cwd=root)
         assert done.returncode == 0, done.stderr
     shutil.move(root / ".git", root.with_suffix(".repository"))
