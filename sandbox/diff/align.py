@@ -5,11 +5,9 @@ Between two context lines anything may be left out. Beside an inserted line noth
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby, pairwise
-from typing import NamedTuple
 
 from sandbox.diff.lines import MIN_KEPT_CHARS, MIN_KEPT_LINES, FileText, key_of
 from sandbox.diff.model import Line
@@ -23,8 +21,6 @@ _MAX_STARTS = 100
 _MAX_WAYS = 6
 _ALIKE = 0.6
 _SHARED = 0.3
-_WORD = re.compile(rb"[^0-9A-Za-z\x80-\xff]")
-_MIN_WORD = 3
 _MAX_COMPARED = 400
 
 _Way = tuple[int, tuple[int, ...]]
@@ -33,15 +29,6 @@ _Way = tuple[int, tuple[int, ...]]
 
 class DoubtError(Exception):
     """Lines are left out where the new lines may be meant to stand above or below them."""
-
-
-class _Gap(NamedTuple):
-    size: int
-    must_say: bool
-    """Only lines with words may be left out. Empty lines are what a diff keeps when it moves text past them."""
-
-
-_NO_GAP, _ANY_GAP, _TOLD_GAP = _Gap(0, False), _Gap(MAX_GAP, False), _Gap(MAX_GAP, True)
 
 
 def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
@@ -67,17 +54,14 @@ def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
     fewest = min((skipped for skipped, _ in found), default=0)
     best = [places for skipped, places in found if skipped <= fewest + 1]
     gaps = list(_gaps(lines))
-    if any(not _is_told(file, places, gaps) for places in best):
+    if any(not _is_told(places, gaps) for places in best):
         raise DoubtError
     return best
 
 
-def _is_told(file: FileText, places: Sequence[int], gaps: Sequence[_Gap]) -> bool:
+def _is_told(places: Sequence[int], gaps: Sequence[int]) -> bool:
     """Return whether lines are left out only where the hunk's new lines cannot be meant to stand among them."""
-    for (above, below), gap in zip(pairwise(places), gaps, strict=True):
-        if below - above - 1 > gap.size or (gap.must_say and _says_nothing(file, above, below)):
-            return False
-    return True
+    return all(below - above - 1 <= gap for (above, below), gap in zip(pairwise(places), gaps, strict=True))
 
 
 def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
@@ -109,13 +93,8 @@ def _from(file: FileText, keys: Sequence[bytes], start: int) -> list[_Way]:
     return sorted(way for reached in ways.values() for way in reached)[:_MAX_FOUND]
 
 
-def _says_nothing(file: FileText, last: int, place: int) -> bool:
-    """Return whether a line that is left out is empty or has hardly a word."""
-    return any(len(_WORD.sub(b"", file.keys[between])) < _MIN_WORD for between in range(last + 1, place))
-
-
-def _gaps(lines: Sequence[Line]) -> Iterator[_Gap]:
-    """Return for each pair of neighbours among context and removed lines what may be left out between."""
+def _gaps(lines: Sequence[Line]) -> Iterator[int]:
+    """Return for each pair of neighbours among context and removed lines how many lines may be left out between."""
     above: Line | None = None
     added: list[bytes] = []
     sizes = _run_sizes(lines)
@@ -137,18 +116,18 @@ def _run_sizes(lines: Sequence[Line]) -> list[tuple[int, int]]:
     return sizes
 
 
-def _gap(above: Line, added: Sequence[bytes], below: Line, *, is_one_for_one: bool) -> _Gap:
+def _gap(above: Line, added: Sequence[bytes], below: Line, *, is_one_for_one: bool) -> int:
     if above.op == below.op == "-":
-        return _NO_GAP  # nothing says whether the line between is to stay
+        return 0  # nothing says whether the line between is to stay
     if not added:
-        return _ANY_GAP
+        return MAX_GAP
     if above.op == below.op:
-        return _NO_GAP  # an insertion could stand on either side
+        return 0  # an insertion could stand on either side
     removed = above.text if above.op == "-" else below.text
     beside = added[0] if above.op == "-" else added[-1]
-    if not _is_alike(removed, beside):
-        return _NO_GAP
-    return _ANY_GAP if is_one_for_one else _TOLD_GAP
+    if not (is_one_for_one and _is_alike(removed, beside)):
+        return 0
+    return MAX_GAP
 
 
 def _is_alike(one: bytes, other: bytes) -> bool:

@@ -34,13 +34,15 @@ def file_unit(lines: Sequence[bytes]) -> int:
     return unit
 
 
-def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
+def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int, *, is_shifted: bool = False) -> list[list[Run]]:
     """Return all that the added lines of a hunk may be in the file.
 
     Args:
         pairs: the hunk's context and removed lines, in order, with those of the file.
         lines: the whole hunk.
         unit: of the file's indentation.
+        is_shifted: other hunks of the file have lost or gained indentation in removed lines too, and so has this one
+            in added lines.
 
     Returns:
         The ways to read it; in each, the added lines run by run. Not one when nothing explains the indentation, and
@@ -65,6 +67,10 @@ def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[
     if removed:
         return ways or _by_replaced_line(pairs, lines, unit)
     frame = [found for _, found in pairs]
+    if is_shifted and ways:
+        return ways
+    if _is_flat(told) and any(indent_of(text) for run in as_is for text in run):
+        return _distinct([*ways, as_is])
     natural = [way for way in ways if _fits(lines, way, frame)]
     if natural and not _fits(lines, as_is, frame):
         return natural
@@ -83,6 +89,11 @@ def _is_context_stripped(told: Sequence[Pair], as_is: Sequence[Run]) -> bool:
     if any(indent_of(pair.line.text) for pair in told) or len({indent_of(pair.found) for pair in told}) == 1:
         return False
     return any(indent_of(text) for run in as_is for text in run)
+
+
+def _is_flat(told: Sequence[Pair]) -> bool:
+    """Return whether context lines of one depth have lost all their indentation: perhaps they alone have."""
+    return not any(indent_of(pair.line.text) for pair in told) and len({indent_of(pair.found) for pair in told}) == 1
 
 
 def _lost_marker(pair: Pair) -> bool:

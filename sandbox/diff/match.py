@@ -15,7 +15,7 @@ from sandbox.diff.align import DoubtError
 from sandbox.diff.blob import blob_id
 from sandbox.diff.choose import Choice, narrow
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import FileText
+from sandbox.diff.lines import FileText, indent_of
 from sandbox.diff.model import FileOp, Hunk, Line
 from sandbox.diff.nearest import nearest_lines
 from sandbox.diff.numbers import are_coherent, expected_place, is_as_tools_write
@@ -47,6 +47,7 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
     found = _by_numbers(op, file, is_base_known=proof is not None)
     if found is not None:
         return found, rebuilt(op, file, found)
+    file.is_shifted = len(op.hunks) > 1 and _is_shifted(op, file)
     choices = [Choice(hunk, _options(op, hunk, file, number)) for number, hunk in enumerate(op.hunks, start=1)]
     narrow(choices, file, is_ordered=op.is_ordered)
     if proof is not None:
@@ -56,6 +57,19 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
             raise _ambiguous(op, choice, number, file)
     options = [choice.options[0] for choice in choices]
     return options, rebuilt(op, file, options)
+
+
+def _is_shifted(op: FileOp, file: FileText) -> bool:
+    """Return whether all removed lines that have one place are indented otherwise than the file's."""
+    same: list[bool] = []
+    for hunk in op.hunks:
+        before = [line for line in hunk.lines if line.op != "+"]
+        placements = whole(file, before, Fuzz.EXACT) if any(line.op == "-" for line in before) else []
+        if len(placements) == 1:
+            pairs = zip(before, placements[0].places, strict=True)
+            told = [(line, file.lines[place]) for line, place in pairs if line.op == "-" and line.text.strip()]
+            same += [indent_of(line.text) == indent_of(found) for line, found in told]
+    return bool(same) and not any(same)
 
 
 def receipts_of(op: FileOp, options: Sequence[Option]) -> tuple[HunkReceipt, ...]:
