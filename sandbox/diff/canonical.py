@@ -1,7 +1,7 @@
 """Our own unified diff of a change: deterministic, exact to the byte, in time linear to the files.
 
-It is made from the contents before and after, so that a reviewer sees what changed and never what a model wrote. git reads
-it, and so do we.
+It is made from the contents before and after, so that a reviewer sees what changed and never what a model wrote. git
+reads it, and so do we.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sandbox.diff.model import PLAIN_MODE
 _CONTEXT = 3
 _NO_FEED = b"\n\\ No newline at end of file\n"
 _ABSENT = "0" * 40
+_FIRST_PLAIN, _DELETE = 0x20, 0x7F
 _QUOTED = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
 
 
@@ -62,11 +63,15 @@ def _side(name: str, data: bytes | None) -> str:
 
 def _name(name: str) -> str:
     raw = name.encode()
-    if all(0x20 <= byte < 0x7F and byte not in (0x22, 0x5C) for byte in raw):
+    if all(_FIRST_PLAIN <= byte < _DELETE and byte not in _QUOTED for byte in raw):
         return name
-    return '"' + "".join(
-        f"\\{_QUOTED[byte]}" if byte in _QUOTED else chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}" for byte in raw
-    ) + '"'  # fmt: skip
+    return '"' + "".join(map(_quoted, raw)) + '"'
+
+
+def _quoted(byte: int) -> str:
+    if byte in _QUOTED:
+        return f"\\{_QUOTED[byte]}"
+    return chr(byte) if _FIRST_PLAIN <= byte < _DELETE else f"\\{byte:03o}"
 
 
 def _hunks(old: Sequence[bytes], new: Sequence[bytes]) -> Iterator[bytes]:

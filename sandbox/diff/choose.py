@@ -1,7 +1,7 @@
 """Which of several places a hunk means: only when something beside nearness says so. git takes the nearest.
 
-Line numbers are believed where they have proven right: all counts fit and every hunk of the file stands exactly where its
-numbers say, or another hunk of the file that can stand in one place only stands exactly there.
+Line numbers are believed where they have proven right: all counts fit and every hunk of the file stands exactly where
+its numbers say, or another hunk of the file that can stand in one place only stands exactly there.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 from sandbox.diff.lines import FileText, indent_of, key_of
 from sandbox.diff.model import Hunk
+from sandbox.diff.numbers import are_coherent, expected_place, is_as_tools_write
 from sandbox.diff.options import Option
 from sandbox.diff.result import Fuzz
 
 _MIN_WITNESSES = 2
+_MAX_IN_ORDER = 20
 _NOT_A_SCOPE_END = (b"}", b")", b"]", b"</", b"#", b"//", b"/*", b"*", b"<!--")
 
 
@@ -36,25 +38,38 @@ class Choice:
         return expected_place(self.hunk)
 
 
-def expected_place(hunk: Hunk) -> int | None:
-    """Return the line of the file, from 0, where a hunk's numbers say that it begins; None without numbers."""
-    if hunk.span is None:
-        return None
-    return hunk.span.old_start if hunk.span.old_count == 0 else max(hunk.span.old_start - 1, 0)
+def narrow(choices: Sequence[Choice], file: FileText, *, is_ordered: bool) -> None:
+    """Leave one option to each hunk for which the evidence decides.
 
-
-def narrow(choices: Sequence[Choice], file: FileText) -> None:
-    """Leave one option to each hunk for which the evidence decides."""
+    Args:
+        choices: the hunks of a file, with all that each may mean.
+        file: the file.
+        is_ordered: the format lists hunks in the order of the file.
+    """
+    _by_coherent_numbers(choices, file)
     for choice in choices:
         _by_anchor(choice, file)
         _by_end(choice, file)
         _by_level(choice)
-    for decide in (_by_proven_numbers, _by_common_offset, _by_order):
+    for decide in (_by_proven_numbers, _by_common_offset):
         for place, choice in enumerate(choices):
             if len(choice.options) > 1:
                 decide(place, choices)
     for choice in choices:
         _by_heading(choice, file)
+    if is_ordered and _is_in_order(choices):
+        _by_order(choices)
+
+
+def _by_coherent_numbers(choices: Sequence[Choice], file: FileText) -> None:
+    """Believe the numbers where all hunks stand where they say, however lines were changed on their way."""
+    hunks = [choice.hunk for choice in choices]
+    here = [[option for option in choice.options if option.start == choice.expected] for choice in choices]
+    if not are_coherent(hunks) or any(len(options) != 1 for options in here):
+        return
+    if len(hunks) > 1 or all(is_as_tools_write(hunk, file) for hunk in hunks):
+        for choice, options in zip(choices, here, strict=True):
+            choice.options = options
 
 
 def _keep(choice: Choice, options: list[Option]) -> None:
@@ -132,25 +147,36 @@ def _by_common_offset(place: int, choices: Sequence[Choice]) -> None:
         _keep_single(choice, [option for option in choice.options if option.start == choice.expected + offsets[0]])
 
 
-def _by_order(place: int, choices: Sequence[Choice]) -> None:
-    """Keep what lies between the hunks before and behind, where the hunks of the file are in order."""
-    known = [(index, choice.only.start) for index, choice in enumerate(choices) if choice.only is not None]
-    if len(known) < _MIN_WITNESSES or not _is_in_order(choices):
+def _by_order(choices: Sequence[Choice]) -> None:
+    """Keep the one way in which the hunks stand one below another, where there is only one."""
+    if len(choices) < 2 or any(not 0 < len(choice.options) <= _MAX_IN_ORDER for choice in choices):
         return
-    if [start for _, start in known] != sorted(start for _, start in known):
-        return
-    low = max((start for index, start in known if index < place), default=-1)
-    high = min((start for index, start in known if index > place), default=None)
-    choice = choices[place]
-    _keep_single(
-        choice,
-        [option for option in choice.options if option.start > low and (high is None or option.start < high)],
-    )
+    rows: list[list[Option]] = [[]]
+    for choice in choices:
+        ways = [
+            [*row, option]
+            for row in rows
+            for option in sorted(choice.options, key=lambda option: option.start)
+            if not row or option.start > row[-1].start
+        ]
+        rows = _furthest(ways)
+    if len(rows) == 1:
+        for choice, option in zip(choices, rows[0], strict=True):
+            choice.options = [option]
+
+
+def _furthest(ways: list[list[Option]]) -> list[list[Option]]:
+    """Return rows enough to tell whether there is more than one: two for each end."""
+    kept: list[list[Option]] = []
+    for way in ways:
+        if sum(way[-1] is other[-1] for other in kept) < 2:
+            kept.append(way)
+    return kept
 
 
 def _is_in_order(choices: Sequence[Choice]) -> bool:
     starts = [choice.hunk.span.old_start for choice in choices if choice.hunk.span is not None]
-    return len(starts) == len(choices) and starts == sorted(starts)
+    return starts == sorted(starts)
 
 
 def _by_heading(choice: Choice, file: FileText) -> None:

@@ -9,12 +9,13 @@ import re
 from typing import NamedTuple
 
 from sandbox.diff.model import Hunk, Line, Op, Span
-from sandbox.diff.text import is_empty, is_fence, without_feed
+from sandbox.diff.text import is_closing_fence, is_empty
 
 _NUMBERS = re.compile(rb"-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9}))?")
 _HEADER = re.compile(rb"@@(?=[ \t.-]|$)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
 _NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
 _VERSION = re.compile(rb"\d+\.\d+")
+_PLAIN_STARTS = (b" ", b"+", b"-")
 _MARKERS: dict[int, Op] = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
 
 
@@ -68,7 +69,7 @@ def is_file_header(lines: list[bytes], at: int) -> bool:
     return line.startswith(b"+++ ") and is_hunk_header(following)
 
 
-def read_body(lines: list[bytes], at: int, span: Span | None, *, is_git: bool) -> Body:
+def read_body(lines: list[bytes], at: int, span: Span | None, *, is_git: bool, is_fenced: bool) -> Body:
     """Read the lines of one hunk.
 
     Args:
@@ -76,13 +77,14 @@ def read_body(lines: list[bytes], at: int, span: Span | None, *, is_git: bool) -
         at: the first line after the hunk's header.
         span: the header's numbers.
         is_git: the file has a `diff --git` header, so that a line `--- x` within the counts is a removed line `-- x`.
+        is_fenced: the diff stands in a fenced block, whose end ends it.
     """
     if span is not None:
         for is_lenient in (False, True):
             found = _counted(lines, at, span, is_git=is_git, is_lenient=is_lenient)
             if found is not None and not _goes_on(lines, found.end):
                 return found
-    return _free(lines, at)
+    return _free(lines, at, is_fenced=is_fenced)
 
 
 def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenient: bool) -> Body | None:
@@ -93,12 +95,12 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenien
             return None
         line = lines[at]
         if line.startswith(b"\\") and read:
-            read[-1] = _without_feed(read[-1])
+            read[-1] = _without_feed(read[-1], lines[at])
             at += 1
             continue
         op = _MARKERS.get(line[0]) or (" " if is_empty(line) else "?")
-        is_end = is_hunk_header(line) or line.startswith(b"diff --git ") or is_fence(line)
-        if (op == "?" and (not is_lenient or is_end)) or (not is_git and is_file_header(lines, at)):
+        is_end = op == "?" and (is_hunk_header(line) or line.startswith(b"diff --git "))
+        if (op == "?" and (not is_lenient or is_end)) or (op in "-+" and not is_git and is_file_header(lines, at)):
             return None
         old -= op != "+"
         new -= op != "-"
@@ -107,7 +109,7 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenien
         read.append(Line(op, line if op == "?" or is_empty(line) else line[1:]))
         at += 1
     if at < len(lines) and lines[at].startswith(b"\\") and read:
-        read[-1] = _without_feed(read[-1])
+        read[-1] = _without_feed(read[-1], lines[at])
         at += 1
     return Body(tuple(read), at, is_counted=True)
 
@@ -121,14 +123,14 @@ def _goes_on(lines: list[bytes], at: int) -> bool:
     return not (is_file_header(lines, at) or _is_signature(lines, at) or lines[at].strip() == b"---")
 
 
-def _free(lines: list[bytes], at: int) -> Body:
+def _free(lines: list[bytes], at: int, *, is_fenced: bool) -> Body:
     """Read up to whatever ends a hunk, without its counts."""
     read: list[Line] = []
-    while at < len(lines) and not _ends(lines, at):
+    while at < len(lines) and not _ends(lines, at, is_fenced=is_fenced):
         line = lines[at]
         if line.startswith(b"\\ "):
             if read:
-                read[-1] = _without_feed(read[-1])
+                read[-1] = _without_feed(read[-1], lines[at])
         elif line[0] in _MARKERS:
             read.append(Line(_MARKERS[line[0]], line[1:]))
         else:
@@ -139,13 +141,15 @@ def _free(lines: list[bytes], at: int) -> Body:
     return Body(tuple(read), at, is_counted=False)
 
 
-def _ends(lines: list[bytes], at: int) -> bool:
+def _ends(lines: list[bytes], at: int, *, is_fenced: bool) -> bool:
     line = lines[at]
+    if line.startswith(_PLAIN_STARTS) and not line.startswith((b"+++ ", b"-- ", b"--- ")):
+        return False  # nearly all lines, told at once
     return (
         is_hunk_header(line)
         or is_file_header(lines, at)
         or _is_signature(lines, at)
-        or is_fence(line)
+        or (is_fenced and is_closing_fence(lines, at))
         or line.startswith((b"*** ", b"diff -", b"Index: "))
     )
 
@@ -156,8 +160,10 @@ def _is_signature(lines: list[bytes], at: int) -> bool:
     return lines[at].rstrip(b"\r\n") == b"-- " and (not following or _VERSION.match(following) is not None)
 
 
-def _without_feed(line: Line) -> Line:
-    return Line(line.op, without_feed(line.text))
+def _without_feed(line: Line, marker: bytes) -> Line:
+    """Return a line without its end; when the marker itself ends in CR LF, the CR came on the way."""
+    text = line.text.removesuffix(b"\n")
+    return Line(line.op, text.removesuffix(b"\r") if marker.endswith(b"\r\n") else text)
 
 
 def build_hunk(header: Header, body: Body) -> Hunk:

@@ -1,4 +1,4 @@
-"""How a file's indentation follows from that of a diff: by a rule that explains every line they share, or not at all."""
+"""How a file's indentation follows from a diff's: by a rule that explains every line they share, or not at all."""
 
 from __future__ import annotations
 
@@ -34,34 +34,66 @@ def file_unit(lines: Sequence[bytes]) -> int:
     return unit
 
 
-def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
+def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int, *, is_shifted: bool = False) -> list[list[Run]]:
     """Return all that the added lines of a hunk may be in the file.
 
     Args:
         pairs: the hunk's context and removed lines, in order, with those of the file.
         lines: the whole hunk.
         unit: of the file's indentation.
+        is_shifted: other hunks of the file have lost or gained indentation in removed lines too, and so has this one
+            in added lines.
 
     Returns:
-        The ways to read it; in each, the added lines run by run. Not one when nothing explains the indentation, and more
-        than one when the evidence allows them.
+        The ways to read it; in each, the added lines run by run. Not one when nothing explains the indentation, and
+        more than one when the evidence allows them.
     """
     as_is = [tuple(run.added) for run in _runs(lines)]
     told = [pair for pair in pairs if pair.found.strip()]
     if not any(as_is) or all(indent_of(line.text) == indent_of(found) for line, found in told):
         return [as_is]
     removed = [pair for pair in told if pair.line.op == "-"]
-    if removed and all(indent_of(line.text) == indent_of(found) for line, found in removed):
+    if (
+        removed
+        and all(indent_of(line.text) == indent_of(found) for line, found in removed)
+        and not _has_other_tabs(told)
+    ):
         return [as_is]  # only context lines have lost theirs, and those keep the file's own bytes
     if not removed and all(_lost_marker(pair) for pair in told):
         return [as_is]
+    if not removed and _is_context_stripped(told, as_is):
+        return [as_is]
     ways = _ways(told, lines, unit)
-    if _fits(lines, as_is, [found for _, found in pairs]):
-        natural = [way for way in ways if _fits(lines, way, [found for _, found in pairs])]
-        ways = [as_is] if not natural and not removed else [*ways, as_is]
-    elif not removed and not ways:
-        ways = [as_is]
-    return _distinct(ways)
+    if removed:
+        return ways or _by_replaced_line(pairs, lines, unit)
+    frame = [found for _, found in pairs]
+    if is_shifted and ways:
+        return ways
+    if _is_flat(told) and any(indent_of(text) for run in as_is for text in run):
+        return _distinct([*ways, as_is])
+    natural = [way for way in ways if _fits(lines, way, frame)]
+    if natural and not _fits(lines, as_is, frame):
+        return natural
+    if ways and any(indent_of(line.text) for line, _ in told):
+        return _distinct([*ways, as_is])
+    return [as_is] if _fits(lines, as_is, frame) else ways
+
+
+def _has_other_tabs(told: Sequence[Pair]) -> bool:
+    """Return whether a diff is indented with tabs where the file is with spaces, or the other way round."""
+    return any((b"\t" in indent_of(line.text)) != (b"\t" in indent_of(found)) for line, found in told)
+
+
+def _is_context_stripped(told: Sequence[Pair], as_is: Sequence[Run]) -> bool:
+    """Return whether context lines of different depth have lost all their indentation, and added ones have not."""
+    if any(indent_of(pair.line.text) for pair in told) or len({indent_of(pair.found) for pair in told}) == 1:
+        return False
+    return any(indent_of(text) for run in as_is for text in run)
+
+
+def _is_flat(told: Sequence[Pair]) -> bool:
+    """Return whether context lines of one depth have lost all their indentation: perhaps they alone have."""
+    return not any(indent_of(pair.line.text) for pair in told) and len({indent_of(pair.found) for pair in told}) == 1
 
 
 def _lost_marker(pair: Pair) -> bool:
@@ -77,17 +109,35 @@ def _ways(told: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[R
     for rule in _rules(indents, written=written, unit=unit):
         made = {indent: rule(indent) for indent in added}
         if all(_is_usual(indent, unit) for indent in made.values()):
-            ways.append([tuple(_moved(text, made) for text in run.added) for run in _runs(lines)])
+            ways.append([tuple(_moved(text, made, rule) for text in run.added) for run in _runs(lines)])
     return _distinct(ways)
+
+
+def _by_replaced_line(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
+    """Return added lines moved as the lines that they replace: only those have lost their indentation."""
+    way: list[Run] = []
+    for run in _runs(lines):
+        replaced = {pairs[index] for index in run.beside if pairs[index].line.op == "-" and pairs[index].found.strip()}
+        indents = sorted({(indent_of(pair.line.text), indent_of(pair.found)) for pair in replaced})
+        added = {indent_of(text) for text in run.added if text.strip()}
+        rules = _rules(indents, written=0, unit=unit) if indents else []
+        made = [{indent: rule(indent) for indent in added} for rule in rules]
+        told = [one for one in made if all(_is_usual(indent, unit) for indent in one.values())]
+        if not told or any(one != told[0] for one in told):
+            return []
+        way.append(tuple(_moved(text, told[0], rules[0]) for text in run.added))
+    return [way]
 
 
 def _is_usual(indent: bytes | None, unit: int) -> bool:
     return indent is not None and (b"\t" in indent or unit < 2 or len(indent) % unit == 0)
 
 
-def _moved(text: bytes, made: dict[bytes, bytes | None]) -> bytes:
+def _moved(text: bytes, made: dict[bytes, bytes | None], rule: Rule) -> bytes:
     if not text.strip():
-        return text
+        blank = text.rstrip(b"\r\n")
+        other = rule(blank) if blank else None
+        return text if other is None or (b"\t" in other) == (b"\t" in blank) else other + text[len(blank) :]
     indent = indent_of(text)
     return (made[indent] or b"") + text[len(indent) :]
 
@@ -164,11 +214,11 @@ def _beside(lines: Sequence[Line], place: int, seen: int) -> list[int]:
 
 
 def _fits(lines: Sequence[Line], way: Sequence[Run], frame: Sequence[bytes]) -> bool:
-    """Return whether each run begins or ends as deep as a line beside it."""
+    """Return whether each run's shallowest line is as deep as a line beside it."""
     for run, made in zip(_runs(lines), way, strict=True):
-        said = [text for text in made if text.strip()]
-        beside = [frame[index] for index in run.beside if frame[index].strip()]
-        if said and beside and not {indent_of(said[0]), indent_of(said[-1])} & {indent_of(line) for line in beside}:
+        said = [indent_of(text) for text in made if text.strip()]
+        beside = {indent_of(frame[index]) for index in run.beside if frame[index].strip()}
+        if said and beside and min(said, key=len) not in beside:
             return False
     return True
 

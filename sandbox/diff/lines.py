@@ -87,6 +87,8 @@ class FileText:
         self.data = data
         self.lines = split_lines(data)
         self.budget = budget
+        self.is_shifted = False
+        """Removed lines of the diff are indented otherwise than the file: whole hunks are, not only their context."""
 
     @cached_property
     def keys(self) -> list[bytes]:

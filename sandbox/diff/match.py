@@ -1,26 +1,30 @@
 """Finds the one meaning of all hunks of a file, or says why there is none. All or nothing.
 
-First the whole file's numbers are tried as git tries them. Only when something is off, each hunk is searched for by what
-its lines say, and must then have one place in the whole file.
+First the whole file's numbers are tried as git tries them. Only when something is off, each hunk is searched for by
+what its lines say, and must then have one place in the whole file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
+from sandbox.diff.align import DoubtError
 from sandbox.diff.blob import blob_id
-from sandbox.diff.choose import Choice, expected_place, narrow
+from sandbox.diff.choose import Choice, narrow
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import FileText
+from sandbox.diff.lines import FileText, indent_of
 from sandbox.diff.model import FileOp, Hunk, Line
 from sandbox.diff.nearest import nearest_lines
+from sandbox.diff.numbers import are_coherent, expected_place, is_as_tools_write
 from sandbox.diff.options import Edit, Option, options_at
 from sandbox.diff.rebuild import rebuilt
 from sandbox.diff.result import Fuzz, HunkReceipt
-from sandbox.diff.search import applied, in_parts, readings, trimmed, whole
+from sandbox.diff.search import applied, in_parts, options_of, readings, trimmed, whole
 
+_NEAR = 4
 _MIN_BLOB_DIGITS = 7
 _MAX_PROVEN = 256
 """Combinations of options that are tried where the diff names the id of the result."""
@@ -37,14 +41,15 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
         One option for each hunk, and the file's new content.
 
     Raises:
-        DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (the fault of whoever wrote it).
+        DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (its writer's fault).
     """
     proof = _proof(op, file)
     found = _by_numbers(op, file, is_base_known=proof is not None)
     if found is not None:
         return found, rebuilt(op, file, found)
+    file.is_shifted = len(op.hunks) > 1 and _is_shifted(op, file)
     choices = [Choice(hunk, _options(op, hunk, file, number)) for number, hunk in enumerate(op.hunks, start=1)]
-    narrow(choices, file)
+    narrow(choices, file, is_ordered=op.is_ordered)
     if proof is not None:
         return _proven(op, file, choices, proof)
     for number, choice in enumerate(choices, start=1):
@@ -52,6 +57,19 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
             raise _ambiguous(op, choice, number, file)
     options = [choice.options[0] for choice in choices]
     return options, rebuilt(op, file, options)
+
+
+def _is_shifted(op: FileOp, file: FileText) -> bool:
+    """Return whether all removed lines that have one place are indented otherwise than the file's."""
+    same: list[bool] = []
+    for hunk in op.hunks:
+        before = [line for line in hunk.lines if line.op != "+"]
+        placements = whole(file, before, Fuzz.EXACT) if any(line.op == "-" for line in before) else []
+        if len(placements) == 1:
+            pairs = zip(before, placements[0].places, strict=True)
+            told = [(line, file.lines[place]) for line, place in pairs if line.op == "-" and line.text.strip()]
+            same += [indent_of(line.text) == indent_of(found) for line, found in told]
+    return bool(same) and not any(same)
 
 
 def receipts_of(op: FileOp, options: Sequence[Option]) -> tuple[HunkReceipt, ...]:
@@ -65,40 +83,23 @@ def receipts_of(op: FileOp, options: Sequence[Option]) -> tuple[HunkReceipt, ...
 
 def _by_numbers(op: FileOp, file: FileText, *, is_base_known: bool) -> list[Option] | None:
     """Return the options at which all numbers are right, as in every diff of a tool for this very file."""
-    offset, end = 0, 0
+    if not are_coherent(op.hunks):
+        return None
     found: list[Option] = []
     for hunk in op.hunks:
         place = expected_place(hunk)
-        if place is None or hunk.span is None or not hunk.is_counted or any(line.op == "?" for line in hunk.lines):
-            return None
-        new = hunk.span.new_start if hunk.span.new_count == 0 else hunk.span.new_start - 1
-        if new - place != offset or place < end or not file.is_at(place, hunk.before):
+        if place is None or any(line.op == "?" for line in hunk.lines) or not file.is_at(place, hunk.before):
             return None
         if not hunk.before and not (is_base_known or not file.lines):
             return None
-        size = len(hunk.before)
-        option = options_at(file, hunk.lines, range(place, place + size), at_least=Fuzz.EXACT)[0]
-        found.append(option if size else replace(option, start=place, edits=_moved_to(option, place)))
-        offset += len(hunk.after) - size
-        end = place + size
-    is_certain = is_base_known or len(op.hunks) > 1 or all(_is_as_tools_write(hunk, file) for hunk in op.hunks)
+        option = options_at(file, hunk.lines, range(place, place + len(hunk.before)), at_least=Fuzz.EXACT)[0]
+        found.append(option if hunk.before else replace(option, start=place, edits=_moved_to(option, place)))
+    is_certain = is_base_known or len(op.hunks) > 1 or all(is_as_tools_write(hunk, file) for hunk in op.hunks)
     return found if is_certain or all(_is_unique(hunk, file) for hunk in op.hunks) else None
 
 
 def _moved_to(option: Option, place: int) -> tuple[Edit, ...]:
     return tuple(edit._replace(start=place, end=place) for edit in option.edits)
-
-
-def _is_as_tools_write(hunk: Hunk, file: FileText) -> bool:
-    """Return whether a lone hunk has as much context above as below, but at the file's ends: no line was lost."""
-    ops = [line.op for line in hunk.lines]
-    head = next((place for place, op in enumerate(ops) if op != " "), len(ops))
-    tail = next((place for place, op in enumerate(reversed(ops)) if op != " "), len(ops))
-    start = expected_place(hunk) or 0
-    size = max(head, tail)
-    is_head_whole = head == size or start == 0
-    is_tail_whole = tail == size or start + len(hunk.before) == len(file.lines)
-    return is_head_whole and is_tail_whole and (size > 0 or len(hunk.before) == len(file.lines))
 
 
 def _is_unique(hunk: Hunk, file: FileText) -> bool:
@@ -113,25 +114,28 @@ def _is_also_applied(hunk: Hunk, file: FileText) -> bool:
 def _options(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option]:
     if not any(line.op != "+" and line.text.strip() for line in hunk.lines):
         return _without_context(op, hunk, file, number)
-    searches: tuple[Callable[[FileText, Sequence[Line], Fuzz], list[Option]], ...] = (
-        whole,
-        lambda file, lines, _: applied(file, lines),
-        lambda file, lines, _: in_parts(file, lines),
-        lambda file, lines, _: trimmed(file, lines),
-    )
     ways = readings(hunk, file)
-    for search in searches:
-        found = [option for lines, fuzz in ways for option in search(file, lines, fuzz)]
-        distinct = [option for place, option in enumerate(found) if not _is_among(option, found[:place])]
-        if search is whole and distinct:
-            done = [
-                option for lines, _ in ways if all(line.op != "-" for line in lines) for option in applied(file, lines)
-            ]
-            return _unless_done(distinct, done, hunk)
-        if distinct:
-            return distinct
+    for search in (whole, in_parts):
+        try:
+            placements = [placement for lines, fuzz in ways for placement in search(file, lines, fuzz)]
+        except DoubtError:
+            return []
+        if placements:
+            options = options_of(file, placements)
+            if search is whole:
+                options = _unless_done(options, _insertions_done(file, ways), hunk)
+            return _unless_near_end(options, hunk, file)
+    if done := [option for lines, _ in ways for option in applied(file, lines)]:
+        return done
+    if placements := [placement for lines, fuzz in ways for placement in trimmed(file, lines, fuzz)]:
+        return options_of(file, placements)
     detail = "the lines that it changes are not in the file"
     raise DiffRefusedError(Reason.NOT_FOUND, detail, op.path, number, nearest_lines(hunk, file))
+
+
+def _insertions_done(file: FileText, ways: Sequence[tuple[Sequence[Line], Fuzz]]) -> list[Option]:
+    insertions = [lines for lines, _ in ways if all(line.op != "-" for line in lines)]
+    return [option for lines in insertions for option in applied(file, lines)]
 
 
 def _unless_done(options: list[Option], done: list[Option], hunk: Hunk) -> list[Option]:
@@ -141,8 +145,24 @@ def _unless_done(options: list[Option], done: list[Option], hunk: Hunk) -> list[
     return here[:1] if here else options
 
 
-def _is_among(option: Option, others: Sequence[Option]) -> bool:
-    return any(option.edits == other.edits and option.start == other.start for other in others)
+def _unless_near_end(options: list[Option], hunk: Hunk, file: FileText) -> list[Option]:
+    """Return options without those that insert beside the file's end, where the hunk says it is at the end itself.
+
+    A hunk without context behind its new lines stands at the end of the file. A line or two before it, the context that
+    is missing may have stood on either side.
+    """
+    ops = "".join(line.op for line in hunk.lines)
+    is_open_below = re.search(r"[ ?][+]+$", ops) is not None
+    is_open_above = re.match(r"[+]+[ ?]", ops) is not None
+    kept = []
+    for option in options:
+        points = [edit.start for edit in option.edits if edit.start == edit.end]
+        is_near = (is_open_below and bool(points) and 0 < len(file.lines) - points[-1] < _NEAR) or (
+            is_open_above and bool(points) and 0 < points[0] < _NEAR
+        )
+        if not is_near or option.is_applied:
+            kept.append(option)
+    return kept
 
 
 def _without_context(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option]:

@@ -88,6 +88,8 @@ class FileOp:
     new_blob: str | None = None
     """Likewise of the content afterwards."""
     strip: Strip = "never"
+    is_ordered: bool = True
+    """The format lists hunks in the order of the file."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class Limits:
     """What one diff may ask for. The defaults keep every diff below two seconds."""
 
     max_bytes: int = 10 * 1024 * 1024
+    max_lines: int = 400_000
     max_files: int = 1_000
     max_hunks: int = 10_000
-    max_steps: int = 2_000_000
+    max_steps: int = 1_000_000
     """Comparisons of lines."""

@@ -1,4 +1,4 @@
-"""File names as unified diffs write them: quoted, with a date behind them, below a directory that is only the diff's."""
+"""File names as unified diffs write them: quoted, with a date behind, below a directory that is only the diff's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox.diff.model import Strip
 
 DEV_NULL = "/dev/null"
 _PREFIXES = frozenset("abciow")
-"""What git writes before names: a and b, and with mnemonic prefixes c (commit), i (index), w (work tree), o (object)."""
+"""What git writes before names: a and b; as mnemonic prefixes c (commit), i (index), w (work tree), o (object)."""
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _QUOTED = re.compile(r'"((?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*)"')
 _ESCAPE = re.compile(r'\\([abtnvfr"\\]|[0-3][0-7]{2})')
@@ -50,11 +50,13 @@ def _unescaped(body: str) -> str:
         code = match[1]
         return bytes([_ESCAPES[code] if code in _ESCAPES else int(code, 8)])
 
-    raw, end = b"", 0
+    parts: list[bytes] = []
+    end = 0
     for match in _ESCAPE.finditer(body):
-        raw += body[end : match.start()].encode("utf-8", "surrogateescape") + byte_of(match)
+        parts += [body[end : match.start()].encode("utf-8", "surrogateescape"), byte_of(match)]
         end = match.end()
-    return to_text(raw + body[end:].encode("utf-8", "surrogateescape"))
+    parts.append(body[end:].encode("utf-8", "surrogateescape"))
+    return to_text(b"".join(parts))
 
 
 def header_name(text: str) -> str | None:

@@ -49,7 +49,7 @@ def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, 
         (likeness(line.text, found, is_context=line.op == " ") for line, found in pairs), default=Fuzz.EXACT
     )  # fmt: skip
     unit = file_unit(file.lines) if fuzz is Fuzz.INDENT else 0
-    ways = reindented(pairs, lines, unit) if fuzz >= Fuzz.MARKER else [_added_runs(lines)]
+    ways = reindented(pairs, lines, unit, is_shifted=file.is_shifted) if fuzz >= Fuzz.MARKER else [_added_runs(lines)]
     ended = [_with_ends(way, pairs) for way in ways] if fuzz is not Fuzz.EXACT else ways
     start = places[0] if places else 0
     keeps_end = any(line.text.endswith(b"\n") != found.endswith(b"\n") for line, found in pairs)

@@ -54,7 +54,7 @@ def parse_blocks(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list
         since, count = at, count + 1
         if count > limits.max_hunks or len(files) > limits.max_files:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many blocks", path)
-    return [FileOp(Kind.UPDATE, file.path, hunks=tuple(file.hunks)) for file in files.values()], prose
+    return [FileOp(Kind.UPDATE, file.path, hunks=tuple(file.hunks), is_ordered=False) for file in files.values()], prose
 
 
 def _path_above(lines: list[bytes]) -> str | None:

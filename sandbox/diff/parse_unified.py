@@ -10,9 +10,13 @@ from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.hunks import build_hunk, is_file_header, is_hunk_header, read_body, read_header
 from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Strip
 from sandbox.diff.names import Names, git_names, header_name, one_name, strip_of, to_text, unquote
+from sandbox.diff.text import is_fence
 
 _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?\s*$")
 _MODE = re.compile(rb"[0-7]{6}")
+
+
+_NO_NAMES = Names(None, None)
 
 
 @dataclass
@@ -20,10 +24,11 @@ class _Section:
     """The headers of one file, as far as they are read."""
 
     number: int
+    is_fenced: bool
     is_git: bool = False
     git: Names | None = None
     has_names: bool = False
-    names: Names = Names(None, None)
+    names: Names = _NO_NAMES
     old_mode: str | None = None
     new_mode: str | None = None
     is_new: bool = False
@@ -48,19 +53,30 @@ def parse_unified(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], lis
     ops: list[FileOp] = []
     prose: list[bytes] = []
     at, hunks = 0, 0
+    is_fenced = is_certain = False
     while at < len(lines):
         if not is_file_header(lines, at):
+            is_fenced ^= is_fence(lines[at])
+            if ops and not is_certain and _may_be_hunk(lines[at]):
+                detail = "lines behind the last hunk may or may not belong to it"
+                raise DiffRefusedError(Reason.MALFORMED, detail, ops[-1].path)
             prose.append(lines[at])
             at += 1
             continue
-        section = _Section(len(ops) + 1)
+        section = _Section(len(ops) + 1, is_fenced)
         at = _read_headers(lines, at, section)
         at = _read_hunks(lines, at, section, limits.max_hunks - hunks)
         hunks += len(section.hunks)
+        is_certain = not section.hunks or section.hunks[-1].is_counted
         ops.append(_build(section))
         if len(ops) > limits.max_files:
             raise DiffRefusedError(Reason.TOO_LARGE, f"the diff changes more than {limits.max_files} files")
     return ops, prose
+
+
+def _may_be_hunk(line: bytes) -> bool:
+    """Return whether a line behind a hunk could be more of it; a list's items could not."""
+    return line.startswith(b"+") or (line.startswith(b"-") and line[1:2] not in (b" ", b"-"))
 
 
 def _read_headers(lines: list[bytes], at: int, section: _Section) -> int:
@@ -134,7 +150,7 @@ def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
     while at < len(lines):
         line = lines[at]
         if line.startswith(_BINARY):
-            names = section.git or Names(None, None)
+            names = section.git or _NO_NAMES
             raise DiffRefusedError(Reason.BINARY, "binary patches are not applied", names.new)
         if index := _INDEX.match(line):
             section.old_blob, section.new_blob = index[1].decode(), index[2].decode()
@@ -149,7 +165,9 @@ def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
 
 def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> int:
     if at < len(lines) and section.has_names and lines[at][:1] in (b" ", b"+", b"-") and not is_file_header(lines, at):
-        body = read_body(lines, at, None, is_git=section.is_git)  # models forget the first @@
+        body = read_body(
+            lines, at, None, is_git=section.is_git, is_fenced=section.is_fenced
+        )  # models forget the first @@
         section.hunks.append(Hunk(body.lines))
         at = body.end
     if at < len(lines) and lines[at].startswith(b"@@@"):
@@ -158,7 +176,7 @@ def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> in
         if len(section.hunks) >= left:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
         header = read_header(lines[at])
-        body = read_body(lines, at + 1, header.span, is_git=section.is_git)
+        body = read_body(lines, at + 1, header.span, is_git=section.is_git, is_fenced=section.is_fenced)
         section.hunks.append(build_hunk(header, body))
         at = body.end
         while at < len(lines) and not lines[at].strip() and at + 1 < len(lines) and _is_next(lines[at + 1]):
@@ -201,7 +219,7 @@ def _names_of(section: _Section) -> Names:
         if git is None:
             raise DiffRefusedError(Reason.MALFORMED, f"the headers of file {section.number} name no file")
         return git
-    if named == Names(None, None):
+    if named == _NO_NAMES:
         raise DiffRefusedError(Reason.MALFORMED, f"both sides of file {section.number} are /dev/null")
     if git is not None:
         known = {one_name(git), *git}

@@ -73,7 +73,7 @@ def check_policy(op: FileOp, policy: DiffPolicy) -> None:
     """Refuse what a policy does not allow one file of a diff to do.
 
     Raises:
-        DiffRefusedError: `mode_change`, `rename`, `planted`, `extension`, `placeholder` (the fault of whoever wrote it).
+        DiffRefusedError: `mode_change`, `rename`, `planted`, `extension`, `placeholder` (its writer's fault).
     """
     if not policy.are_renames_allowed and op.kind in (Kind.RENAME, Kind.COPY):
         raise DiffRefusedError(Reason.RENAME, f"a {op.kind} is not allowed; change the file in its place", op.path)

@@ -78,7 +78,7 @@ class Applied:
     receipts: tuple[FileReceipt, ...]
     """One for each file of the diff, in its order."""
     canonical: bytes
-    """The change as our own unified diff, made from what changed and not from what was sent: this is what is reviewed."""
+    """The change as our own unified diff, made from what changed and not from what was sent: for the reviewer."""
     reverse: bytes
     """A unified diff that turns the new files into the old ones, byte for byte."""
 

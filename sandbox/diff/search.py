@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from sandbox.diff.align import alignments
 from sandbox.diff.lines import MIN_KEPT_CHARS, MIN_KEPT_LINES, FileText, key_of
@@ -43,44 +45,55 @@ def _is_between_added(lines: Sequence[Line], place: int) -> bool:
     return above == below == "+"
 
 
-def whole(file: FileText, lines: Sequence[Line], fuzz: Fuzz) -> list[Option]:
-    """Return what a hunk may mean where all its context and removed lines stand one below another."""
+class Placement(NamedTuple):
+    """Lines of a hunk and the lines of the file that its context and removed lines are."""
+
+    lines: Sequence[Line]
+    places: Sequence[int]
+    fuzz: Fuzz
+
+
+def whole(file: FileText, lines: Sequence[Line], fuzz: Fuzz) -> list[Placement]:
+    """Return where all context and removed lines of a hunk stand one below another."""
     keys = [key_of(line.text) for line in lines if line.op != "+"]
-    return [
-        option
-        for start in file.starts_of(keys)[:MAX_STARTS]
-        for option in options_at(file, lines, range(start, start + len(keys)), at_least=fuzz)
-    ]
+    starts = file.starts_of(keys)[:MAX_STARTS]
+    return [Placement(lines, range(start, start + len(keys)), fuzz) for start in starts]
+
+
+def in_parts(file: FileText, lines: Sequence[Line], fuzz: Fuzz) -> list[Placement]:
+    """Return where a hunk may stand that leaves out unchanged lines of the file between its own."""
+    while len(lines) > 1 and lines[0].op == lines[1].op == " " and not lines[0].text.strip():
+        lines = lines[1:]
+    return [Placement(lines, places, max(fuzz, Fuzz.SPLIT)) for places in alignments(file, lines)]
+
+
+def trimmed(file: FileText, lines: Sequence[Line], fuzz: Fuzz) -> list[Placement]:
+    """Return where a hunk may stand without outer context lines, at the fewest for which there is a place."""
+    return next(filter(None, (whole(file, shorter, Fuzz.TRIMMED) for shorter in _shorter(lines))), [])
+
+
+def options_of(file: FileText, placements: Sequence[Placement]) -> list[Option]:
+    """Return what a hunk may mean at some places, each meaning once."""
+    found: list[Option] = []
+    for lines, places, fuzz in placements:
+        for option in options_at(file, lines, places, at_least=fuzz):
+            if not any(option.edits == other.edits and option.start == other.start for other in found):
+                found.append(option)
+    return found
 
 
 def applied(file: FileText, lines: Sequence[Line]) -> list[Option]:
     """Return where the hunk's result stands already, but for white space at line ends."""
     after = [Line(" ", line.text) for line in lines if line.op != "-"]
-    keys = [key_of(line.text) for line in after]
     found = []
-    for start in file.starts_of(keys)[:MAX_STARTS]:
-        for option in options_at(file, after, range(start, start + len(keys)), at_least=Fuzz.EXACT):
-            if option.fuzz <= Fuzz.WHITESPACE:
-                found.append(Option(start, (), option.fuzz, is_applied=True))
+    runs = [{line.op for line in run} for _, run in groupby(lines, key=lambda line: line.op == " ")]
+    for placement in whole(file, after, Fuzz.EXACT):
+        start, end = placement.places[0], placement.places[-1] + 1
+        is_open = (runs[0] == {"-"} and start > 0) or (runs[-1] == {"-"} and end < len(file.lines))
+        option = options_at(file, after, placement.places, at_least=Fuzz.EXACT)[0]
+        if option.fuzz <= Fuzz.WHITESPACE and not is_open:
+            found.append(Option(start, (), option.fuzz, is_applied=True))
     return found
-
-
-def in_parts(file: FileText, lines: Sequence[Line]) -> list[Option]:
-    """Return what a hunk may mean that leaves out unchanged lines of the file between its own."""
-    while len(lines) > 1 and lines[0].op == lines[1].op == " " and not lines[0].text.strip():
-        lines = lines[1:]
-    return [
-        option for places in alignments(file, lines) for option in options_at(file, lines, places, at_least=Fuzz.SPLIT)
-    ]
-
-
-def trimmed(file: FileText, lines: Sequence[Line]) -> list[Option]:
-    """Return what a hunk may mean without outer context lines, at the fewest for which there is a place."""
-    for shorter in _shorter(lines):
-        found = whole(file, shorter, Fuzz.TRIMMED)
-        if found:
-            return found
-    return []
 
 
 def _shorter(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:

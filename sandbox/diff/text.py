@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.model import Limits
 
@@ -21,6 +23,8 @@ def lines_of(diff: str | bytes, limits: Limits) -> list[bytes]:
     raw = diff.encode("utf-8", "surrogatepass") if isinstance(diff, str) else bytes(diff)
     if len(raw) > limits.max_bytes:
         raise DiffRefusedError(Reason.TOO_LARGE, f"the diff has {len(raw)} bytes, at most {limits.max_bytes}")
+    if raw.count(b"\n") > limits.max_lines:
+        raise DiffRefusedError(Reason.TOO_LARGE, f"the diff has more than {limits.max_lines} lines")
     raw = raw.removeprefix(_BOM)
     lines = [line + b"\n" for line in raw.split(b"\n")]
     if lines[-1] == b"\n":
@@ -38,11 +42,14 @@ def is_fence(line: bytes) -> bool:
     return line.startswith(_FENCES)
 
 
+def is_closing_fence(lines: list[bytes], at: int) -> bool:
+    """Return whether a line closes a fenced block, and is not itself a line of what stands in the block."""
+    if not is_fence(lines[at]) or lines[at].strip()[3:]:
+        return False
+    following = next((line for line in islice(lines, at + 1, None) if is_fence(line)), None)
+    return following is None or bool(following.strip()[3:])
+
+
 def is_empty(line: bytes) -> bool:
     """Return whether a line has nothing but its end."""
     return line in (b"\n", b"\r\n")
-
-
-def without_feed(line: bytes) -> bytes:
-    """Return a line of which the diff says that it has no line feed."""
-    return line.removesuffix(b"\n")
