@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 

@@ -86,9 +86,9 @@ _ABOUT_TEXT: Final = re.compile(
 )
 """What speaks about a text's form, and so is hardly the text."""
 _TRAILING: Final = re.compile(
-    r"[&+/–—-] ?[a-z]|[:→|]|->| / |\b(?:as|like|everywhere|again|too|asap|for now|right now|today|tomorrow|tonight|soon"
-    r"|later|using|which|that|what|from|where|attached|below|above|all pages|every page|mobiles?|phones?|desktop|visitors"
-    r"|with an?|in an?|at the|to match|so|by \w+day)\b"
+    r"[&+/–—-] ?[a-z]|[:→|]|->| / |\b(?:as|like|everywhere|again|too|asap|for now|right now|today|tomorrow|tonight"
+    r"|soon|later|using|which|that|what|from|where|attached|below|above|all pages|every page|mobiles?|phones?|desktop"
+    r"|visitors|with an?|in an?|at the|to match|so|by \w+day)\b"
 )
 """What may begin a remark behind an unquoted text, and so may not be part of it."""
 _SHORT_STYLE: Final = re.compile(
