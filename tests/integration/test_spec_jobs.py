@@ -113,6 +113,16 @@ rules:
         input:
           summary: Nothing.
           operations: [{op: test, path: /pages/index.html/root, value: page}]
+  - name: loses-the-change
+    when: {tag: loses, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: A section about our ovens.
+          operations:
+            - op: replace
+              path: /pages/index.html/elements/hero/props/heading
+              value: Bread from our own hearth
   - name: drops-the-copy
     when: {tag: drops, tools: [edit_site]}
     say:
@@ -255,6 +265,16 @@ def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, t
     assert (job.state, job.queue, job.tier) == ("queued", "patch", 2)
     assert len(rig.calls()) == 2
     assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("spec_poor",)]
+
+
+@pytest.mark.req("H-068")
+def test_a_valid_spec_that_lost_what_was_asked_for_counts_as_poor(rig: Rig) -> None:
+    job = rig.edit("Add a short section titled 'The oven diary' for our regulars [rehearse:loses]", rig.site())
+    assert (job.state, job.queue) == ("queued", "patch")
+    assert len(rig.calls()) == 2
+    ((reason, detail),) = rig.shop.rows("SELECT data->>'reason', data->>'detail' FROM event WHERE kind = 'escalated'")
+    assert reason == "spec_poor"
+    assert "The oven diary" in str(detail)
 
 
 def test_a_pinned_job_stays_and_fails_with_the_reason(rig: Rig) -> None:
