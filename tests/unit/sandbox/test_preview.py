@@ -1,6 +1,8 @@
+import hashlib
 from dataclasses import dataclass
 
 import pytest
+from itsdangerous import URLSafeTimedSerializer
 
 from sandbox.errors import PreviewRefusedError
 from sandbox.preview import PreviewClaim, PreviewSigner, live_headers, preview_headers
@@ -94,6 +96,30 @@ def test_a_token_of_another_installation_or_audience_is_refused() -> None:
     signer = PreviewSigner([NEW])
     with pytest.raises(PreviewRefusedError):
         signer.verify(signed(signer, audience="owner"), max_age_seconds=60, audience="reviewer")
+
+
+@pytest.mark.threat("H1")
+def test_what_the_same_key_signed_for_another_purpose_opens_nothing() -> None:
+    claim = ["bakery", "r1", "reviewer", 0]
+    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    for salt, opens in (("pointsman.preview.v1", True), ("pointsman.session.v1", False)):
+        token = str(URLSafeTimedSerializer([NEW], salt=salt, signer_kwargs=options).dumps(claim))
+        if opens:
+            assert PreviewSigner([NEW]).verify(token, max_age_seconds=60).site == "bakery"
+        else:
+            with pytest.raises(PreviewRefusedError):
+                PreviewSigner([NEW]).verify(token, max_age_seconds=60)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [["bakery", "r1", "reviewer"], ["bakery", "r1", "reviewer", True], ["bakery", "r1", 7, 0], {"site": "x"}, 7],
+)
+def test_a_signed_claim_of_another_shape_is_refused(claim: object) -> None:
+    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    serializer = URLSafeTimedSerializer([NEW], salt="pointsman.preview.v1", signer_kwargs=options)
+    with pytest.raises(PreviewRefusedError):
+        PreviewSigner([NEW]).verify(str(serializer.dumps(claim)), max_age_seconds=60)
 
 
 @pytest.mark.parametrize("keys", [[], ["short"], [NEW, "short"]])
