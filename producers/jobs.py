@@ -14,8 +14,9 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
 from monitoring.ledger.money import Bill, bill_of, calls_of
+from monitoring.ledger.record_tables import Event, QueueControl
 from monitoring.ledger.runway import Depth
-from monitoring.ledger.tables import Attempt, Call, Event, Job, QueueControl, Release, Site
+from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
 from routing.jobs import State
 from routing.prices import NANOUSD_PER_USD

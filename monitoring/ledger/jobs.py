@@ -19,9 +19,10 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
+from monitoring.ledger.record_tables import Event, Notification
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
 from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Attempt, Event, Job, Notification, Site
+from monitoring.ledger.tables import Attempt, Job, Site
 from routing.failures import FailureAction
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate

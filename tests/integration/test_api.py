@@ -15,8 +15,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 from sqlmodel import col
 
+from monitoring.ledger.record_tables import AuditRow, Notification
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import ApiKey, Approval, AuditRow, Job, Notification
+from monitoring.ledger.tables import ApiKey, Approval, Job
 from producers.api.app import create_app
 from producers.api.resources import Resources
 from producers.keys import hash_secret

@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from monitoring.errors import PublishConflictError, SiteNotFoundError
+from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.releases import (
     ReleaseNotFoundError,
     activate,
@@ -24,7 +25,7 @@ from monitoring.ledger.releases import (
     find_site,
     published_release,
 )
-from monitoring.ledger.tables import AuditRow, Release
+from monitoring.ledger.tables import Release
 from producers.errors import UnknownTenantError
 from producers.sites import (
     ImportRefusedError,
