@@ -160,8 +160,10 @@ class Page:
             if budget.marks < 0:
                 break
         self.too_complex = self.too_complex or budget.is_spent
-        if not self.has_scripts and (self._nest or self._in_select or self._is_cut):
-            self._doubt(0, "<noscript> ends in the middle of what it holds")
+        if self._is_cut and not self.too_complex:
+            self._doubt(len(text), "ends inside a tag or a comment")
+        elif not self.has_scripts and (self._nest or self._in_select):
+            self._doubt(len(text), "<noscript> ends inside of what it holds")
 
     def _start_tag(self, start: int) -> tuple[Tag | None, int]:
         name, attributes, end, is_self_closing = self._tag_parts(start + 1)
