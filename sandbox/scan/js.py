@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-_GAP = r"(?:\s++|/\*(?:[^*]|\*(?!/)){0,400}+\*/|//[^\n]{0,400}+\n)*+"
+_GAP = r"(?:\s++|/\*(?:[^*]|\*(?!/)){0,200}+\*/|//[^\n]{0,400}+\n)*+"
 _QUOTE = r"[\"'`]"
 _URL = rf"{_QUOTE}([^\"'`\s]{{1,2000}}+)"
 _WORD = r"(?<![\w$])"

@@ -13,7 +13,7 @@ from sandbox.scan.markup import MAX_ATTRIBUTES_PER_TAG, Attribute, Tag
 from sandbox.scan.references import Place, References
 
 _DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s{0,20}=\s{0,20}[\"']([^\"'>]{0,40})")
-_DOCTYPE = re.compile(rb"<!(?:DOCTYPE[^>\[]*(?P<inner>[\[>])|ENTITY|ATTLIST|NOTATION)", re.IGNORECASE)
+_DOCTYPE = re.compile(rb"<!(?:DOCTYPE|ENTITY|ATTLIST|NOTATION|ELEMENT)", re.IGNORECASE)
 _HARMLESS_DOCTYPE = re.compile(rb"<!DOCTYPE\s+svg(\s+PUBLIC\s+\"-//W3C//DTD SVG [^\"]*\"\s+\"[^\"]*\")?\s*>")
 _XHTML = "http://www.w3.org/1999/xhtml"
 _SVG = "http://www.w3.org/2000/svg"
