@@ -61,7 +61,9 @@ PIECES = [
 
 @pytest.mark.threat("F12", "G6", "G7")
 def test_ten_megabytes_of_hostile_input_take_bounded_time() -> None:
-    files = {f"{number}/{name}": head + piece * (SIZE // len(piece)) for number, (name, head, piece) in enumerate(PIECES)}
+    files = {
+        f"{number}/{name}": head + piece * (SIZE // len(piece)) for number, (name, head, piece) in enumerate(PIECES)
+    }
     started = time.process_time()
     report = scan(files, PROFILE, profile_name="default", known_keys=("k" * 40,))
     seconds = time.process_time() - started
@@ -74,7 +76,7 @@ def test_ten_megabytes_of_hostile_input_take_bounded_time() -> None:
 def test_no_kind_of_hostile_input_takes_more_than_linear_time(name: str, head: bytes, piece: bytes) -> None:
     started = time.process_time()
     scan({name: head + piece * (SIZE // len(piece))}, PROFILE, profile_name="default")
-    assert time.process_time() - started < 2  # quadratic ones took minutes
+    assert time.process_time() - started < 4  # below 1 on an idle machine; quadratic ones took minutes
 
 
 @pytest.mark.threat("G4")

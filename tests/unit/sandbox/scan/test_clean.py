@@ -41,7 +41,9 @@ def test_the_demo_site_passes() -> None:
 def with_texts(value: Any, text: str) -> Any:
     if isinstance(value, dict):
         return {
-            key: text if key in ("title", "text", "heading", "body") and isinstance(item, str) else with_texts(item, text)
+            key: text
+            if key in ("title", "text", "heading", "body") and isinstance(item, str)
+            else with_texts(item, text)
             for key, item in value.items()
         }
     return [with_texts(item, text) for item in value] if isinstance(value, list) else value
