@@ -67,7 +67,7 @@ def scan(
     from routing.policy import load_policy
     from sandbox.archive import read_directory
     from sandbox.scan.engine import scan as scan_files
-    from sandbox.tree import DEFAULT_MAX_TREE_BYTES
+    from sandbox.tree import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES
 
     with clear_errors():
         settings = read_settings(_ScanSettings, context_of(ctx).environment)
@@ -75,7 +75,9 @@ def scan(
     if profile not in profiles:
         fail(f"scan: --profile must be one of {', '.join(sorted(profiles))}", code=USAGE)
     with clear_errors():
-        files = read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=profiles[profile].max_files)
+        files = read_directory(
+            directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=DEFAULT_MAX_TREE_FILES, keep_planted=True
+        )
         report = scan_files(files, profiles[profile], profile_name=profile, known_keys=secrets_of(settings))
     if as_json:
         print_json(report.as_dict())
