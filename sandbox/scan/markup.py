@@ -16,9 +16,9 @@ from html import unescape
 from html.entities import html5
 from typing import NamedTuple
 
-MAX_TAGS = 100_000
-MAX_ATTRIBUTES = 200_000
-MAX_MARKS = 300_000
+MAX_TAGS = 300_000
+MAX_ATTRIBUTES = 600_000
+MAX_MARKS = 600_000
 MAX_ATTRIBUTES_PER_TAG = 300
 _MAX_DOUBTS = 20
 _MAX_FOREIGN_DEPTH = 100
