@@ -15,7 +15,7 @@ from routing.policy import Profile
 from sandbox.media import media_type_of
 from sandbox.scan import css, js
 from sandbox.scan.notes import Notes, csp_hash
-from sandbox.scan.urls import Target, parse_url
+from sandbox.scan.urls import UNUSUAL_PORT, Target, parse_url
 
 Use = Literal["link", "script", "style", "image", "media", "font", "form", "frame", "manifest", "connect"]
 
@@ -68,7 +68,7 @@ class References:
     def check_url(self, url: str, use: Use, place: Place) -> None:
         """Judge one URL."""
         target = parse_url(url)
-        if target.trick:
+        if target.trick and not (use == "link" and target.trick == UNUSUAL_PORT):
             self.find("deceptive-url", place, f"{url[:60]} ({target.trick})")
         elif target.kind == "code":
             self.find("script-url", place, url)

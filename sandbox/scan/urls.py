@@ -19,6 +19,9 @@ Kind = Literal["local", "external", "data", "code", "contact", "other"]
 _STRIPPED = "".join(map(chr, range(0x21)))
 _REMOVED = {ord(character): None for character in "\t\n\r"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+UNUSUAL_PORT = "unusual port"
+"""The one trick that only counts for what a page loads: a link may lead to any port."""
+
 _PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
 _NETWORK = frozenset(_PORTS)
 _CODE = frozenset({"javascript", "vbscript", "livescript", "mocha", "blob", "filesystem", "view-source"})
@@ -88,7 +91,7 @@ def _network(scheme: str, rest: str) -> Target:
     host, host_trick = _host(_PORT.sub("", hostport))
     port = _PORT.search(hostport)
     if port and port[1] not in ("", _PORTS.get(scheme, "")):
-        host_trick = host_trick or "unusual port"
+        host_trick = host_trick or UNUSUAL_PORT
     return Target("external", scheme, host, trick=trick or host_trick)
 
 

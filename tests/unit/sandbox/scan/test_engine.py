@@ -263,6 +263,7 @@ def test_hostile_markup_is_refused_by_its_rule(body: str | bytes, rule: str) -> 
         "<img src=https://img.example:443/a.png>",
         "<a href='https://пример.example/'>",
         "<a href=tel:+123>",
+        "<a href=https://example.org:8443/>",
         "<form action=mailto:a@example.org>",
         "<!-- <p onclick=x> -->",
         "<textarea>&lt;p onclick=x></textarea>",
