@@ -80,6 +80,8 @@ class References:
         elif target.kind == "local":
             if use == "script":
                 self._count_local_script(target.path, place)
+            elif use == "style":
+                self._check_local_style(target.path, place)
         elif use == "form" and target.scheme == "mailto":
             return  # opens the visitor's own mail program and sends nothing by itself
         elif use != "link" or target.kind == "other":
@@ -205,13 +207,22 @@ class References:
         self.check_svg(data, place)
         self.svg_depth -= 1
 
+    def _check_local_style(self, path: str, place: Place) -> None:
+        name = _name_in_release(path, place)
+        if name in self.files and media_type_of(name) != "text/css":
+            self.find("type-mismatch", place, f"{name} used as a style sheet")
+
     def _count_local_script(self, path: str, place: Place) -> None:
-        directory = "" if path.startswith("/") else posixpath.dirname(place.file)
-        name = posixpath.normpath(posixpath.join("/", directory, path)).lstrip("/")
+        name = _name_in_release(path, place)
         if name not in self.files:
             self.find("script-not-in-release", place, path)
         elif media_type_of(name) != "text/javascript":  # scripts by name are judged in their turn
             self.check_js(self.files[name].decode(errors="replace"), Place(name, 1))
+
+
+def _name_in_release(path: str, place: Place) -> str:
+    directory = "" if path.startswith("/") else posixpath.dirname(place.file)
+    return posixpath.normpath(posixpath.join("/", directory, path)).lstrip("/")
 
 
 def decode_data_url(rest: str) -> tuple[str, bytes]:
