@@ -39,8 +39,8 @@ def render(
     """Build static HTML and CSS from a spec: the same spec, the same bytes."""
     from sandbox.archive import write_directory
     from sandbox.spec.errors import SpecError
-    from sandbox.spec.model import parse_site
     from sandbox.spec.render import render as render_site
+    from sandbox.spec.validate import accept
 
     try:
         text = spec.read_bytes()
@@ -48,7 +48,7 @@ def render(
         fail(f"render: {spec}: {error.strerror}", code=USAGE)
     with clear_errors():
         try:
-            files = render_site(parse_site(text))
+            files = render_site(accept(text, repair=False))
         except SpecError as error:
             fail(f"render: {spec}: {error}")
         write_directory(files, directory)
