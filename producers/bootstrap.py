@@ -15,7 +15,7 @@ from producers.publisher import Publisher
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
 from routing.app import create_app
-from routing.config import BrokerConfig, PolicyConfig
+from routing.config import BrokerConfig, PolicyConfig, secrets_of
 from routing.policy import Policy, load_policy
 from routing.vocabularies import Vocabularies, load_vocabularies
 from sandbox.config import DenConfig, PreviewConfig
@@ -99,7 +99,7 @@ class Installation:
     @cached_property
     def sites(self) -> Sites:
         """The sites."""
-        return Sites(self.ledger, self.den, self.policy)
+        return Sites(self.ledger, self.den, self.policy, known_keys=secrets_of(self.settings))
 
     @cached_property
     def signer(self) -> PreviewSigner | None:

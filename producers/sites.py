@@ -142,7 +142,8 @@ def content_of(files: Mapping[str, bytes]) -> Content:
 class Sites:
     """The sites of one installation."""
 
-    def __init__(self, ledger: Ledger, den: Den, policy: Policy) -> None:
+    def __init__(self, ledger: Ledger, den: Den, policy: Policy, *, known_keys: tuple[str, ...] = ()) -> None:
+        self._known_keys = known_keys
         self._ledger = ledger
         self._den = den
         self._policy = policy
@@ -187,7 +188,7 @@ class Sites:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
         new = build_release(
             self._den, content.files, site=site, policy=self._policy, spec=content.spec,
-            base_release_id=site.active_release_id,
+            base_release_id=site.active_release_id, known_keys=self._known_keys,
         )  # fmt: skip
         if not new.scan_passed:
             raise ImportRefusedError(tuple(new.scan["findings"]))

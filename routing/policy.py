@@ -116,14 +116,23 @@ class Tools(_Section):
     ping_hosts: tuple[str, ...] = ()
 
 
+_LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+Host = Annotated[str, Field(max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})+$")]
+"""A host's name as browsers compare it: lower case, punycode, no scheme, port or wildcard. It goes into a header."""
+
+
 class Profile(_Section):
     """A publish profile: what a site's release may hold."""
 
     js_bytes: int = Field(ge=0)
+    """Bytes of everything that a browser could run, over the whole release."""
     js_gzip_bytes: int = Field(ge=0)
-    script_hosts: tuple[str, ...] = ()
-    image_hosts: tuple[str, ...] = ()
-    form_hosts: tuple[str, ...] = ()
+    """The same, each piece compressed alone."""
+    script_hosts: tuple[Host, ...] = ()
+    """Hosts that scripts may come from, each with an integrity hash."""
+    image_hosts: tuple[Host, ...] = ()
+    form_hosts: tuple[Host, ...] = ()
+    """Hosts that forms may send to; without one, a page may not ask for passwords or card numbers either."""
     max_files: int = Field(gt=0)
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.app import create_app
-from routing.config import BrokerConfig, PolicyConfig, read_settings
+from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
 from routing.tiers import QueueName
@@ -74,6 +74,7 @@ class ProcessResources:
             policy=self._policy,
             gateway_url=self._settings.worker.gateway_url,
             worker=self._worker,
+            known_keys=secrets_of(self._settings),
         )
 
 

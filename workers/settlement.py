@@ -25,7 +25,7 @@ Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
 
 
-def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement:
+def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: tuple[str, ...] = ()) -> Settlement:
     """Check an outcome against the limits, do what takes time (store, scan), and return what is left to commit."""
     if isinstance(outcome, Answered):
         size = len(outcome.text.encode("utf-8", "surrogatepass"))
@@ -35,7 +35,7 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement
         size = sum(len(data) for data in outcome.files.values())
         if size > attempt.limits.output_bytes:
             return end_with(_too_large(attempt, size))
-        return _prepare_candidate(attempt, outcome, ledger=ledger)
+        return _prepare_candidate(attempt, outcome, ledger=ledger, known_keys=known_keys)
     if isinstance(outcome, Escalate):
         return _prepare_escalation(attempt, outcome)
     if isinstance(outcome, Routed):
@@ -96,7 +96,9 @@ def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
     return settle
 
 
-def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
+def _prepare_candidate(
+    attempt: Attempt, outcome: Candidate, *, ledger: Ledger, known_keys: tuple[str, ...]
+) -> Settlement:
     assert attempt.site is not None
     with ledger.begin() as session:
         move(session, hold(session, attempt.claim.attempt), State.SCANNING)
@@ -112,6 +114,7 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
                 reverse=outcome.reverse,
                 base_release_id=attempt.base.id if attempt.base else None,
                 job_id=attempt.job_id,
+                known_keys=known_keys,
             )
     except (TreeRefusedError, PathRefusedError) as error:
         return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))

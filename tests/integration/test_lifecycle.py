@@ -2,6 +2,7 @@
 
 import os
 import signal
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -45,6 +46,7 @@ from workers.unavailable import not_available
 HOME = b"<!doctype html><html lang=en><head><title>Bakery</title></head><body><h1>Bread</h1></body></html>"
 FILES = {"index.html": HOME}
 CHANGED = {"index.html": HOME.replace(b"Bread", b"Cake")}
+HELD = "correct horse battery staple"
 SECRET = {"index.html": HOME.replace(b"Bread", b"sk-ant-api03-" + b"A1b2C3d4" * 12)}
 
 
@@ -58,7 +60,8 @@ class Rig:
 
     def with_policy(self, policy: Policy) -> Resources:
         return Resources(
-            ledger=self.shop.ledger, den=self.den, policy=policy, gateway_url="http://127.0.0.1:1", worker="w1"
+            ledger=self.shop.ledger, den=self.den, policy=policy, gateway_url="http://127.0.0.1:1", worker="w1",
+            known_keys=(HELD,),
         )  # fmt: skip
 
     def site(self, name: str = "shop", files: dict[str, bytes] | None = None) -> UUID:
@@ -204,6 +207,16 @@ def test_no_tier_s_change_passes_without_the_scan(rig: Rig, tier: Tier) -> None:
     release: Release = rig.shop.find(Release, job.release_id)
     assert not release.scan_passed
     assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
+
+
+@pytest.mark.threat("C9")
+def test_a_change_that_holds_a_secret_of_the_installation_is_refused(rig: Rig) -> None:
+    site = rig.site()
+    leak = {**FILES, "data.json": b'"' + b64encode(HELD.encode()) + b'"'}
+    job = rig.run(rig.shop.accept(site_id=site), returns(Candidate(files=leak, summary="Oops.")))
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+    assert "a key of this installation" in str(job.detail)
+    assert HELD not in str(job.detail)
 
 
 @pytest.mark.parametrize("path", ["../index.html", "/etc/passwd", "a//b.html", ".git/config", "a\x00.html", ""])
