@@ -17,20 +17,48 @@ from pydantic_core import PydanticCustomError
 from sandbox.spec.colours import COLOUR_NAMES
 from sandbox.spec.component import Props
 
-FontName = Literal["sans", "serif", "humanist", "geometric", "classical", "slab", "rounded", "mono"]
-PresetName = Literal["warm", "ocean", "forest", "slate", "plum", "sunset", "mono"]
+FontName = Literal["sans", "serif", "humanist", "geometric", "classical", "slab", "rounded", "condensed", "mono"]
+PresetName = Literal[
+    "warm", "ocean", "forest", "slate", "plum", "sunset", "mono", "ink", "noir", "festival", "signal", "clay"
+]
+CardStyle = Literal["outlined", "raised", "flat", "open"]
 
 FONT_STACKS: Final[dict[str, str]] = {
     "sans": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", '
     "Arial, sans-serif",
-    "serif": '"Iowan Old Style", "Palatino Linotype", "URW Palladio L", P052, Georgia, "DejaVu Serif", serif',
-    "humanist": 'Seravek, "Gill Sans Nova", Ubuntu, Calibri, "Noto Sans", "DejaVu Sans", sans-serif',
-    "geometric": 'Avenir, Montserrat, Corbel, "URW Gothic", "Century Gothic", "DejaVu Sans", sans-serif',
-    "classical": 'Optima, Candara, "Noto Sans", "DejaVu Sans", sans-serif',
+    "serif": '"Iowan Old Style", "Palatino Linotype", Palatino, "URW Palladio L", P052, Georgia, "Liberation Serif", '
+    "serif",
+    "humanist": 'Seravek, "Gill Sans Nova", Ubuntu, Calibri, "Noto Sans", "Liberation Sans", sans-serif',
+    "geometric": 'Avenir, Montserrat, Corbel, "URW Gothic", "Century Gothic", "Liberation Sans", sans-serif',
+    "classical": 'Optima, Candara, "Noto Sans", "Liberation Sans", sans-serif',
     "slab": 'Rockwell, "Rockwell Nova", "Roboto Slab", "Sitka Small", "DejaVu Serif", serif',
     "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", "DejaVu '
     'Sans", sans-serif',
+    "condensed": '"Avenir Next Condensed", "Roboto Condensed", "Arial Narrow", "Liberation Sans Narrow", '
+    '"DejaVu Sans Condensed", sans-serif',
     "mono": 'ui-monospace, "Cascadia Code", "Source Code Pro", Menlo, Consolas, "DejaVu Sans Mono", monospace',
+}
+
+
+class Voice(NamedTuple):
+    """How a family is set as a heading: light where it is elegant, heavy and tight where it is plain."""
+
+    weight: int
+    tracking: str
+    scale: str
+    """Factor of the size, so that a wide family does not shout and a narrow one does not whisper."""
+
+
+VOICES: Final[dict[str, Voice]] = {
+    "sans": Voice(700, "-.025em", "1"),
+    "serif": Voice(500, "-.015em", "1.08"),
+    "humanist": Voice(700, "-.015em", "1"),
+    "geometric": Voice(700, "-.02em", "1"),
+    "classical": Voice(600, "-.005em", "1.02"),
+    "slab": Voice(600, "-.02em", ".9"),
+    "rounded": Voice(700, "-.02em", ".9"),
+    "condensed": Voice(700, "-.01em", "1.22"),
+    "mono": Voice(600, "-.045em", ".88"),
 }
 RADII: Final = {"none": "0", "small": "6px", "medium": "14px", "large": "26px"}
 SPACINGS: Final = {"compact": "0.75", "regular": "1", "airy": "1.25"}
@@ -59,6 +87,9 @@ class Theme(Props):
     headings: FontName | None = None
     radius: Literal["none", "small", "medium", "large"] | None = None
     spacing: Literal["compact", "regular", "airy"] | None = None
+    cards: CardStyle | None = None
+    align: Literal["left", "center"] | None = None
+    """Where the headings of sections stand."""
     mode: Literal["auto", "light", "dark"] = "auto"
 
 
@@ -71,16 +102,23 @@ class Preset(NamedTuple):
     font: str
     headings: str
     radius: str
+    cards: str
+    align: str
 
 
 PRESETS: Final[dict[str, Preset]] = {
-    "warm": Preset("#9a3f1d", "#e0a43b", "#fbf6ee", "humanist", "serif", "medium"),
-    "ocean": Preset("#0b6e8f", "#f2a65a", "#f6fafb", "sans", "geometric", "medium"),
-    "forest": Preset("#2f6b46", "#d8a23a", "#f8f8f2", "humanist", "serif", "small"),
-    "slate": Preset("#2f4bd8", "#12b0a2", "#ffffff", "sans", "sans", "medium"),
-    "plum": Preset("#7a2e6b", "#e58c6f", "#fcf8fa", "classical", "serif", "large"),
-    "sunset": Preset("#d1495b", "#edae49", "#fffaf5", "geometric", "geometric", "large"),
-    "mono": Preset("#1c1c1c", "#c8553d", "#fafaf8", "sans", "mono", "none"),
+    "warm": Preset("#9a3f1d", "#e0a43b", "#fbf6ee", "humanist", "serif", "medium", "outlined", "left"),
+    "ocean": Preset("#0b6e8f", "#f2a65a", "#f5f9fb", "sans", "geometric", "medium", "raised", "left"),
+    "forest": Preset("#2f6b46", "#d8a23a", "#f7f7f0", "humanist", "slab", "small", "flat", "left"),
+    "slate": Preset("#3a46d8", "#12b0a2", "#ffffff", "sans", "sans", "medium", "raised", "center"),
+    "plum": Preset("#7a2e6b", "#e58c6f", "#fcf8fa", "classical", "serif", "large", "flat", "center"),
+    "sunset": Preset("#c8394e", "#edae49", "#fffaf5", "geometric", "geometric", "large", "raised", "center"),
+    "mono": Preset("#1c1c1c", "#c8553d", "#fafaf8", "sans", "mono", "none", "outlined", "left"),
+    "ink": Preset("#1f3350", "#b08d4f", "#ffffff", "sans", "serif", "none", "open", "left"),
+    "noir": Preset("#e8e2d6", "#c9a15a", "#121212", "sans", "serif", "none", "open", "left"),
+    "festival": Preset("#5b21d6", "#ffb400", "#fff8e7", "sans", "condensed", "small", "flat", "left"),
+    "signal": Preset("#0f766e", "#f59e0b", "#fbfcfc", "sans", "mono", "small", "outlined", "left"),
+    "clay": Preset("#a8502f", "#5f7a61", "#f6efe6", "classical", "serif", "large", "flat", "left"),
 }
 
 
@@ -132,13 +170,14 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
 
 
 def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> dict[str, str]:
-    lift = 0.06 if is_dark else 0.7
-    surface = mix(background, _WHITE, lift)
-    tint = mix(background, primary, 0.14 if is_dark else 0.07)
+    surface = _ground(mix(background, _WHITE, 0.06 if is_dark else 0.7), background)
+    tint = _ground(mix(background, primary, 0.14 if is_dark else 0.07), background)
     grounds = [background, surface, tint]
     ink = readable(mix(_WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
     deep = mix(mix(_BLACK, primary, 0.22), background, 0.04)
     on_deep = readable(mix(_WHITE, accent, 0.1), [deep], 9)
+    raised = mix(deep, on_deep, 0.07)
+    grounds_in_deep = [deep, raised]
     return {
         "bg": background,
         "surface": surface,
@@ -149,18 +188,44 @@ def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> di
         "field": readable(mix(background, ink, 0.35), grounds, 3.1),
         "fill": primary,
         "fill-edge": readable(primary, grounds, 3.1),
-        "fill-hover": mix(primary, _text_on(primary), 0.14),
+        "fill-hover": mix(primary, _BLACK if _text_on(primary) == _WHITE else _WHITE, 0.16),
         "on-fill": _text_on(primary),
         "link": readable(primary, grounds, MIN_TEXT_CONTRAST + 0.1),
         "accent": accent,
         "on-accent": _text_on(accent),
         "focus": readable(accent, grounds, 3.1),
         "deep": deep,
+        "deep-veil": f"{deep}d9",
+        "deep-mist": f"{deep}59",
+        "deep-card": raised,
         "on-deep": on_deep,
-        "deep-muted": readable(mix(on_deep, deep, 0.3), [deep], MIN_TEXT_CONTRAST + 0.4),
+        "deep-muted": readable(mix(on_deep, deep, 0.3), grounds_in_deep, MIN_TEXT_CONTRAST + 0.4),
         "deep-line": mix(deep, on_deep, 0.2),
-        "deep-accent": readable(accent, [deep], MIN_TEXT_CONTRAST + 0.1),
+        "deep-accent": readable(accent, grounds_in_deep, MIN_TEXT_CONTRAST + 0.1),
     }
+
+
+def _ground(colour: str, background: str) -> str:
+    """Return a second ground, moved to the background until one colour of text is readable on both."""
+    end = max((_BLACK, _WHITE), key=lambda candidate: contrast(candidate, background))
+    steps = (mix(colour, background, step / 10) for step in range(11))
+    return next((ground for ground in steps if contrast(end, ground) >= MIN_TEXT_CONTRAST + 0.05), background)
+
+
+class Mend(NamedTuple):
+    """A chosen colour that is not used for text as it is, because nobody could read it there."""
+
+    role: str
+    chosen: str
+    used: str
+
+
+def mended_colours(theme: Theme) -> tuple[Mend, ...]:
+    """Return the theme's own colours that text does not use as they are, on the theme's first ground."""
+    colours = palette(theme, dark=theme.mode == "dark")
+    pairs = [("primary", theme.primary, "link"), ("accent", theme.accent, "focus")]
+    mends = [Mend(role, parse_colour(chosen), colours[name]) for role, chosen, name in pairs if chosen]
+    return tuple(mend for mend in mends if mend.chosen != mend.used)
 
 
 def _text_on(colour: str) -> str:

@@ -14,7 +14,7 @@ from sandbox.spec.component import (
 )
 from sandbox.spec.html import Html, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import image, intro, paragraphs, section
+from sandbox.spec.parts import image, intro, labelled, paragraphs, section
 
 
 class RichTextProps(SectionProps):
@@ -30,10 +30,9 @@ def render(props: RichTextProps, ctx: RenderContext) -> Html:
     if props.image is None:
         return section(ctx, props, body, kind="rich-text")
     row = tag("div", tag("div", intro(ctx, props), body), tag("div", image(ctx, props.image), class_="prose-picture"))
-    labelled = f"{ctx.id}.title" if props.heading else None
     classes = f"band tone-{props.tone} rich-text rich-text-split"
     inner = tag("div", row, class_="wrap")
-    return tag("section", inner, id=ctx.id, class_=classes, aria_labelledby=labelled)
+    return tag("section", inner, id=ctx.id, class_=classes, aria_labelledby=labelled(ctx, props))
 
 
 def _outline(section: OutlineSection, business: Business) -> JsonObject:
@@ -58,7 +57,7 @@ COMPONENT = Component(
 .prose > * + * { margin-top: 1.05rem; }
 .prose p, .prose li { color: var(--ink); }
 .prose ul { padding-left: 1.2rem; }
-.rich-text-split .intro { margin-bottom: 1.6rem; }
+.rich-text .intro { margin: 0 0 1.6rem; text-align: left; }
 .rich-text-split .wrap > div { display: grid; gap: 2.5rem; align-items: center; }
 .prose-picture img {
   width: 100%;
