@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,6 +24,9 @@ from sandbox.spec.validate import require_valid
 MAX_SECTIONS: Final = 14
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
+_PLAIN: Final = frozenset({"Hero", "PageIntro", "CallToAction", "Logos", "Gallery", "RichText"})
+_DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
+"""Kinds that a page may set on the deep colour of its theme."""
 
 
 class _Outlined(BaseModel):
@@ -145,9 +149,14 @@ def _without_blanks(value: Any) -> Any:
 
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
-    """Leave out sections that were outlined without the entries that they are made of: there is nothing to show."""
+    """Leave out sections without the entries, or the contact data, that they are made of: there is nothing to show."""
     bare = Business(name=outline.name, **outline.contact.model_dump())
-    return tuple(section for section in outline.sections if section.items or _complaint(section, bare) is None)
+    reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
+    return tuple(
+        section
+        for section in outline.sections
+        if _complaint(section, bare) is None or (section.items and _complaint(section, reachable))
+    )
 
 
 def _complaint(section: OutlinedSection, business: Business) -> str | None:
@@ -235,22 +244,35 @@ def _contents(
         wanted.insert(0, opening)
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
+    tones = _tones([section.kind for section in wanted])
     body = [
-        (section.kind, _expand(section, outline, business, is_odd=index % 2 == 1))
-        for index, section in enumerate(wanted)
+        (section.kind, _expand(section, outline, business, tone=tone))
+        for section, tone in zip(wanted, tones, strict=True)
     ]
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
     return [("Header", _header(business)), *body, ("Footer", _footer(business))]
 
 
-def _expand(section: OutlinedSection, outline: Outline, business: Business, *, is_odd: bool) -> JsonObject:
+def _tones(kinds: Sequence[str]) -> list[Tone]:
+    """Give the sections of a page their grounds: no two tinted ones meet, and one deep one marks the middle."""
+    tones: list[Tone] = []
+    for kind in kinds:
+        before = tones[-1] if tones else "plain"
+        if kind in _DEEP and "deep" not in tones and len(tones) >= 2 and before == "plain":
+            tones.append("deep")
+        else:
+            is_tinted = bool(tones) and before == "plain" and kind not in _PLAIN and len(tones) > 1
+            tones.append("tinted" if is_tinted else "plain")
+    return tones
+
+
+def _expand(section: OutlinedSection, outline: Outline, business: Business, *, tone: Tone) -> JsonObject:
     if complaint := _complaint(section, business):
         place = f"/outline/sections/{outline.sections.index(section)}" if section in outline.sections else "/outline"
         rule = f"{section.kind} ({components()[section.kind].outline_hint}): {complaint[:200]}"
         raise refuse("bad_outline", place, rule)
-    is_tinted = is_odd and section.kind not in ("Hero", "PageIntro", "CallToAction")
-    return _props(section, business, tone="tinted" if is_tinted else "plain")
+    return _props(section, business, tone=tone)
 
 
 def _header(business: Business) -> JsonObject:
