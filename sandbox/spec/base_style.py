@@ -33,7 +33,7 @@ h1, h2, h3, h4, h5, h6 {
   color: var(--ink);
 }
 h1, h2 { font-size: calc(clamp(1.8rem, 1.3rem + 1.9vw, 2.7rem) * var(--heading-scale)); }
-h3, h4, h5, h6 { line-height: 1.3; letter-spacing: -.005em; }
+h3, h4, h5, h6 { font-weight: var(--subheading-weight); line-height: 1.3; letter-spacing: -.005em; }
 h3 { font-size: calc(1.25rem * var(--heading-scale)); }
 h4, h5, h6 { font-size: calc(1.1rem * var(--heading-scale)); }
 p { margin: 0; text-wrap: pretty; }
@@ -45,7 +45,7 @@ a:hover { text-decoration-thickness: 2px; }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 3px; border-radius: 2px; }
 .wrap { width: min(100% - 2.5rem, 72rem); margin-inline: auto; }
 .band { padding-block: calc(clamp(3.5rem, 2.25rem + 4.5vw, 6.5rem) * var(--space)); }
-.tone-tinted { --card: var(--card-on-tint); background: var(--tint); }
+.tone-tinted { --card: var(--card-on-tint); --mark: var(--mark-on-tint); background: var(--tint); }
 .tone-deep {
   --ink: var(--on-deep);
   --muted: var(--deep-muted);
@@ -131,6 +131,9 @@ main > :not(section, figure, .visually-hidden) { width: min(100% - 2.5rem, 72rem
   border-radius: min(var(--radius), 1rem);
 }
 .card-link { margin-top: auto; padding-top: .9rem; font-weight: 600; }
+.card-link a { text-decoration: none; }
+.card-link a:hover { text-decoration: underline; }
+.card-link a::after { content: " →"; content: " →" / ""; }
 @media (min-width: 40rem) { .cards-2, .cards-3, .cards-4 { grid-template-columns: repeat(2, 1fr); } }
 @media (min-width: 60rem) {
   .cards-3 { grid-template-columns: repeat(3, 1fr); }

@@ -21,11 +21,12 @@ _CARDS: Final = {
     "open": {"border": "1px 0 0", "shadow": "none"},
 }
 _CARD_GROUNDS: Final = {
-    "outlined": ("surface", "surface"),
-    "raised": ("surface", "surface"),
-    "flat": ("tint", "bg"),
+    "outlined": {"card": "surface", "card-on-tint": "surface", "mark": "tint", "mark-on-tint": "tint"},
+    "raised": {"card": "surface", "card-on-tint": "surface", "mark": "tint", "mark-on-tint": "tint"},
+    "flat": {"card": "tint", "card-on-tint": "bg", "mark": "bg", "mark-on-tint": "tint"},
+    "open": {"card": None, "card-on-tint": None, "mark": "tint", "mark-on-tint": "bg"},
 }
-"""What a card is filled with on a plain and on a tinted section; a style that is not here leaves it open."""
+"""What fills a card and the mark of its icon, on a plain and on a tinted section; None is the section itself."""
 
 
 def theme_class(theme: Theme) -> str:
@@ -68,6 +69,7 @@ def _measures(theme: Theme) -> dict[str, str]:
         "font": FONT_STACKS[theme.font or preset.font],
         "font-headings": FONT_STACKS[headings],
         "heading-weight": str(voice.weight),
+        "subheading-weight": str(max(voice.weight, 600)),
         "heading-tracking": voice.tracking,
         "heading-scale": voice.scale,
         "radius": RADII[theme.radius or preset.radius],
@@ -83,10 +85,9 @@ def _measures(theme: Theme) -> dict[str, str]:
 
 def _colours(theme: Theme, *, dark: bool) -> dict[str, str]:
     colours = palette(theme, dark=dark)
-    grounds = _CARD_GROUNDS.get(theme.cards or PRESETS[theme.preset].cards)
-    plain, tinted, deep = (*grounds, "deep-card") if grounds else (None, None, None)
-    cards = {"card": plain, "card-on-tint": tinted, "card-on-deep": deep}
-    return {**colours, **{name: colours[ground] if ground else "transparent" for name, ground in cards.items()}}
+    grounds = _CARD_GROUNDS[theme.cards or PRESETS[theme.preset].cards]
+    grounds = {**grounds, "card-on-deep": "deep-card" if grounds["card"] else None}
+    return {**colours, **{name: colours[ground] if ground else "transparent" for name, ground in grounds.items()}}
 
 
 def _rule(selector: str, variables: Mapping[str, str], scheme: str | None) -> str:

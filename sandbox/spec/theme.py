@@ -24,7 +24,7 @@ PresetName = Literal[
 CardStyle = Literal["outlined", "raised", "flat", "open"]
 
 FONT_STACKS: Final[dict[str, str]] = {
-    "sans": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", '
+    "sans": '-apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", '
     "Arial, sans-serif",
     "serif": '"Iowan Old Style", "Palatino Linotype", Palatino, "URW Palladio L", P052, Georgia, "Liberation Serif", '
     "serif",
@@ -116,7 +116,7 @@ PRESETS: Final[dict[str, Preset]] = {
     "mono": Preset("#1c1c1c", "#c8553d", "#fafaf8", "sans", "mono", "none", "outlined", "left"),
     "ink": Preset("#1f3350", "#b08d4f", "#ffffff", "sans", "serif", "none", "open", "left"),
     "noir": Preset("#e8e2d6", "#c9a15a", "#121212", "sans", "serif", "none", "open", "left"),
-    "festival": Preset("#5b21d6", "#ffb400", "#fff8e7", "sans", "condensed", "small", "flat", "left"),
+    "festival": Preset("#5b21d6", "#ffb400", "#ffffff", "sans", "condensed", "small", "flat", "left"),
     "signal": Preset("#0f766e", "#f59e0b", "#fbfcfc", "sans", "mono", "small", "outlined", "left"),
     "clay": Preset("#a8502f", "#5f7a61", "#f6efe6", "classical", "serif", "large", "flat", "left"),
 }
@@ -171,10 +171,11 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
 
 def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> dict[str, str]:
     surface = _ground(mix(background, _WHITE, 0.06 if is_dark else 0.7), background)
-    tint = _ground(mix(background, primary, 0.14 if is_dark else 0.07), background)
+    is_pale = _luminance(primary) > 0.4
+    tint = _ground(mix(background, primary, 0.12 if is_dark and not is_pale else 0.07), background)
     grounds = [background, surface, tint]
     ink = readable(mix(_WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
-    deep = mix(mix(_BLACK, primary, 0.22), background, 0.04)
+    deep = mix(mix(_BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
     on_deep = readable(mix(_WHITE, accent, 0.1), [deep], 9)
     raised = mix(deep, on_deep, 0.07)
     grounds_in_deep = [deep, raised]
@@ -195,8 +196,8 @@ def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> di
         "on-accent": _text_on(accent),
         "focus": readable(accent, grounds, 3.1),
         "deep": deep,
-        "deep-veil": f"{deep}d9",
-        "deep-mist": f"{deep}59",
+        "deep-veil": f"{deep}e6",
+        "deep-mist": f"{deep}99",
         "deep-card": raised,
         "on-deep": on_deep,
         "deep-muted": readable(mix(on_deep, deep, 0.3), grounds_in_deep, MIN_TEXT_CONTRAST + 0.4),

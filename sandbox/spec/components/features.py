@@ -112,11 +112,18 @@ COMPONENT = Component(
   color: var(--link);
 }
 .tone-tinted .icon-mark { background: var(--bg); }
+.card .icon-mark { background: var(--mark); }
 .tone-deep .icon-mark { background: var(--deep-line); color: var(--deep-accent); }
 .feature-plain { display: flex; flex-direction: column; padding-right: 1rem; }
 .feature-plain > p:not(.card-link) { margin-top: .45rem; color: var(--muted); }
 .features .cards:has(.feature-plain) { row-gap: 2.75rem; }
 .feature-plain .icon-mark { width: 2.6rem; height: 2.6rem; }
+@media (max-width: 40rem) {
+  .features .cards:has(.feature-plain) { row-gap: 1.75rem; }
+  .feature-plain:has(> .icon-mark) { display: grid; grid-template-columns: 3.6rem 1fr; align-content: start; }
+  .feature-plain > .icon-mark { grid-row: 1 / span 3; margin: 0; }
+  .feature-plain > .icon-mark ~ p { grid-column: 2; }
+}
 .feature-rows { list-style: none; margin: 0; padding: 0; }
 .feature-rows li { display: grid; gap: .9rem clamp(2rem, 5vw, 5rem); padding-block: clamp(1.6rem, 3vw, 2.4rem); }
 .feature-rows li:not(.row-pictured) { border-top: 1px solid var(--line); }
@@ -130,6 +137,7 @@ COMPONENT = Component(
   border-radius: calc(var(--radius) * 1.25);
 }
 .row-title .icon-mark { margin-bottom: .7rem; }
+.row-title :is(h2, h3, h4) { font-size: calc(1.4rem * var(--heading-scale)); }
 @media (min-width: 50rem) {
   .feature-rows li { grid-template-columns: 1fr 1.6fr; }
   .feature-rows .row-pictured { grid-template-columns: 1.15fr 1fr; align-items: center; }

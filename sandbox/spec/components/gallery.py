@@ -58,6 +58,10 @@ COMPONENT = Component(
 .gallery-wide img { aspect-ratio: 21 / 10; }
 .gallery-mosaic figure:first-child { grid-column: 1 / -1; }
 .gallery-mosaic figure:first-child img { aspect-ratio: 16 / 9; }
+@media (max-width: 50rem) {
+  .gallery-3 figure:last-child:nth-child(odd) { grid-column: 1 / -1; }
+  .gallery-3 figure:last-child:nth-child(odd) img { aspect-ratio: 16 / 9; }
+}
 @media (min-width: 50rem) {
   .gallery-3 { grid-template-columns: repeat(3, 1fr); }
   .gallery-mosaic { grid-template-columns: repeat(6, 1fr); }

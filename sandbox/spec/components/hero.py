@@ -125,7 +125,12 @@ COMPONENT = Component(
 .hero-centered .lead { margin-inline: auto; }
 .hero-centered .actions, .hero-centered .hero-notes { justify-content: center; }
 .hero-centered :is(.hero-picture, .hero-aside) { margin-top: clamp(2.5rem, 5vw, 4rem); }
-.hero-centered :is(.hero-picture img, .hero-art) { aspect-ratio: 21 / 10; }
+.hero-centered :is(.hero-picture img, .hero-art) {
+  aspect-ratio: 16 / 9;
+  border: 1px solid var(--line);
+  box-shadow: 0 24px 60px -24px rgb(0 0 0 / .25);
+}
+.hero-centered .hero-art { aspect-ratio: 21 / 9; }
 .hero-centered .hero-aside { max-width: 52rem; margin-inline: auto; text-align: left; }
 .hero-cover { position: relative; isolation: isolate; overflow: hidden; }
 .hero-cover .wrap { min-height: clamp(24rem, 56vh, 38rem); display: flex; align-items: flex-end; }
@@ -137,7 +142,9 @@ COMPONENT = Component(
   position: absolute;
   inset: 0;
   z-index: -1;
-  background: linear-gradient(to top, var(--deep), var(--deep-veil) 45%, var(--deep-mist));
+  background:
+    linear-gradient(to top, var(--deep-veil), transparent 85%),
+    linear-gradient(to right, var(--deep-veil), var(--deep-mist) 45%, transparent 85%);
 }
 .hero-cover .lead { color: var(--on-deep); }
 .hero-statement .hero-words { display: grid; gap: 1.5rem clamp(2rem, 5vw, 5rem); }
@@ -175,9 +182,9 @@ COMPONENT = Component(
   .hero-statement .hero-rest { grid-column: 2; width: min(34rem, 46vw); }
 }
 @media (max-width: 40rem) {
-  .hero-centered :is(.hero-picture img, .hero-art), .hero-statement :is(.hero-picture img, .hero-art) {
-    aspect-ratio: 4 / 3;
-  }
+  .hero-cover .wrap { min-height: 30rem; }
+  .hero-cover::after { background: linear-gradient(to top, var(--deep-veil) 35%, var(--deep-mist) 70%, transparent); }
+  .hero-centered .hero-art, .hero-statement :is(.hero-picture img, .hero-art) { aspect-ratio: 4 / 3; }
 }
 """,
 )

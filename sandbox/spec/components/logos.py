@@ -92,11 +92,13 @@ COMPONENT = Component(
   white-space: nowrap;
   color: var(--muted);
 }
-.logo-row li:nth-child(3n + 2) .wordmark { font-family: var(--font); text-transform: uppercase; font-size: 1.02rem;
-  letter-spacing: .12em; }
-.logo-row li:nth-child(3n) .wordmark { font-weight: 400; font-style: italic; }
-@media (max-width: 40rem) {
-  .logo-row { justify-content: flex-start; }
+.logo-row li:nth-child(3n + 2) .wordmark {
+  font-family: var(--font);
+  font-size: 1.02rem;
+  letter-spacing: .12em;
+  text-transform: uppercase;
 }
+.logo-row li:nth-child(3n) .wordmark { font-weight: 400; font-style: italic; }
+@media (max-width: 40rem) { .logo-row { justify-content: var(--intro-align); } }
 """,
 )

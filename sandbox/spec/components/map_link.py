@@ -67,7 +67,7 @@ def _drawing() -> Html:
         tag("rect", x=x, y=y, width=width, height=height, rx=4, class_="map-block") for x, y, width, height in _BLOCKS
     ]
     water = tag("path", d="M-10 -10H110C126 60 60 84-10 70z", class_="map-water")
-    park = tag("path", d="M492 130q80-8 74 20t10 74q-60 16-84 2z", class_="map-park")
+    park = tag("path", d="M482 124q34-10 66 4v92q-34 12-78 6 14-50 12-102z", class_="map-park")
     streets = [tag("path", d=street, class_="map-street") for street in _STREETS]
     pin = tag("path", d="M306 252c-30-38-44-60-44-82a44 44 0 0 1 88 0c0 22-14 44-44 82z", class_="map-pin")
     dot = tag("circle", cx=306, cy=170, r=16, class_="map-dot")

@@ -28,7 +28,7 @@ def render(props: RichTextProps, ctx: RenderContext) -> Html:
     """Render the text, beside its picture if it has one."""
     body = tag("div", paragraphs(props.body), class_="prose")
     if props.image is None:
-        return section(ctx, props, body, kind="rich-text")
+        return section(ctx, props, body, kind="rich-text rich-text-plain")
     row = tag("div", tag("div", intro(ctx, props), body), tag("div", image(ctx, props.image), class_="prose-picture"))
     classes = f"band tone-{props.tone} rich-text rich-text-split"
     inner = tag("div", row, class_="wrap")
@@ -57,6 +57,8 @@ COMPONENT = Component(
 .prose > * + * { margin-top: 1.05rem; }
 .prose p, .prose li { color: var(--ink); }
 .prose ul { padding-left: 1.2rem; }
+.prose li + li { margin-top: .35rem; }
+.prose li::marker { color: var(--link); }
 .rich-text .intro { margin: 0 0 1.6rem; text-align: left; }
 .rich-text-split .wrap > div { display: grid; gap: 2.5rem; align-items: center; }
 .prose-picture img {
@@ -64,6 +66,9 @@ COMPONENT = Component(
   aspect-ratio: 4 / 3;
   object-fit: cover;
   border-radius: calc(var(--radius) * 1.25);
+}
+@media (min-width: 60rem) {
+  .rich-text-plain > .wrap:has(.intro) { display: grid; grid-template-columns: 1fr 1.9fr; gap: 4rem; }
 }
 @media (min-width: 56rem) { .rich-text-split .wrap > div { grid-template-columns: 1.15fr 1fr; gap: 4.5rem; } }
 """,

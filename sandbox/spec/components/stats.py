@@ -70,8 +70,9 @@ COMPONENT = Component(
   display: flex;
   flex-direction: column-reverse;
   justify-content: flex-end;
-  padding-left: 1.2rem;
-  border-left: 3px solid var(--accent);
+  padding-top: 1.1rem;
+  border-top: 2px solid var(--accent);
+  text-align: var(--intro-align);
 }
 .stat-row dd {
   margin: 0;
