@@ -59,8 +59,8 @@ a:hover { text-decoration-thickness: 2px; }
   background: var(--deep);
   color: var(--on-deep);
 }
-.tone-plain:not(.hero, .page-intro) + .tone-plain:not(.hero),
-.tone-tinted:not(.hero, .page-intro) + .tone-tinted,
+.tone-plain + .tone-plain:not(.hero),
+.tone-tinted + .tone-tinted,
 .tone-deep:not(.hero) + .tone-deep { padding-top: 0; }
 .tone-deep .button:not(.button-quiet) {
   background: var(--deep-accent);
@@ -134,6 +134,7 @@ main > :not(section, figure, .visually-hidden) { width: min(100% - 2.5rem, 72rem
 .card-link a { text-decoration: none; }
 .card-link a:hover { text-decoration: underline; }
 .card-link a::after { content: " →"; content: " →" / ""; }
+.cards-1 { max-width: 36rem; margin-inline: var(--intro-margin); }
 @media (min-width: 40rem) { .cards-2, .cards-3, .cards-4 { grid-template-columns: repeat(2, 1fr); } }
 @media (min-width: 60rem) {
   .cards-3 { grid-template-columns: repeat(3, 1fr); }

@@ -20,7 +20,7 @@ _CARDS: Final = {
     "flat": {"border": "0", "shadow": "none"},
     "open": {"border": "1px 0 0", "shadow": "none"},
 }
-_CARD_GROUNDS: Final = {
+_CARD_GROUNDS: Final[dict[str, dict[str, str | None]]] = {
     "outlined": {"card": "surface", "card-on-tint": "surface", "mark": "tint", "mark-on-tint": "tint"},
     "raised": {"card": "surface", "card-on-tint": "surface", "mark": "tint", "mark-on-tint": "tint"},
     "flat": {"card": "tint", "card-on-tint": "bg", "mark": "bg", "mark-on-tint": "tint"},
