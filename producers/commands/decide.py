@@ -22,6 +22,7 @@ def render(
     from sandbox.archive import write_directory
     from sandbox.spec.errors import SpecError
     from sandbox.spec.model import parse_site
+    from sandbox.spec.render import contrast_notes
     from sandbox.spec.render import render as render_site
 
     try:
@@ -30,12 +31,19 @@ def render(
         fail(f"render: {spec}: {error.strerror}", code=USAGE)
     with clear_errors():
         try:
-            files = render_site(parse_site(text))
+            site = parse_site(text)
+            files = render_site(site)
         except SpecError as error:
             fail(f"render: {spec}: {error}")
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
-    print_json({"ok": True, "files": sizes}) if as_json else out.print(f"wrote {', '.join(sizes)} to {directory}")
+    notes = contrast_notes(site)
+    if as_json:
+        print_json({"ok": True, "files": sizes, "notes": notes})
+        return
+    out.print(f"wrote {', '.join(sizes)} to {directory}")
+    for note in notes:
+        out.print(f"note: {note}", markup=False)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from sandbox.spec.html import Html, join, tag
 from sandbox.spec.model import INDEX, Site
 from sandbox.spec.resolve import Node, resolve_page
 from sandbox.spec.stylesheet import stylesheet, theme_class
-from sandbox.spec.theme import Theme
+from sandbox.spec.theme import Theme, contrast_note
 from sandbox.spec.urls import is_external, relative_to
 from sandbox.spec.validate import props_of, require_valid, walk
 
@@ -51,6 +51,13 @@ def referenced_assets(site: Site) -> frozenset[str]:
         for node in walk(resolve_page(site, path)):
             found.update(_local_paths(node.props))
     return frozenset(found - set(site.pages))
+
+
+def contrast_notes(site: Site) -> tuple[str, ...]:
+    """Say for each page of a valid site which chosen colour is not used for words, because nobody could read them."""
+    themes = {path: _page_props(resolve_page(site, path)).theme for path in sorted(site.pages)}
+    notes = {path: contrast_note(theme) for path, theme in themes.items() if theme}
+    return tuple(f"{path}: {note}" for path, note in notes.items() if note)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,12 @@ background until WCAG's 4.5:1 holds. So no choice of colours can make a page unr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from sandbox.spec.colours import COLOUR_NAMES
+from sandbox.spec.colours import BLACK, COLOUR_NAMES, WHITE, contrast, luminance, mix, parse_colour, readable
 from sandbox.spec.component import Props
 
 FontName = Literal["sans", "serif", "humanist", "geometric", "classical", "slab", "rounded", "condensed", "mono"]
@@ -64,7 +62,6 @@ RADII: Final = {"none": "0", "small": "6px", "medium": "14px", "large": "26px"}
 SPACINGS: Final = {"compact": "0.75", "regular": "1", "airy": "1.25"}
 MIN_TEXT_CONTRAST: Final = 4.5
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
-_BLACK, _WHITE = "#000000", "#ffffff"
 
 
 def _check_colour(value: str) -> str:
@@ -122,46 +119,13 @@ PRESETS: Final[dict[str, Preset]] = {
 }
 
 
-def parse_colour(value: str) -> str:
-    """Return an accepted colour as lower-case `#rrggbb`."""
-    lowered = value.lower()
-    digits = COLOUR_NAMES.get(lowered, lowered).removeprefix("#")
-    return "#" + (digits if len(digits) == 6 else "".join(digit * 2 for digit in digits))
-
-
-def contrast(first: str, second: str) -> float:
-    """Return the WCAG contrast ratio of two `#rrggbb` colours, 1 to 21."""
-    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def mix(colour: str, other: str, share: float) -> str:
-    """Return `colour` with a share (0 to 1) of `other` in it."""
-    pairs = zip(_channels(colour), _channels(other), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
-
-
-def readable(colour: str, backgrounds: Sequence[str], ratio: float) -> str:
-    """Return the colour nearest to `colour`, towards black or white, that has the ratio against all backgrounds.
-
-    When no step of either way has it, the end that has the higher least contrast is returned.
-    """
-
-    def least(candidate: str) -> float:
-        return min(contrast(candidate, background) for background in backgrounds)
-
-    end = max((_BLACK, _WHITE), key=least)
-    steps = (mix(colour, end, step / 25) for step in range(26))
-    return next((candidate for candidate in steps if least(candidate) >= ratio), end)
-
-
 def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     """Return the colour of each CSS variable for one of the two schemes."""
     preset = PRESETS[theme.preset]
     primary = parse_colour(theme.primary or preset.primary)
     accent = parse_colour(theme.accent or preset.accent)
     background = parse_colour(theme.background or preset.background)
-    is_dark = _luminance(background) < 0.18
+    is_dark = luminance(background) < 0.18
     if dark and not is_dark:
         background, is_dark = mix("#14161a", primary, 0.07), True
     if is_dark and dark:
@@ -170,13 +134,13 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
 
 
 def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> dict[str, str]:
-    surface = _ground(mix(background, _WHITE, 0.06 if is_dark else 0.7), background)
-    is_pale = _luminance(primary) > 0.4
+    surface = _ground(mix(background, WHITE, 0.06 if is_dark else 0.7), background)
+    is_pale = luminance(primary) > 0.4
     tint = _ground(mix(background, primary, 0.12 if is_dark and not is_pale else 0.07), background)
     grounds = [background, surface, tint]
-    ink = readable(mix(_WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
-    deep = mix(mix(_BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
-    on_deep = readable(mix(_WHITE, accent, 0.1), [deep], 9)
+    ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
+    deep = mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
+    on_deep = readable(mix(WHITE, accent, 0.1), [deep], 9)
     raised = mix(deep, on_deep, 0.07)
     grounds_in_deep = [deep, raised]
     return {
@@ -189,7 +153,7 @@ def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> di
         "field": readable(mix(background, ink, 0.35), grounds, 3.1),
         "fill": primary,
         "fill-edge": readable(primary, grounds, 3.1),
-        "fill-hover": mix(primary, _BLACK if _text_on(primary) == _WHITE else _WHITE, 0.16),
+        "fill-hover": mix(primary, BLACK if _text_on(primary) == WHITE else WHITE, 0.16),
         "on-fill": _text_on(primary),
         "link": readable(primary, grounds, MIN_TEXT_CONTRAST + 0.1),
         "accent": accent,
@@ -197,7 +161,7 @@ def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> di
         "focus": readable(accent, grounds, 3.1),
         "deep": deep,
         "deep-veil": f"{deep}e6",
-        "deep-mist": f"{deep}99",
+        "deep-mist": f"{deep}a6",
         "deep-card": raised,
         "on-deep": on_deep,
         "deep-muted": readable(mix(on_deep, deep, 0.3), grounds_in_deep, MIN_TEXT_CONTRAST + 0.4),
@@ -208,39 +172,27 @@ def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> di
 
 def _ground(colour: str, background: str) -> str:
     """Return a second ground, moved to the background until one colour of text is readable on both."""
-    end = max((_BLACK, _WHITE), key=lambda candidate: contrast(candidate, background))
+    end = max((BLACK, WHITE), key=lambda candidate: contrast(candidate, background))
     steps = (mix(colour, background, step / 10) for step in range(11))
     return next((ground for ground in steps if contrast(end, ground) >= MIN_TEXT_CONTRAST + 0.05), background)
 
 
-class Mend(NamedTuple):
-    """A chosen colour that is not used for text as it is, because nobody could read it there."""
-
-    role: str
-    chosen: str
-    used: str
-
-
-def mended_colours(theme: Theme) -> tuple[Mend, ...]:
-    """Return the theme's own colours that text does not use as they are, on the theme's first ground."""
+def contrast_note(theme: Theme) -> str | None:
+    """Say that a theme's own primary colour is not used for words as it is, because nobody could read them."""
+    if theme.primary is None:
+        return None
     colours = palette(theme, dark=theme.mode == "dark")
-    pairs = [("primary", theme.primary, "link"), ("accent", theme.accent, "focus")]
-    mends = [Mend(role, parse_colour(chosen), colours[name]) for role, chosen, name in pairs if chosen]
-    return tuple(mend for mend in mends if mend.chosen != mend.used)
+    chosen, used, ground = colours["fill"], colours["link"], colours["bg"]
+    if chosen == used:
+        return None
+    return (
+        f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {contrast(chosen, ground):.1f}, "
+        f"and words need {MIN_TEXT_CONTRAST}"
+    )
 
 
 def _text_on(colour: str) -> str:
     """Return white, or else the dark tint of the colour, whichever is readable: one of black and white always is."""
-    if contrast(_WHITE, colour) >= MIN_TEXT_CONTRAST:
-        return _WHITE
-    return readable(mix(colour, _BLACK, 0.8), [colour], MIN_TEXT_CONTRAST + 0.1)
-
-
-def _channels(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-@lru_cache(maxsize=4096)
-def _luminance(colour: str) -> float:
-    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _channels(colour)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    if contrast(WHITE, colour) >= MIN_TEXT_CONTRAST:
+        return WHITE
+    return readable(mix(colour, BLACK, 0.8), [colour], MIN_TEXT_CONTRAST + 0.1)

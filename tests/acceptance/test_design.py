@@ -66,7 +66,7 @@ def test_axe_finds_nothing_on_any_page_at_both_widths_in_light_and_dark(
     build(folder, tmp_path / "site")
     found: dict[str, list[str]] = {}
     for file in sorted((tmp_path / "site").glob("*.html")):
-        page = browser.new_page()
+        page = browser.new_page(reduced_motion="reduce")  # colours change at once
         requests: list[str] = []
         page.on("request", lambda request, seen=requests: seen.append(request.url))
         page.goto(file.as_uri())

@@ -143,10 +143,10 @@ COMPONENT = Component(
   inset: 0;
   z-index: -1;
   background:
-    linear-gradient(to top, var(--deep-veil), transparent 85%),
-    linear-gradient(to right, var(--deep-veil), var(--deep-mist) 45%, transparent 85%);
+    linear-gradient(to top, var(--deep-veil), transparent 60%),
+    linear-gradient(to right, var(--deep-mist) 58%, transparent 88%);
 }
-.hero-cover .lead { color: var(--on-deep); }
+.hero-cover :is(.lead, .eyebrow, .hero-notes) { color: var(--on-deep); }
 .hero-statement .hero-words { display: grid; gap: 1.5rem clamp(2rem, 5vw, 5rem); }
 .hero-statement .intro { max-width: none; }
 .hero-statement :is(h1, h2) {
@@ -181,9 +181,11 @@ COMPONENT = Component(
   .hero-statement .intro { grid-column: 1 / -1; }
   .hero-statement .hero-rest { grid-column: 2; width: min(34rem, 46vw); }
 }
+@media (max-width: 64rem) {
+  .hero-cover::after { background: linear-gradient(to top, var(--deep-veil) 50%, var(--deep-mist)); }
+}
 @media (max-width: 40rem) {
   .hero-cover .wrap { min-height: 30rem; }
-  .hero-cover::after { background: linear-gradient(to top, var(--deep-veil) 35%, var(--deep-mist) 70%, transparent); }
   .hero-centered .hero-art, .hero-statement :is(.hero-picture img, .hero-art) { aspect-ratio: 4 / 3; }
 }
 """,
