@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sandbox.spec.catalog import components
 from sandbox.spec.component import Component, Props
@@ -21,6 +22,8 @@ from sandbox.spec.urls import is_external, relative_to
 from sandbox.spec.validate import props_of, require_valid, walk
 
 STYLESHEET = "styles.css"
+_ADDRESSES: Final = frozenset({"src", "href", "captions"})
+"""Props that name a file."""
 
 
 def render(site: Site) -> dict[str, bytes]:
@@ -147,7 +150,7 @@ def _page_props(root: Node) -> PageProps:
 def _local_paths(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if key in ("src", "href") and isinstance(item, str) and not is_external(item) and item[:1] not in "#?":
+            if key in _ADDRESSES and isinstance(item, str) and not is_external(item) and item[:1] not in "#?":
                 yield item.lstrip("/").split("#")[0].split("?")[0]
             else:
                 yield from _local_paths(item)

@@ -7,9 +7,9 @@ the scan refuses frames. So a film from elsewhere opens there when the visitor a
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Self
+from typing import Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from sandbox.spec.art import ArtName, art
 from sandbox.spec.component import Component, Label, LinkUrl, Picture, RenderContext, SectionProps, Title
@@ -26,8 +26,8 @@ class VideoProps(SectionProps):
 
     src: LinkUrl | None = None
     """A film of the site, .mp4 or .webm."""
-    captions: Annotated[str, Field(max_length=200, pattern=r"^[\w./-]+\.vtt$")] | None = None
-    """A file of the site with the spoken words."""
+    captions: LinkUrl | None = None
+    """A .vtt file of the site with the spoken words."""
     href: LinkUrl | None = None
     """Where the film is, if it is elsewhere."""
     title: Title
@@ -42,6 +42,8 @@ class VideoProps(SectionProps):
             raise ValueError("a video has either src, a film of the site, or href, an address elsewhere")
         if self.src is not None and (is_external(self.src) or not _FILM.fullmatch(self.src)):
             raise ValueError("src is an .mp4 or .webm file of the site; a film elsewhere goes into href")
+        if self.captions is not None and (is_external(self.captions) or not self.captions.endswith(".vtt")):
+            raise ValueError("captions is a .vtt file of the site")
         return self
 
 
