@@ -21,7 +21,7 @@ body {
   color: var(--ink);
   font: 400 1.0625rem/1.65 var(--font);
   -webkit-font-smoothing: antialiased;
-  overflow-wrap: break-word;
+  overflow-wrap: anywhere;
 }
 h1, h2, h3, h4, h5, h6 {
   margin: 0;

@@ -121,3 +121,20 @@ def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_
         page.close()
     assert len(components()) > 30
     assert built[0] == built[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Donaudampfschifffahrtsgesellschaftskapitänsmütze " * 3, "many plain words to fill the room " * 20, "x" * 140],
+    ids=["long words", "many words", "one word"],
+)
+def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path: Path, browser: Browser) -> None:
+    files = render(parse_site(with_every_text(every_component(), text)))
+    for path, data in files.items():
+        (tmp_path / path).write_bytes(data)
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    for width in (320, 390, 768, 1024, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"at {width}"
+    page.close()

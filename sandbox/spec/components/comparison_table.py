@@ -120,7 +120,7 @@ COMPONENT = Component(
   border-radius: var(--radius);
   background: var(--surface);
 }
-table { width: 100%; border-collapse: collapse; font-size: .98rem; }
+table { width: 100%; border-collapse: collapse; font-size: .98rem; overflow-wrap: break-word; }
 th, td {
   padding: .95rem 1.25rem;
   text-align: left;

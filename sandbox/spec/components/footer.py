@@ -71,6 +71,7 @@ main:has(> .tone-deep:last-child) + .site-footer { border-top: 1px solid var(--d
 .site-footer .contact-lines { max-width: 18rem; }
 .site-footer p { color: var(--deep-muted); max-width: 24rem; margin-top: .6rem; }
 .site-footer .brand-name { margin: 0; color: var(--on-deep); }
+.footer-top > * { min-width: 0; }
 .site-footer ul { list-style: none; margin: 0; padding: 0; display: grid; gap: .55rem; }
 .site-footer a { color: var(--on-deep); text-decoration: none; }
 .site-footer a:hover { text-decoration: underline; color: var(--deep-accent); }

@@ -145,7 +145,7 @@ COMPONENT = Component(
   .site-header .brand { flex: 1 1 0; min-width: 0; gap: .6rem; }
   .site-header .brand-logo { width: 2.3rem; height: 2.3rem; }
   .site-header .brand-name { font-size: calc(1.18rem * var(--heading-scale)); }
-  .site-header .button { order: 1; flex: none; padding: .45rem .85rem; font-size: .9rem; }
+  .site-header .button { order: 1; flex: 0 1 auto; padding: .45rem .85rem; font-size: .9rem; }
   .brand-line { display: none; }
 }
 @media (max-width: 52rem) {

@@ -89,7 +89,6 @@ COMPONENT = Component(
   font-size: calc(1.3rem * var(--heading-scale));
   font-weight: 700;
   letter-spacing: -.02em;
-  white-space: nowrap;
   color: var(--muted);
 }
 .logo-row li:nth-child(3n + 2) .wordmark {

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from sandbox.spec.colours import COLOUR_NAMES
 from sandbox.spec.model import INDEX, Site
 from sandbox.spec.rules.targets import root_of
 from sandbox.spec.rules.wording import DirectEdit, Request, Rule, rule
-from sandbox.spec.theme import FONT_STACKS, PRESETS, Theme, contrast_note
+from sandbox.spec.theme import FONT_STACKS, PRESETS
 
 _COLOUR_ROLES: Final = {
     "primary": "primary", "main": "primary", "brand": "primary", "theme": "primary",
@@ -57,10 +56,7 @@ def _colour(match: re.Match[str], request: Request, site: Site) -> Iterator[Dire
     if colour not in COLOUR_NAMES and not re.fullmatch(r"#(?:[0-9a-f]{3}|[0-9a-f]{6})", colour):
         return
     role = _COLOUR_ROLES[match["role"].lower()]
-    summary = f"Set the {role} colour to {colour}."
-    for edit in _set(site, {role: colour}, "colour", summary):
-        note = contrast_note(Theme.model_validate(edit.operations[0]["value"]))
-        yield replace(edit, summary=f"{summary} For contrast, {note}.") if role == "primary" and note else edit
+    yield from _set(site, {role: colour}, "colour", f"Set the {role} colour to {colour}.")
 
 
 def _font(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
