@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs screenshots setup fmt lint types imports spell test check demo up clean
+.PHONY: docs setup fmt lint types imports spell test check demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -48,5 +48,6 @@ docs: setup ## pages that are generated from the code
 	$(BIN)/python docs/generate.py > docs/configuration.md
 	$(BIN)/python docs/generate_metrics.py > docs/metrics.md
 
+.PHONY: screenshots
 screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures

@@ -10,6 +10,7 @@ from typing import Final
 BASE_STYLE: Final = """\
 *, *::before, *::after { box-sizing: border-box; }
 html {
+  --gutter: clamp(1.25rem, 4vw, 2.75rem);
   -webkit-text-size-adjust: 100%;
   text-size-adjust: 100%;
   scroll-behavior: smooth;
@@ -43,7 +44,7 @@ address { font-style: normal; }
 a { color: var(--link); text-underline-offset: .2em; text-decoration-thickness: 1px; }
 a:hover { text-decoration-thickness: 2px; }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 3px; border-radius: 2px; }
-.wrap { width: min(100% - 2.5rem, 72rem); margin-inline: auto; }
+.wrap { width: min(100% - 2 * var(--gutter), 72rem); margin-inline: auto; }
 .band { padding-block: calc(clamp(3.5rem, 2.25rem + 4.5vw, 6.5rem) * var(--space)); }
 .tone-tinted { --card: var(--card-on-tint); --mark: var(--mark-on-tint); background: var(--tint); }
 .tone-deep {
@@ -85,7 +86,7 @@ a:hover { text-decoration-thickness: 2px; }
   text-transform: uppercase;
   color: var(--link);
 }
-main > :not(section, figure, .visually-hidden) { width: min(100% - 2.5rem, 72rem); margin: 1.75rem auto; }
+main > :not(section, figure, .visually-hidden) { width: min(100% - 2 * var(--gutter), 72rem); margin: 1.75rem auto; }
 .small { margin-top: 1.5rem; font-size: .92rem; color: var(--muted); }
 .actions { display: flex; flex-wrap: wrap; gap: .8rem; }
 .button {
@@ -136,6 +137,9 @@ main > :not(section, figure, .visually-hidden) { width: min(100% - 2.5rem, 72rem
 .card-link a::after { content: " →"; content: " →" / ""; }
 .cards-1 { max-width: 36rem; margin-inline: var(--intro-margin); }
 @media (min-width: 40rem) { .cards-2, .cards-3, .cards-4 { grid-template-columns: repeat(2, 1fr); } }
+@media (min-width: 40rem) and (max-width: 60rem) {
+  .cards-3 > :last-child:nth-child(odd) { grid-column: 1 / -1; }
+}
 @media (min-width: 60rem) {
   .cards-3 { grid-template-columns: repeat(3, 1fr); }
   .cards-4 { grid-template-columns: repeat(4, 1fr); }

@@ -137,7 +137,7 @@ COMPONENT = Component(
   .site-header-centered .brand-name { font-size: calc(1.9rem * var(--heading-scale)); }
   .site-header-centered .site-nav { margin: 0; }
   .site-header-centered .site-nav ul { justify-content: center; }
-  .site-header-centered .button { position: absolute; right: max(1.25rem, calc(50% - 36rem)); top: 1.9rem; }
+  .site-header-centered .button { position: absolute; right: max(var(--gutter), calc(50% - 36rem)); top: 1.9rem; }
   .site-header-centered { position: relative; }
 }
 @media (max-width: 52rem) {
@@ -171,7 +171,7 @@ COMPONENT = Component(
       position: absolute;
       inset: 0 0 auto;
       width: auto;
-      padding: .7rem 1.25rem 1.6rem;
+      padding: .7rem var(--gutter) 1.6rem;
       border-bottom: 1px solid var(--line);
       background: var(--bg);
       color: var(--ink);

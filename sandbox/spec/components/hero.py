@@ -181,6 +181,9 @@ COMPONENT = Component(
   .hero-statement .intro { grid-column: 1 / -1; }
   .hero-statement .hero-rest { grid-column: 2; width: min(34rem, 46vw); }
 }
+@media (min-width: 40rem) and (max-width: 56rem) {
+  .hero-split :is(.hero-picture img, .hero-art) { aspect-ratio: 16 / 9; }
+}
 @media (max-width: 64rem) {
   .hero-cover::after { background: linear-gradient(to top, var(--deep-veil) 50%, var(--deep-mist)); }
 }

@@ -67,6 +67,7 @@ COMPONENT = Component(
   object-fit: cover;
   border-radius: calc(var(--radius) * 1.25);
 }
+@media (min-width: 40rem) and (max-width: 56rem) { .prose-picture img { aspect-ratio: 16 / 9; } }
 @media (min-width: 60rem) {
   .rich-text-plain > .wrap:has(.intro) { display: grid; grid-template-columns: 1fr 1.9fr; gap: 4rem; }
 }

@@ -15,7 +15,7 @@ from lxml import etree, html
 from sandbox.spec.catalog import components
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, parse_site
-from sandbox.spec.render import STYLESHEET, referenced_assets, render
+from sandbox.spec.render import STYLESHEET, contrast_notes, referenced_assets, render
 from tests.unit.sandbox.spec.samples import (
     demo_site,
     demo_text,
@@ -272,3 +272,11 @@ def test_a_page_with_a_theme_of_its_own_shares_the_one_stylesheet() -> None:
     name = re.search(r'<html lang="en" class="(theme-[0-9a-f]{8})">', files["b.html"].decode())
     assert name is not None
     assert f":root.{name[1]} {{" in files[STYLESHEET].decode()
+
+
+def test_a_site_whose_colour_is_mended_says_so_page_by_page() -> None:
+    spec = page()
+    spec["elements"]["page"]["props"]["theme"] = {"primary": "gold"}
+    (note,) = contrast_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}))
+    assert note.startswith("index.html: words in gold are set in #")
+    assert contrast_notes(demo_site()) == ()
