@@ -133,6 +133,7 @@ tbody tr:last-child > * { border-bottom: 0; }
 thead th { font-family: var(--font-headings); font-size: 1.08rem; }
 tbody th { font-weight: 600; }
 th.marked, td.marked { background: var(--tint); }
+.tone-deep .marked { background: var(--deep); }
 .yes { color: var(--link); }
 .no { color: var(--muted); }
 @media (max-width: 40rem) {

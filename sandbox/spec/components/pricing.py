@@ -106,6 +106,7 @@ COMPONENT = Component(
   border-radius: var(--radius);
 }
 .plan-marked { border: 2px solid var(--fill-edge); }
+.tone-deep .plan-marked { border-color: var(--deep-accent); }
 .plan .badge {
   position: absolute;
   top: 0;
