@@ -96,7 +96,9 @@ def _milliseconds(seconds: object) -> int:
 
 def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("door"), metrics.DOORS))
-    if data.get("state") != State.RECEIVED:  # otherwise its way out of intake tells
+    if data.get("state") == State.CLARIFYING:
+        tally.add(metrics.CLARIFICATIONS, *_confidence(data))
+    elif data.get("state") != State.RECEIVED:  # otherwise its way out of intake tells
         _count_route(tally, data)
 
 
@@ -177,6 +179,11 @@ def _count_escalation(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.ESCALATIONS, tier_label(data.get("origin")), tier_label(data.get("target")), _reason(data))
 
 
+def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
+    held = (str(data.get("debate")), str(data.get("verdict")).lower())
+    tally.add(metrics.DEBATES, *(held if held in metrics.DEBATES_HELD else (metrics.OTHER, metrics.OTHER)))
+
+
 def _count_fenced(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.DUPLICATES_FENCED, _queue(data))
 
@@ -194,6 +201,13 @@ def _count_state(tally: _Tally, data: Mapping[str, Any]) -> None:
         tally.add(metrics.CLARIFICATIONS, *_confidence(data))
 
 
+def _count_ladder(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(
+        metrics.LADDER, _closed(data.get("event"), metrics.LADDER_EVENTS),
+        _closed(data.get("reason"), metrics.LADDER_REASONS),
+    )  # fmt: skip
+
+
 _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ACCEPTED: _count_accepted,
     EventKind.WAITING: _count_waiting,
@@ -203,7 +217,9 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.CALL: _count_call,
     EventKind.LIMIT_HIT: _count_limit,
     EventKind.ESCALATED: _count_escalation,
+    EventKind.DEBATED: _count_debate,
     EventKind.FENCED: _count_fenced,
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
+    EventKind.LADDER: _count_ladder,
 }

@@ -14,7 +14,12 @@ from enum import StrEnum
 from itertools import product
 from typing import Any, NamedTuple
 
+from routing.debate_record import DebateKind, Verdict
+from routing.failures import FailureOutcome
 from routing.jobs import Door, JobRequest, Reason, State
+from routing.ladder import BYPASS_REASONS, LadderEventName
+from routing.llm_fallback import Failure
+from routing.option_match import AmbiguityReason
 from routing.prices import NANOUSD_PER_USD
 from routing.router import Mode
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
@@ -49,6 +54,7 @@ END_REASONS: tuple[tuple[str, str], ...] = (
     (State.ANSWERED, Reason.DONE), (State.PUBLISHED, Reason.DONE), (State.REJECTED, Reason.REVIEWER_REJECTED),
     (State.EXPIRED, Reason.APPROVAL_EXPIRED), (State.CANCELLED, Reason.CANCELLED), (State.TIMED_OUT, Reason.TIME_LIMIT),
     (State.BUDGET_EXCEEDED, Reason.COST_CAP), (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+    (State.ESCALATED, Reason.DEBATE_ESCALATED),
     *((State.FAILED, reason) for reason in _FAILED_REASONS),
 )  # fmt: skip
 """The ends that ordinary operation brings, with their reasons: these series start at 0."""
@@ -57,6 +63,11 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
 )  # fmt: skip
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated"})
+DEBATES_HELD = (
+    *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
+    *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),
+)
+"""The pairs of kind and verdict that occur."""
 LIMITS = ("time", "cost", "output")
 PHASES = ("admit", "run", "stream")
 DOORS = tuple(door.value for door in Door)
@@ -65,6 +76,15 @@ CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", OTHER)
 BOX_USES = (NONE, "used")
+LADDER_ENDS: tuple[tuple[str, str], ...] = (
+    *((LadderEventName.BYPASSED, reason) for reason in BYPASS_REASONS),
+    *((LadderEventName.LLM_CALLED, reason) for reason in AmbiguityReason),
+    *((LadderEventName.LLM_FAILED, failure) for failure in Failure),
+    *((LadderEventName.MULTI_MATCH, reason) for reason in AmbiguityReason),
+)  # fmt: skip
+"""The ladder's events with their reasons (L-116 to L-119)."""
+LADDER_EVENTS = tuple(name.value for name in LadderEventName)
+LADDER_REASONS = frozenset(reason for _, reason in LADDER_ENDS)
 
 
 class Kind(StrEnum):
@@ -133,6 +153,10 @@ CLARIFICATIONS = _counter(
     "clarifications_total", "Times a job's owner was asked what was meant, by the decision that was in doubt.",
     "mode confidence", zeros=_each(MODES, CONFIDENCES),
 )  # fmt: skip
+LADDER = _counter(
+    "ladder_events_total", "What happened to replies that answer a question, by reason (seed 004).", "event reason",
+    zeros=LADDER_ENDS,
+)  # fmt: skip
 JOBS_ENQUEUED = _counter(
     "jobs_enqueued_total", "Times a job began to wait for a worker.", "tier queue_name", zeros=PLACES
 )  # fmt: skip
@@ -182,6 +206,7 @@ ESCALATIONS = _counter(
     "tier_escalations_total", "Jobs handed to a higher tier.", "origin target reason",
     zeros=_each([Tier.SPEC.name.lower()], [Tier.PATCH.name.lower()], [Reason.SPEC_INVALID, Reason.SPEC_POOR]),
 )  # fmt: skip
+DEBATES = _counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
 DUPLICATES_FENCED = _counter(
     "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
 )  # fmt: skip
@@ -189,9 +214,9 @@ QUEUE_DEPTH = _gauge("queue_depth", "Jobs that wait for a worker.", "queue_name"
 ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
 FOLDED: tuple[Metric, ...] = (
-    JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS, JOBS_FINISHED,
-    JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST, LIMIT_HITS,
-    ESCALATIONS, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
+    JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
+    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 

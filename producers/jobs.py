@@ -15,7 +15,8 @@ from sqlmodel import Session, col
 from monitoring.ledger.clock import now
 from monitoring.ledger.money import Bill, bill_of, calls_of
 from monitoring.ledger.runway import Depth
-from monitoring.ledger.tables import Attempt, Call, Event, Job, QueueControl, Site
+from monitoring.ledger.tables import Attempt, Call, Event, Job, QueueControl, Release, Site
+from routing.clarification import Clarification
 from routing.jobs import State
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import TASK_OF_QUEUE, Tier
@@ -56,6 +57,24 @@ class AttemptView(_View):
     reason: str | None
 
 
+class OptionView(_View):
+    """One choice that a question offers."""
+
+    id: str
+    label: str
+    source: str
+
+
+class ClarificationView(_View):
+    """What a job asks its owner."""
+
+    question: str
+    options: tuple[OptionView, ...]
+    """In displayed order: `first` in a reply is the first of these."""
+    is_pending: bool
+    """A reply came, and a model is asked what it means."""
+
+
 class JobView(_View):
     """A job."""
 
@@ -83,8 +102,13 @@ class JobView(_View):
     parent_id: UUID | None
     base_release_id: UUID | None
     release_id: UUID | None
+    report_digest: str | None
+    """Of the release's scan report: send both ids with an approval to approve what was looked at or nothing."""
     preview_url: str | None
     """A signed link to the result, while it waits for approval."""
+    requested_by: str
+    clarification: ClarificationView | None
+    """What its owner has to answer before it goes on (`POST /v1/jobs/{id}/reply`)."""
     answer: str | None
     result: dict[str, Any]
     is_cancel_requested: bool
@@ -96,7 +120,7 @@ class JobView(_View):
     started_at: datetime | None
     ended_at: datetime | None
     expires_at: datetime | None
-    """When a preview that nobody judged expires."""
+    """When a preview that nobody judged, or a question that nobody answered, expires."""
 
 
 class JobSummary(_View):
@@ -138,12 +162,16 @@ class PreviewLinks:
     """Makes preview URLs."""
 
     signer: PreviewSigner
-    public_url: str
+    pages_url: str
+    """The origin of the pages."""
 
-    def url_of(self, site_id: UUID, release_id: UUID) -> str:
-        """Return a new link to one release of one site."""
-        token = self.signer.sign(site=str(site_id), release_id=str(release_id), audience=PREVIEW_AUDIENCE)
-        return f"{self.public_url.rstrip('/')}/preview/{token}/"
+    def url_of(self, release: Release) -> str:
+        """Return a new link to a release."""
+        token = self.signer.sign(
+            site=str(release.site_id), release_id=str(release.id), audience=PREVIEW_AUDIENCE,
+            generation=release.preview_generation,
+        )  # fmt: skip
+        return f"{self.pages_url.rstrip('/')}/preview/{token}/"
 
 
 def usd_text(nanousd: int) -> str:
@@ -169,7 +197,8 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
     """
     site = session.get(Site, job.site_id) if job.site_id else None
     state = State(job.state)
-    waits = state == State.AWAITING_APPROVAL and site is not None and job.release_id is not None
+    release = session.get(Release, job.release_id, populate_existing=True) if job.release_id else None
+    waits = state == State.AWAITING_APPROVAL and release is not None
     answer = job.result.get("answer")
     return JobView(
         id=job.id,
@@ -190,7 +219,10 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         parent_id=job.parent_id,
         base_release_id=job.base_release_id,
         release_id=job.release_id,
-        preview_url=links.url_of(site.id, job.release_id) if links and waits and site and job.release_id else None,
+        report_digest=release.scan_digest if release else None,
+        preview_url=links.url_of(release) if links and waits and release else None,
+        requested_by=job.requested_by,
+        clarification=_question_of(job),
         answer=answer if isinstance(answer, str) else None,
         result=job.result,
         is_cancel_requested=job.cancel_requested_at is not None,
@@ -254,6 +286,14 @@ def _own_depths(session: Session, tenant: str) -> list[Depth]:
         .group_by(col(Job.queue))
     )
     return [Depth(queue, waiting, float(seconds)) for queue, waiting, seconds in rows]
+
+
+def _question_of(job: Job) -> ClarificationView | None:
+    if job.clarification is None or job.ended_at is not None:
+        return None
+    asked = Clarification.model_validate(job.clarification)
+    options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in asked.options)
+    return ClarificationView(question=asked.question, options=options, is_pending=asked.pending is not None)
 
 
 def _bill_view(bill: Bill, *, calls: int) -> BillView:

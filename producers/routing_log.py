@@ -40,12 +40,12 @@ _DUE = text("""
     SELECT e.xid, e.id, e.at, e.job_id, j.prompt, j.route
       FROM event e JOIN job j ON j.id = e.job_id
      WHERE e.xid >= :xid AND (e.xid, e.id) > (:marked_xid, :marked_id) AND e.xid < :horizon
-       AND e.at > :after
-       AND (e.kind = 'accepted' AND e.data->>'state' IS DISTINCT FROM 'received'
+       AND e.at > :after AND j.parent_id IS NULL
+       AND (e.kind = 'accepted' AND coalesce(e.data->>'state', '') NOT IN ('received', 'clarifying')
             OR e.kind = 'state' AND jsonb_exists(e.data, 'decision'))
      ORDER BY e.xid, e.id LIMIT :batch
 """)
-"""Decisions, each told once: by a job's acceptance, or by its way out of intake, where a model may have a say."""
+"""Decisions, each told once: by a job's acceptance, or, where a model or its owner had a say, after that."""
 _POSITION = text("""
     SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
            (SELECT system_identifier FROM pg_control_system())::text || '/' ||

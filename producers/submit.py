@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
+from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
-from sqlmodel import Session
+from sqlmodel import Session, col
 
 from monitoring.errors import SiteNotFoundError
 from monitoring.ledger import audit
@@ -26,19 +27,22 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site, Tenant
 from producers.errors import PublishError, UnknownTenantError
 from producers.publisher import Publisher
+from routing.clarification import MAX_SITES, Clarification, open_clarification
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
 from routing.policy import Policy
-from routing.router import Mode, Route, Signals, SiteSignals, decide
-from routing.stages import first_stage
-from routing.tiers import QueueName, Tier
-from routing.vocabulary import Vocabulary
+from routing.router import Mode, Route, SiteSignals, decide
+from routing.signals import signals_of
+from routing.stages import Stage, first_stage
+from routing.tiers import QueueName
+from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 logger = logging.getLogger(__name__)
 
 Environment = Callable[[], Mapping[str, str]]
 """Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
-_TIER_OF_NAME = {"spec": Tier.SPEC, "patch": Tier.PATCH, "agent": Tier.AGENT}
+
+_ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
 
 
 class _Target(NamedTuple):
@@ -51,15 +55,17 @@ class Submitter:
 
     def __init__(
         self, ledger: Ledger, publisher: Publisher, policy: Policy, *, environment: Environment = dict,
-        vocabulary: Vocabulary | None = None,
+        vocabularies: Vocabularies | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
         self._policy = policy
         self._environment = environment
-        self._vocabulary = vocabulary
+        self._vocabularies = vocabularies or shipped_vocabularies()
 
-    def submit(self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None) -> Accepted:
+    def submit(
+        self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None, actor: str | None = None
+    ) -> Accepted:
         """Accept a job, or refuse it with a reason for every field at fault.
 
         Args:
@@ -67,6 +73,7 @@ class Submitter:
             tenant: whose job it is.
             door: how it came in.
             job_id: the caller's own id for it (the Celery door's task id).
+            actor: who asks, as the audit trail names actors; the door itself where it knows nobody by name.
 
         Raises:
             InvalidJobError: the caller's fault; nothing was enqueued, the refusal is on record.
@@ -75,7 +82,10 @@ class Submitter:
         """
         try:
             request = parse_request(body)
-            accepted, policy = self._accept(request, tenant=tenant, door=door, job_id=job_id or uuid4())
+            requested_by = actor or f"{door.value}:{tenant}"
+            accepted, policy = self._accept(
+                request, tenant=tenant, door=door, job_id=job_id or uuid4(), requested_by=requested_by
+            )
         except InvalidJobError as error:
             self.record_refusal(error, tenant=tenant, door=door, job_id=job_id)
             raise
@@ -85,7 +95,7 @@ class Submitter:
         return accepted
 
     def _accept(
-        self, request: JobRequest, *, tenant: str, door: Door, job_id: UUID
+        self, request: JobRequest, *, tenant: str, door: Door, job_id: UUID, requested_by: str
     ) -> tuple[Accepted, Policy]:  # fmt: skip
         with self._ledger.begin() as session:
             if session.get(Tenant, tenant) is None:
@@ -98,16 +108,21 @@ class Submitter:
                     return Accepted(same, is_new=False), policy
             target = _find_target(session, request, tenant=tenant)
             debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
-            route = decide(_signals(request, target, debated=debated), policy, self._vocabulary)
-            _check_target(request, route)
+            signals = signals_of(request, site=target.signals, debated=debated)
+            route = decide(signals, policy, self._vocabularies.of(tenant))
+            asked = _question(session, request, route, tenant=tenant)
+            if asked is None:
+                _check_target(request, route)
             if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
                 target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
             site_id = target.site.id if target.site else None
-            stage = first_stage(route, policy, environment=self._environment())
+            stage = _ASKING if asked else first_stage(route, policy, environment=self._environment())
+            has_place = not asked and has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id)
             new = NewJob(
                 id=job_id,
                 tenant=tenant,
                 door=door,
+                requested_by=requested_by,
                 request=request,
                 state=stage.state,
                 queue=stage.queue,
@@ -116,7 +131,9 @@ class Submitter:
                 route=route.model_dump(mode="json"),
                 site_id=site_id,
                 cap_nanousd=policy.job_cap_nanousd(request.budget_usd),
-                is_pushed=has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id),
+                clarification=asked.model_dump(mode="json") if asked else None,
+                clarify_hours=policy.approval.hours,
+                is_pushed=has_place,
             )
             return accept(session, new), policy
 
@@ -150,6 +167,7 @@ def _rejected_row(job_id: UUID, tenant: str, fields: list[dict[str, str]]) -> di
         "id": job_id,
         "tenant": tenant,
         "door": Door.CELERY.value,
+        "requested_by": f"{Door.CELERY.value}:{tenant}",
         "state": State.REJECTED.value,
         "prompt": "",
         "request": {},
@@ -203,17 +221,12 @@ def _check_new_site(session: Session, tenant: str, name: str) -> None:
         raise InvalidJobError((FieldError("new_site", "a site of this name exists already; use site"),))
 
 
-def _signals(request: JobRequest, target: _Target, *, debated: frozenset[str]) -> Signals:
-    return Signals(
-        prompt=request.prompt,
-        site=target.signals,
-        new_site=request.new_site is not None,
-        project=request.project is not None,
-        preference=request.preference,
-        advanced_edit=request.advanced_edit,
-        tier=_TIER_OF_NAME[request.tier] if request.tier else None,
-        session_debated=debated,
-    )
+def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
+    """Return what the owner is asked first, when the request says too little to be worked on and there is a choice."""
+    if request.site or request.new_site:
+        return None
+    names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
+    return open_clarification(route, own=request.options, sites=session.scalars(names).all())
 
 
 def _check_target(request: JobRequest, route: Route) -> None:

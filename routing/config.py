@@ -16,7 +16,8 @@ from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "policy", "preview"}
+    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
+    | {"preview"}
     | {"rehearsal", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
@@ -45,7 +46,8 @@ class PolicyConfig(Section):
     path: OptionalPath = None
     """An installation's own copy of routing/platform.yaml; empty for the shipped one."""
     vocabulary: OptionalPath = None
-    """A YAML file of words for the groups of routing/vocabulary.yaml, read over the shipped one; empty for none."""
+    """A YAML file of words for the groups of routing/vocabulary.yaml, read over the shipped one; or a directory of such
+    files, `all.yaml` for every project and `PROJECT.yaml` for one. Empty for none."""
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)

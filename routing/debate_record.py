@@ -88,6 +88,10 @@ class DebateRecord(Generic[VerdictT]):
         return asdict(self)
 
 
+HeldDebate = DebateRecord[Verdict] | DebateRecord[FailureOutcome]
+"""A debate of either kind."""
+
+
 def debate_key(session: str, prompt: str, kind: DebateKind) -> str:
     """Return the digest of what is one decision: the session, the canonical request, the kind of debate (A11).
 
@@ -98,7 +102,7 @@ def debate_key(session: str, prompt: str, kind: DebateKind) -> str:
     return hashlib.sha256(to_json([session, kind.value, canonical]).encode("utf-8", "replace")).hexdigest()
 
 
-def constrained_prompt(prompt: str, record: DebateRecord[Verdict] | DebateRecord[FailureOutcome]) -> str:
+def constrained_prompt(prompt: str, record: HeldDebate) -> str:
     """Return the prompt that the work begins with: the owner's own words first, whole, then what the debate added."""
     if not record.instruction:
         return prompt

@@ -47,9 +47,13 @@ class State(StrEnum):
 _LIMIT_ENDS = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
 
 MOVES: dict[State, frozenset[State]] = {
-    State.RECEIVED: frozenset({State.CLARIFYING, State.DEBATING, State.QUEUED, State.REJECTED, State.CANCELLED})
+    State.RECEIVED: frozenset(
+        {State.CLARIFYING, State.DEBATING, State.QUEUED, State.ANSWERED, State.REJECTED, State.CANCELLED}
+    )
     | _LIMIT_ENDS,
-    State.CLARIFYING: frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.CANCELLED, State.EXPIRED}),
+    State.CLARIFYING: frozenset(
+        {State.RECEIVED, State.DEBATING, State.QUEUED, State.ANSWERED, State.CANCELLED, State.EXPIRED}
+    ),
     State.DEBATING: frozenset({State.QUEUED, State.CLARIFYING, State.REJECTED, State.CANCELLED, State.EXPIRED})
     | _LIMIT_ENDS,
     State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.EXPIRED, State.FAILED}),
@@ -72,6 +76,8 @@ class Reason(StrEnum):
     SPEC_INVALID = "spec_invalid"
     SPEC_POOR = "spec_poor"
     NOT_SPEC_MANAGED = "not_spec_managed"
+    PATCH_INVALID = "patch_invalid"
+    PATCH_REFUSED = "patch_refused"
     COMMAND_REFUSED = "command_refused"
     TIME_LIMIT = "time_limit"
     COST_CAP = "cost_cap"
@@ -80,6 +86,7 @@ class Reason(StrEnum):
     PUBLISH_CONFLICT = "publish_conflict"
     REVIEWER_REJECTED = "reviewer_rejected"
     DEBATE_STOPPED = "debate_stopped"
+    DEBATE_ESCALATED = "debate_escalated"
     APPROVAL_EXPIRED = "approval_expired"
     CANCELLED = "cancelled"
     WORKER_LOST = "worker_lost"
@@ -153,6 +160,12 @@ class Option(BaseModel):
     source: Literal["chat", "widget"] = "chat"
 
 
+def _check_options(options: tuple[Option, ...]) -> tuple[Option, ...]:
+    if len({option.id for option in options}) < len(options):
+        raise ValueError("two options must not have the same id")
+    return options
+
+
 class JobRequest(BaseModel):
     """What a caller asks: the body of `POST /v1/jobs`, and the kwargs of the Celery task `pointsman.submit`."""
 
@@ -173,7 +186,9 @@ class JobRequest(BaseModel):
     """Stay on the chosen tier: no escalation (A14)."""
     advanced_edit: bool = False
     preference: Literal["spec", "agent"] | None = None
-    options: Annotated[tuple[Option, ...], Field(max_length=50)] = ()
+    options: Annotated[tuple[Option, ...], Field(max_length=50), AfterValidator(_check_options)] = ()
+    """What to offer if the request has to be clarified. An option whose id is the name of one of the tenant's sites
+    binds the job to that site; any other ends the job with the id as its result."""
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
     """A cap of the caller's own, in USD. It can only lower what the policy allows."""
     priority: Literal["P0", "P1", "P2", "P3"] = "P2"

@@ -66,6 +66,10 @@ class LadderEventName(StrEnum):
     MULTI_MATCH = "clarification_tier1b3_multi_match_reshow"
 
 
+BYPASS_REASONS = ("exact_command", "strong_request")
+"""Why a message is let go although a clarification is open."""
+
+
 class LadderEvent(NamedTuple):
     """One event, for the caller to log and count. It never repeats what was written."""
 
@@ -191,7 +195,7 @@ def act_on_confidence(turn: Turn, confidence: ArbitrationConfidence) -> LadderRe
     if confidence.signal is Signal.UNRESOLVED:
         return _unresolved_hook(turn, confidence)
     if confidence.signal is Signal.DOWNSTREAM:
-        why = "exact_command" if confidence.command is not None else "strong_request"
+        why = BYPASS_REASONS[confidence.command is None]
         return LadderResult(
             outcome=Outcome.ESCAPE,
             state=end_cycle(turn.state, CycleBoundary.COMMAND_ESCAPE),

@@ -12,10 +12,24 @@ from routing.policy import Policy
 from routing.router import Route
 from routing.soft import is_hard_routing, wants_soft
 from routing.tiers import QueueName
+from routing.vocabulary import Vocabulary
 
 HARD_ROUTING = "ENABLE_HARD_ROUTING"
 INTENT_CLASSIFIER = "INTENT_CLASSIFIER"
 """Names that seeds 002 and 003 give these switches; they are read for every decision, so a change holds at once."""
+
+
+def switches_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the switches alone, as they are now: nothing else of an environment travels with a decision."""
+    return {name: environment[name] for name in (HARD_ROUTING, INTENT_CLASSIFIER) if name in environment}
+
+
+class RouteRules(NamedTuple):
+    """What an installation decides a route by, beside its policy."""
+
+    switches: Mapping[str, str]
+    vocabulary: Vocabulary
+    """The words to look for."""
 
 
 class Stage(NamedTuple):

@@ -7,8 +7,10 @@ already held, never by a path that could have come to mean something else.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
+import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -76,6 +78,23 @@ def write_directory(files: Mapping[str, bytes], out: Path) -> None:
             raise TreeRefusedError("not_empty", str(out), "an export never overwrites; name a new or empty directory")
         for path, data in checked.items():
             _write_below(top, path.split("/"), data)
+
+
+def write_tar(files: Mapping[str, bytes], prefix: str) -> bytes:
+    """Return a site as a tar archive: plain files below one directory, and equal bytes for equal sites.
+
+    Raises:
+        PathRefusedError, TreeRefusedError: as `write_directory`.
+    """
+    checked = check_tree(files, max_bytes=sum(map(len, files.values())), max_files=len(files))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(checked):
+            member = tarfile.TarInfo(f"{check_path(prefix)}/{path}")
+            member.size = len(checked[path])
+            member.mode = 0o644
+            tar.addfile(member, io.BytesIO(checked[path]))
+    return buffer.getvalue()
 
 
 def _walk(directory: int, prefix: str, max_bytes: int) -> Iterator[tuple[str, bytes]]:

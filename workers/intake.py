@@ -9,41 +9,61 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from monitoring.ledger.clarifications import pending_question
 from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
-from routing.calls import Caller, CallFailedError, ConstrainedCall
-from routing.debate import hold_debate
-from routing.debate_record import DebateRecord, Subject, Verdict
+from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
+from routing.clarification import Clarification, arbiter_call, climb
+from routing.clarify_model import parse_arbiter_reply
+from routing.debate import hold_debate, hold_failure_debate
+from routing.debate_record import Failure, Subject, Verdict
+from routing.failures import FailureOutcome
 from routing.jobs import Reason, State
+from routing.llm_fallback import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
+from routing.llm_fallback import Failure as ArbiterFailure
 from routing.planning import Debate
 from routing.policy import CallPurpose, ModelCall
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
-from routing.stages import asks_intent_always, is_soft
-from routing.vocabulary import Vocabulary
+from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
+from routing.tiers import QUEUE_OF_TIER, Tier
+from routing.vocabularies import Vocabularies, shipped_vocabularies
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
-from workers.outcomes import Ended, Outcome, Routed
+from workers.outcomes import Ended, Outcome, Replied, Routed
 from workers.retries import decide_call_failure
 
 Environment = Callable[[], Mapping[str, str]]
 
+_FAILURES: Mapping[CallFailure, ArbiterFailure] = {
+    "timeout": ArbiterFailure.TIMEOUT,
+    "rate_limited": ArbiterFailure.RATE_LIMITED,
+    "transport_error": ArbiterFailure.TRANSPORT_ERROR,
+    "cost_cap": ArbiterFailure.UNAVAILABLE,
+    "invalid": ArbiterFailure.UNAVAILABLE,
+}
 
-def intake(environment: Environment, vocabulary: Vocabulary | None = None) -> Callable[[Attempt], Outcome]:
+
+def intake(environment: Environment, vocabularies: Vocabularies | None = None) -> Callable[[Attempt], Outcome]:
     """Return the handler of queue `intake`.
 
     Args:
         environment: read for every decision, so that a switch holds at once.
-        vocabulary: the words that the soft router's ACTION is routed by; the shipped ones by default.
+        vocabularies: the words that the soft router's ACTION is routed by; the shipped ones by default.
     """
+    words = vocabularies or shipped_vocabularies()
 
     def take_in(attempt: Attempt) -> Outcome:
+        rules = RouteRules(switches_of(environment()), words.of(attempt.claim.job.tenant))
+        asked = pending_question(attempt.claim.job)
+        if asked is not None and asked.pending is not None:
+            return _replied(attempt, asked, asked.pending, flags=read_ladder_flags(environment()), rules=rules)
         route = Route.model_validate(attempt.claim.job.route)
         try:
             if attempt.claim.job.state == State.RECEIVED:
-                route = _assisted(attempt, route, environment(), vocabulary=vocabulary)
+                route = _assisted(attempt, route, rules)
             return _debated(attempt, route, lambda call: ask(attempt, call, "debate"))
         except SoftTimeLimit:  # a silent provider: what advises has had its time, and the job goes on without it
             return _debated(attempt, route, _no_time)
@@ -55,35 +75,72 @@ def _no_time(call: ConstrainedCall) -> Mapping[str, Any]:
     raise CallFailedError("timeout")
 
 
-def _assisted(
-    attempt: Attempt, route: Route, environment: Mapping[str, str], *, vocabulary: Vocabulary | None
-) -> Route:
+def _replied(attempt: Attempt, asked: Clarification, reply: str, *, flags: LadderFlags, rules: RouteRules) -> Outcome:
+    """Climb the ladder with a model at hand. Whatever goes wrong with its call, the same options are shown again."""
+
+    def arbiter(request: ArbiterRequest) -> ArbiterReply:
+        try:
+            return parse_arbiter_reply(ask(attempt, arbiter_call(request), "assist"))
+        except CallFailedError as error:
+            return _FAILURES[error.reason]
+        except SoftTimeLimit:  # there are seconds left to put the question back; the job must not end over it (rule D)
+            return ArbiterFailure.TIMEOUT
+
+    result = climb(reply, asked, arbiter=arbiter, flags=flags)
+    return Replied(result, rules)
+
+
+def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
     signals = _signals(attempt, route)
-    if is_soft(route, environment):
+    if is_soft(route, rules.switches):
         reply = _reply(attempt, soft_call(signals))
-        route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=vocabulary)
+        route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
         route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
-    if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(environment)):
+    if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(rules.switches)):
         route = merge_intent(route, _reply(attempt, intent_call(signals)))
     return route
 
 
 def _debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
+    if attempt.claim.job.result.get("failure_debate"):
+        return _failure_debated(attempt, route, caller)
     if route.debate is not Debate.PLANNING:
         return Routed(route)
+    record = hold_debate(_subject(attempt, route), caller, redact=redact)
+    if record.verdict is Verdict.STOP:
+        return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()}, record)
+    return Routed(route, debate=record)
+
+
+def _failure_debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
+    """Hold the debate about a task that failed: the same way again, the next tier, or a person (R-063)."""
+    here = attempt.claim.job.tier
+    is_top = here is None or here == max(Tier) or attempt.is_pinned
+    record = hold_failure_debate(
+        _subject(attempt, route),
+        caller,
+        failures=[Failure(item["reason"], item["detail"]) for item in attempt.claim.job.result["failures"]],
+        can_pivot=not is_top,
+        redact=redact,
+    )
+    if record.verdict is FailureOutcome.ESCALATE:
+        return Ended(State.ESCALATED, Reason.DEBATE_ESCALATED, record.note, debate=record)
+    if here is None:
+        return Routed(route, debate=record)
+    tier = Tier(here + 1 if record.verdict is FailureOutcome.PIVOT else here)
+    return Routed(route.model_copy(update={"tier": tier, "queue": QUEUE_OF_TIER[tier]}), debate=record)
+
+
+def _subject(attempt: Attempt, route: Route) -> Subject:
     job = attempt.claim.job
-    subject = Subject(
+    return Subject(
         session=str(job.request.get("session") or job.id),
         prompt=attempt.prompt,
         route=route,
         stakes=route.stakes,
         site_summary=_site_summary(attempt),
     )
-    record: DebateRecord[Verdict] = hold_debate(subject, caller, redact=redact)
-    if record.verdict is Verdict.STOP:
-        return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()})
-    return Routed(route, debate=record)
 
 
 def _site_summary(attempt: Attempt) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from routing.debate_record import DebateRecord, Verdict
+from routing.debate_record import HeldDebate
 from routing.jobs import Reason, State
+from routing.ladder import LadderResult
 from routing.router import Route
+from routing.stages import RouteRules
 from routing.tiers import Tier
 
 
@@ -29,6 +31,10 @@ class Candidate:
     """One sentence for the reviewer: what was changed."""
     spec: bytes | None = None
     """The site's spec, when pages of this content are rendered from one."""
+    diff: bytes | None = None
+    """The change for review, when it was made by a patch."""
+    reverse: bytes | None = None
+    """The patch that undoes it, byte for byte (H-034)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -46,7 +52,16 @@ class Routed:
     """Intake is done: the job goes to the queue of its route."""
 
     route: Route
-    debate: DebateRecord[Verdict] | None = None
+    debate: HeldDebate | None = None
+
+
+@dataclass(frozen=True)
+class Replied:
+    """The ladder decided what a reply to the job's question means."""
+
+    result: LadderResult
+    rules: RouteRules
+    """What its job's route is decided by, once it is bound to a site."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,8 @@ class Ended:
     reason: Reason
     detail: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    debate: HeldDebate | None = None
+    """The debate that ended it."""
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Ended
+Outcome = Answered | Candidate | Escalate | Routed | Replied | Ended

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from sqlmodel import Session
 
+from monitoring.ledger.approvals import approve_by_policy, await_approval
 from monitoring.ledger.attempts import escalate, hold
+from monitoring.ledger.clarifications import act_on_reply
 from monitoring.ledger.debates import add_debate
 from monitoring.ledger.jobs import end, move, route_job
-from monitoring.ledger.releases import NewRelease, add_release, approve_by_policy, await_approval, ensure_site
+from monitoring.ledger.releases import NewRelease, add_release, ensure_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
@@ -17,7 +19,7 @@ from routing.tiers import TIER_OF_QUEUE
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.release import build_release
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Routed
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Replied, Routed
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -38,6 +40,8 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement
         return _prepare_escalation(attempt, outcome)
     if isinstance(outcome, Routed):
         return _queue(outcome)
+    if isinstance(outcome, Replied):
+        return _act(attempt, outcome)
     return end_with(outcome)
 
 
@@ -45,6 +49,8 @@ def end_with(ended: Ended) -> Settlement:
     """Return the settlement that ends the job."""
 
     def settle(session: Session, job: Job) -> None:
+        if ended.debate is not None:
+            add_debate(session, job, ended.debate)
         end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts)
 
     return settle
@@ -65,6 +71,17 @@ def _queue(outcome: Routed) -> Settlement:
         if job.site_id is None and name and outcome.route.queue in TIER_OF_QUEUE:
             job.site_id = ensure_site(session, job.tenant, name).id  # the rules had taken it for a question
         route_job(session, job, outcome.route)
+
+    return settle
+
+
+def _act(attempt: Attempt, outcome: Replied) -> Settlement:
+    """Do what a reply means, or ask again."""
+
+    def settle(session: Session, job: Job) -> None:
+        act_on_reply(
+            session, job, outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman"
+        )  # fmt: skip
 
     return settle
 
@@ -91,6 +108,8 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
                 site=attempt.site,
                 policy=attempt.policy,
                 spec=outcome.spec,
+                diff=outcome.diff,
+                reverse=outcome.reverse,
                 base_release_id=attempt.base.id if attempt.base else None,
                 job_id=attempt.job_id,
             )

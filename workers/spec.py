@@ -17,11 +17,11 @@ from routing.tiers import Tier
 from sandbox.models import ModelClient, ToolCall
 from sandbox.spec.catalog import catalog_prompt, outline_prompt
 from sandbox.spec.direct import apply_direct, describe, parse_direct
-from sandbox.spec.edit import apply_edit, edit_tool, relevant_part
+from sandbox.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import Site, parse_site
 from sandbox.spec.outline import expand_outline, outline_tool
-from sandbox.spec.quality import is_unchanged, loses_copy
+from sandbox.spec.quality import is_unchanged, loses_copy, lost_change
 from sandbox.spec.render import render
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate, Outcome
@@ -91,13 +91,15 @@ def _edit(attempt: Attempt, site: Site, problem: str) -> Outcome | _Poor:
     if reply.is_cut:
         return _Poor(Reason.SPEC_INVALID, "the model's patch was cut off at its token limit")
     try:
-        changed = apply_edit(site, reply.input.get("operations"))
+        changed = apply_edit(site, edit_of(reply.input))
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
         return _Poor(Reason.SPEC_POOR, "the model's patch changes nothing")
-    if loses_copy(site, changed):
+    if loses_copy(site, changed, request=attempt.prompt):
         return _Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
+    if lost := lost_change(attempt.prompt, site, changed):
+        return _Poor(Reason.SPEC_POOR, lost)
     summary = str(reply.input.get("summary") or "Edited by the model.")[:300]
     return _candidate(attempt, changed, before=site, summary=summary, how="a model's patch of the spec")
 

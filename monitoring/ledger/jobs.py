@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlalchemy import cast, func, or_, select
 from sqlalchemy import update as sql_update
@@ -16,11 +16,13 @@ from sqlmodel import Session, col
 
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError, WrongStateError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import now
+from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
+from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Event, Job, Notification, Site
+from routing.failures import FailureAction
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
 from routing.router import Route
@@ -28,6 +30,9 @@ from routing.tiers import QueueName
 
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
 """States in which a job can wait for a worker."""
+
+_UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
+"""States in which a model or the job's owner may still change the decision."""
 
 _LIMIT_OF_END = {
     State.TIMED_OUT: "time",
@@ -51,8 +56,15 @@ class NewJob:
     route: Mapping[str, Any] = field(default_factory=dict)
     site_id: UUID | None = None
     cap_nanousd: int = 0
+    requested_by: str = ""
     parent_id: UUID | None = None
     root_id: UUID | None = None
+    clarification: Mapping[str, Any] | None = None
+    """What is asked, of a job that is accepted `clarifying`."""
+    clarify_hours: float = 0.0
+    """How long the question stays open."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of it from the start, because of the job it goes on from."""
     is_pushed: bool = False
     """Whether the caller pushes its message right after the commit."""
 
@@ -71,8 +83,13 @@ def request_digest(request: JobRequest) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def accept(session: Session, new: NewJob) -> Accepted:
+def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
     """Write the row that makes a job accepted.
+
+    Args:
+        session: the caller's transaction.
+        new: the job.
+        actor: who asked for it; the tenant where nobody else is named.
 
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
@@ -82,6 +99,7 @@ def accept(session: Session, new: NewJob) -> Accepted:
         "id": new.id,
         "tenant": new.tenant,
         "door": new.door.value,
+        "requested_by": new.requested_by,
         "state": new.state.value,
         "prompt": new.request.prompt,
         "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
@@ -98,9 +116,11 @@ def accept(session: Session, new: NewJob) -> Accepted:
         "waiting_since": now() if new.state in WAITING_STATES else None,
         "pushed_at": now() if new.is_pushed else None,
         "cap_nanousd": new.cap_nanousd,
+        "clarification": new.clarification,
+        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
         "fence": 0,
         "lost_attempts": 0,
-        "result": {},
+        "result": dict(new.result),
     }
     job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
     if job is None:
@@ -108,15 +128,17 @@ def accept(session: Session, new: NewJob) -> Accepted:
         if same is None:
             raise IdempotencyConflictError(new.id)
         return Accepted(same, is_new=False)
+    decided = new.mode if new.parent_id is None else None  # a child keeps its parent's route, which is counted already
     record(
-        session, EventKind.ACCEPTED, job=job, door=job.door, mode=job.mode, queue=job.queue, tier=job.tier,
+        session, EventKind.ACCEPTED, job=job, door=job.door, mode=decided, queue=job.queue, tier=job.tier,
         state=job.state, confidence=new.route.get("confidence"),
     )  # fmt: skip
     if job.waiting_since is not None:
         record(session, EventKind.WAITING, job=job, queue=job.queue, tier=job.tier)
         if not new.is_pushed:
             wake_dispatcher(session)
-    audit.append(session, "job_accepted", actor=f"tenant:{new.tenant}", job=job, door=job.door, route=dict(new.route))
+    by = actor or f"tenant:{new.tenant}"
+    audit.append(session, "job_accepted", actor=by, job=job, door=job.door, route=dict(new.route))
     return Accepted(job, is_new=True)
 
 
@@ -189,7 +211,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
         data |= _decision(job)
     record(
         session, EventKind.STATE, job=job, origin=origin.value, target=target.value,
-        reason=reason.value if reason else None, **_made(session, job, origin), **data,
+        reason=reason.value if reason else None, **_made(session, job, origin, State(job.state)), **data,
     )  # fmt: skip
     session.flush()
 
@@ -198,12 +220,12 @@ def _decision(job: Job) -> dict[str, Any]:
     return {"mode": job.mode, "confidence": job.route.get("confidence"), "tier": job.tier}
 
 
-def _made(session: Session, job: Job, origin: State) -> dict[str, Any]:
-    """Return what the event of a job's first way out of intake says of the decision that was completed there.
+def _made(session: Session, job: Job, origin: State, target: State) -> dict[str, Any]:
+    """Return what the event of a job's way out of intake, or of its owner's reply, says of the decision made there.
 
-    So each accepted job's decision is told exactly once: here, or by its acceptance where no model had a say.
+    So each accepted job's decision is told exactly once: here, or by its acceptance where nobody had a say.
     """
-    if origin != State.RECEIVED:
+    if origin not in _UNDECIDED or target in _UNDECIDED:
         return {}
     told = select(col(Event.id)).where(col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision"))
     return {"decision": _decision(job)} if session.scalar(told.limit(1)) is None else {}
@@ -243,6 +265,9 @@ def end(
 ) -> None:  # fmt: skip
     """End a locked job: final state, free site, one audit row with the six facts, one notification.
 
+    What its end means for its task is decided here too: a task that fails again ends `escalated` instead of `failed`,
+    or goes on in a new job that debates it.
+
     Raises:
         IllegalMoveError: our fault.
     """
@@ -250,10 +275,12 @@ def end(
     check_move(origin, target)
     assert target in ENDS
     left = _left_queue(job)
+    consequence = count_end(session, job, target, reason=reason, detail=detail)
+    target = consequence.state
     job.state = target.value
     job.reason = reason.value
     job.detail = storable(detail) or None
-    job.result = {**job.result, **(result or {})}
+    job.result = {**job.result, **(result or {}), **_follow_up(session, job, consequence)}
     job.waiting_since = None
     job.pushed_at = None
     job.expires_at = None
@@ -266,6 +293,43 @@ def end(
     audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
     _notify_owner(session, job)
     wake_dispatcher(session)
+
+
+def _follow_up(session: Session, job: Job, consequence: Consequence) -> dict[str, Any]:
+    """Do what an end leads to, and return what its job's owner is told of it."""
+    if consequence.action is FailureAction.NONE:
+        return {}
+    told: dict[str, Any] = {"failure_action": consequence.action.value}
+    if consequence.action is FailureAction.DEBATE_FAILURE:
+        told["continued_as"] = str(_accept_debate(session, job, consequence).id)
+    return told
+
+
+def _accept_debate(session: Session, job: Job, consequence: Consequence) -> Job:
+    """Let a task that failed go on in a new job, on the same bill, which is debated before it works.
+
+    It keeps to what the failed job had to keep to: a second try must not lose a constraint, nor a person's gate.
+    """
+    asked = {**job.request, "prompt": job.prompt, "idempotency_key": None}
+    kept: dict[str, Any] = {name: job.result[name] for name in ("debate", "needs_person") if name in job.result}
+    child = NewJob(
+        id=uuid4(),
+        tenant=job.tenant,
+        door=Door(job.door),
+        requested_by=job.requested_by,
+        request=JobRequest.model_validate(asked),
+        state=State.DEBATING,
+        queue=QueueName.INTAKE,
+        mode=job.mode,
+        tier=job.tier,
+        route=job.route,
+        site_id=job.site_id,
+        cap_nanousd=job.cap_nanousd,
+        parent_id=job.id,
+        root_id=job.root_id,
+        result={**kept, "failure_debate": True, "failures": list(consequence.failures)},
+    )
+    return accept(session, child, actor="pointsman").job
 
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
@@ -290,7 +354,7 @@ def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -
 
 def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, left: str | None) -> None:
     seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
-    made = _made(session, job, origin)
+    made = _made(session, job, origin, State(job.state))
     record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value, **made)
     if limit := _LIMIT_OF_END.get(State(job.state)):
         record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")
@@ -304,6 +368,10 @@ def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, le
 def _notify_owner(session: Session, job: Job) -> None:
     url = job.request.get("callback_url")
     payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
+    if job.parent_id is not None:
+        payload["parent_id"] = str(job.parent_id)
+    if "continued_as" in job.result:
+        payload["continued_as"] = job.result["continued_as"]
     session.execute(
         insert(Notification).values(
             job_id=job.id, callback_url=url, payload=payload, attempts=0,

@@ -68,13 +68,19 @@ class Site(SQLModel, table=True):
     """A static site. Its active release is this row's column; the symlink in the Den is a projection of it."""
 
     __tablename__ = "site"
-    __table_args__ = (UniqueConstraint("tenant", "name"),)
+    __table_args__ = (
+        UniqueConstraint("tenant", "name"),
+        Index("ix_site_lagging", "id",
+              postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
+    )  # fmt: skip
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     name: str
     profile: str = "default"
     active_release_id: UUID | None = None
+    shown_release_id: UUID | None = None
+    """What the projection is known to show; where it differs from the active release, the dispatcher brings it up."""
     lock_job_id: UUID | None = None
     """The job that alone may write: held from its claim to its end (H-073, H-085)."""
     created_at: datetime = _when(nullable=False, default_now=True)
@@ -93,11 +99,15 @@ class Job(SQLModel, table=True):
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
         Index("ix_job_tenant_created", "tenant", "created_at"),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+        Index("uq_job_failure_debate", "parent_id", unique=True,
+              postgresql_where=text("(result ->> 'failure_debate') = 'true'")),
     )  # fmt: skip
 
     id: UUID = Field(primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     door: str
+    requested_by: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Who asked, as the audit trail names actors: where policy wants four eyes, nobody approves what they asked for."""
     state: str
     prompt: str = Field(sa_type=Text)
     request: dict[str, Any] = _json(dict)
@@ -125,6 +135,8 @@ class Job(SQLModel, table=True):
     cancel_requested_at: datetime | None = _when()
     base_release_id: UUID | None = None
     release_id: UUID | None = None
+    clarification: dict[str, Any] | None = Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
+    """The question that its owner has to answer first (routing.clarification.Clarification)."""
     expires_at: datetime | None = _when()
     result: dict[str, Any] = _json(dict)
     reason: str | None = None
@@ -224,14 +236,22 @@ class Release(SQLModel, table=True):
     manifest: dict[str, Any] = _json(dict)
     spec_sha256: str | None = None
     """Blob of the site's spec, when pages of this release are rendered from one."""
+    diff_sha256: str | None = None
+    """Blob of the change for review, when a patch made this release."""
+    reverse_sha256: str | None = None
+    """Blob of the patch that undoes it."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
     signals: dict[str, Any] = _json(dict)
     """files, has_js, has_build: what the router is told about the site."""
     scan: dict[str, Any] = _json(dict)
     scan_passed: bool = False
     scan_digest: str = ""
+    preview_generation: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """A preview link opens only the generation it was made in: raising it revokes every link made so far."""
     created_at: datetime = _when(nullable=False, default_now=True)
     published_at: datetime | None = _when()
+    swept_at: datetime | None = _when()
+    """When its files were given up: it stays on record, and can no longer be shown, exported or gone back to."""
 
 
 class Approval(SQLModel, table=True):
@@ -267,6 +287,26 @@ class Debate(SQLModel, table=True):
     verdict: str
     record: dict[str, Any] = _json(dict)
     at: datetime = _when(nullable=False, default_now=True)
+
+
+class TaskFailure(SQLModel, table=True):
+    """How a task has failed since its last success: a row is there only while it has."""
+
+    __tablename__ = "task_failure"
+    __table_args__ = (Index("ix_task_failure_signature", "tenant", "error_signature"),)
+
+    key: str = Field(primary_key=True)
+    """Digest of tenant, site and canonical request."""
+    tenant: str
+    failures: int = 0
+    """Ends in a row that were no success; rejections are among them."""
+    rejections: int = 0
+    is_debated: bool = False
+    error_signature: str | None = None
+    """What the newest error has in common with others of its kind."""
+    recent: list[dict[str, str]] = _json(list)
+    """Reason and detail of the newest failures, the newest last."""
+    updated_at: datetime = _when(nullable=False, default_now=True)
 
 
 class Event(SQLModel, table=True):

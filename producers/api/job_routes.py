@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submit, see, follow, cancel, judge."""
+"""Jobs over HTTP: submit, see, follow, clarify, cancel, judge."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
+from monitoring.ledger.approvals import Seen, approve, reject
 from monitoring.ledger.jobs import find_job, list_jobs, lock_job, request_cancel
-from monitoring.ledger.releases import approve, find_site, reject
+from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body
 from producers.api.examples import SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.api.stream import Tail, follow, look
+from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.jobs import JobSummary, JobView, describe, summarise, tier_name
 from producers.keys import Caller
 from routing.errors import FieldError, InvalidJobError
@@ -53,6 +55,40 @@ class RejectBody(BaseModel):
     reason: str = Field(min_length=1, max_length=2000)
 
 
+class ApproveBody(BaseModel):
+    """What the reviewer looked at; both are optional, and whichever is given has to be what would be published."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    release_id: UUID | None = None
+    report_digest: str | None = Field(default=None, max_length=64)
+
+
+class ReplyBody(BaseModel):
+    """An answer to a job's question: in words, or an option's id."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    text: str | None = Field(default=None, min_length=1, max_length=MAX_REPLY_CHARACTERS)
+    option: str | None = Field(default=None, min_length=1, max_length=200)
+
+    @model_validator(mode="after")
+    def _is_one(self) -> ReplyBody:
+        if (self.text is None) == (self.option is None):
+            raise ValueError("give text or option, and only one of them")
+        return self
+
+
+class ReplyView(BaseModel):
+    """What became of a reply, and the job after it."""
+
+    handled: bool
+    """False when it is no answer to the question, which stays open: a question of its own, a command, a new request."""
+    handled_by_tier: str | None
+    outcome: str
+    job: JobView
+
+
 @router.post("", status_code=202, response_model=AcceptedView, openapi_extra=SUBMIT_BODY)
 def submit_job(
     resources: ResourcesDep,
@@ -63,7 +99,7 @@ def submit_job(
 ) -> AcceptedView:
     """Submit a job. It is accepted when this answers 202; no later failure of the broker can lose it."""
     body = _read_request(raw, idempotency_key, resources=resources, caller=caller)
-    accepted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP)
+    accepted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
     job = accepted.job
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return AcceptedView(
@@ -127,8 +163,7 @@ def get_jobs(
 @router.get("/{job_id}")
 def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
     """Return a job: state, decision, attempts, bill, and the preview while it waits for approval."""
-    with resources.ledger.begin() as session:
-        return describe(session, find_job(session, job_id, tenant=caller.tenant), links=resources.links)
+    return _view_of(resources, job_id, tenant=caller.tenant)
 
 
 @router.get(
@@ -174,11 +209,27 @@ def cancel_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID) -> J
     return _view(resources, job)
 
 
-@router.post("/{job_id}/approve")
-def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID) -> JobView:
+@router.post("/{job_id}/reply", openapi_extra=body_of(ReplyBody, {"text": "the second one"}))
+def reply_to_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID, raw: Body) -> ReplyView:
+    """Answer a job's question, in words or by an option's id. What is no answer to it leaves the question open."""
+    body = parse_model(ReplyBody, raw)
+    clarifier = resources.clarifier
+    if body.option is not None:
+        taken = clarifier.choose(job_id, body.option, tenant=caller.tenant, actor=caller.actor)
+    else:
+        taken = clarifier.reply(job_id, body.text or "", tenant=caller.tenant, actor=caller.actor)
+    return ReplyView(**taken._asdict(), job=_view_of(resources, job_id, tenant=caller.tenant))
+
+
+@router.post("/{job_id}/approve", openapi_extra=body_of(ApproveBody, {}))
+def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Body) -> JobView:
     """Approve the preview: exactly this release, as it was scanned, goes live."""
+    body = parse_model(ApproveBody, raw)
+    seen = Seen(body.release_id, body.report_digest)
     with resources.ledger.begin() as session:
-        job = approve(session, job_id, actor=caller.actor, tenant=caller.tenant)
+        job = approve(
+            session, job_id, actor=caller.actor, policy=resources.policy, tenant=caller.tenant, seen=seen
+        )  # fmt: skip
     return _view(resources, job)
 
 
@@ -192,5 +243,9 @@ def reject_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Bod
 
 
 def _view(resources: Resources, job: Job) -> JobView:
+    return _view_of(resources, job.id, tenant=job.tenant)
+
+
+def _view_of(resources: Resources, job_id: UUID, *, tenant: str) -> JobView:
     with resources.ledger.begin() as session:
-        return describe(session, find_job(session, job.id, tenant=job.tenant), links=resources.links)
+        return describe(session, find_job(session, job_id, tenant=tenant), links=resources.links)

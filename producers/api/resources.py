@@ -10,10 +10,11 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
 from monitoring.ledger.store import Ledger
+from producers.clarify import Clarifier
 from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
 from producers.sites import Sites
-from producers.submit import Submitter
+from producers.submit import Environment, Submitter
 from routing.policy import Policy
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
@@ -28,8 +29,10 @@ class Resources:
     den: Den
     signer: PreviewSigner
     policy: Policy
-    public_url: str
-    """How callers reach this server: preview links begin with it."""
+    pages_url: str
+    """How people reach the pages' listener: preview links begin with it."""
+    environment: Environment = dict
+    """Switches that are read for every decision."""
     poll_seconds: float = 0.25
     """How often an open event stream looks for news."""
 
@@ -39,9 +42,14 @@ class Resources:
         return Sites(self.ledger, self.den, self.policy)
 
     @property
+    def clarifier(self) -> Clarifier:
+        """Takes replies to open questions."""
+        return Clarifier(self.ledger, self.policy, environment=self.environment)
+
+    @property
     def links(self) -> PreviewLinks:
         """Makes preview links."""
-        return PreviewLinks(self.signer, self.public_url)
+        return PreviewLinks(self.signer, self.pages_url)
 
 
 def resources_of(request: Request) -> Resources:

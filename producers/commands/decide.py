@@ -21,9 +21,9 @@ def render(
     """Build static HTML and CSS from a spec: the same spec, the same bytes."""
     from sandbox.archive import write_directory
     from sandbox.spec.errors import SpecError
-    from sandbox.spec.model import parse_site
     from sandbox.spec.render import contrast_notes
     from sandbox.spec.render import render as render_site
+    from sandbox.spec.validate import accept
 
     try:
         text = spec.read_bytes()
@@ -31,7 +31,7 @@ def render(
         fail(f"render: {spec}: {error.strerror}", code=USAGE)
     with clear_errors():
         try:
-            site = parse_site(text)
+            site = accept(text, repair=False)
             files = render_site(site)
         except SpecError as error:
             fail(f"render: {spec}: {error}")

@@ -17,6 +17,7 @@ from producers.commands.context import INTERRUPTED, err
 from producers.jobs import EventView, JobView, describe, describe_events
 from routing.jobs import State
 
+WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
 POLL_SECONDS = 0.25
 
 
@@ -39,7 +40,7 @@ def look(installation: Installation, job_id: UUID, tenant: str) -> Found:
 
 
 def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
-    """Say each event on stderr until the job ends or waits for approval. Ctrl-C ends the looking, not the job."""
+    """Say each event on stderr until the job ends or waits for its owner. Ctrl-C ends the looking, not the job."""
     try:
         return _follow(installation, job_id, tenant, quiet=quiet)
     except KeyboardInterrupt:
@@ -60,7 +61,7 @@ def _follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: boo
         if found.waits_for not in ("", said) and not quiet:
             said = found.waits_for
             err.print(f"            waits for {said}", markup=False)
-        if found.view.is_final or found.view.state == State.AWAITING_APPROVAL:
+        if found.view.is_final or found.view.state in WAITS_FOR_OWNER:
             return found
         time.sleep(POLL_SECONDS)
 

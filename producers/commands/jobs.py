@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from producers.commands.context import FAILED, OK, AsJson, Tenant, installed, out, print_json, print_table
+from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
 from routing.jobs import Door, State
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def submit(
     with installed(ctx) as installation:
         from producers.commands.follow import follow, look
 
-        job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI).job.id
+        job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
         found = follow(installation, job_id, tenant, quiet=as_json) if wait else look(installation, job_id, tenant)
     _end(found.view, found.waits_for, as_json=as_json)
 
@@ -100,12 +100,21 @@ def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Te
 
 
 @app.command()
-def approve(ctx: typer.Context, job_id: JobId, tenant: Tenant = "demo") -> None:
+def approve(
+    ctx: typer.Context,
+    job_id: JobId,
+    release: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="The release that was looked at: approve this one or none.")
+    ] = None,
+    tenant: Tenant = "demo",
+) -> None:
     """Approve a job's preview; it is published."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import releases as ledger_releases
+        from monitoring.ledger import approvals
 
-        ledger_releases.approve(session, job_id, actor="cli", tenant=tenant)
+        approvals.approve(
+            session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=approvals.Seen(release)
+        )  # fmt: skip
     out.print("approved; it is being published")
 
 
@@ -118,10 +127,32 @@ def reject(
 ) -> None:
     """Reject a job's preview; the live site stays as it is."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import releases as ledger_releases
+        from monitoring.ledger import approvals
 
-        ledger_releases.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
+        approvals.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
     out.print("rejected")
+
+
+@app.command()
+def reply(
+    ctx: typer.Context,
+    job_id: JobId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer in words; `cancel` dismisses the question.")],
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Answer a job's question, by an option's name or place. Exit 1 if the text is no answer to it."""
+    with installed(ctx) as installation:
+        from producers.commands.follow import look
+
+        taken = installation.clarifier.reply(job_id, text, tenant=tenant, actor="cli")
+        found = look(installation, job_id, tenant)
+    if as_json:
+        print_json({**taken._asdict(), "job": found.view.model_dump(mode="json")})
+    else:
+        _print_job(found.view, found.waits_for)
+    if not taken.handled:
+        fail("this is no answer to the question, which stays open")
 
 
 @app.command()
@@ -151,6 +182,9 @@ def _print_job(view: JobView, waits_for: str) -> None:
         ("change", view.result.get("summary", "")), ("answer", view.answer or ""),
         ("preview", view.preview_url or ""), ("next", _next_step(view)),
     ]  # fmt: skip
+    if view.clarification is not None:
+        rows.append(("question", view.clarification.question))
+        rows += [(str(place), option.label) for place, option in enumerate(view.clarification.options, start=1)]
     for name, value in rows:
         if str(value):
             out.print(f"{name:>13}  {value}", markup=False)
@@ -164,4 +198,6 @@ def _next_step(view: JobView) -> str:
     """Name the command that a person wants now."""
     if view.state == State.AWAITING_APPROVAL:
         return f"pointsman approve {view.id} (or reject)"
+    if view.state == State.CLARIFYING:
+        return f"pointsman reply {view.id} TEXT"
     return "" if view.is_final else f"pointsman watch {view.id}"

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from producers.commands.context import out
+from routing.evaluation import FIELDS, Evaluation, Miss
 from routing.explain import Explanation, MatchedRule, Place
 from routing.replay import Move, Outcome, Replay
 
@@ -55,6 +56,25 @@ def show_explanation(found: Explanation, prompt: str) -> None:
 
 def _say(line: str) -> None:
     out.print(line, markup=False)
+
+
+def show_evaluation(found: Evaluation) -> None:
+    """Print how well decisions match their labels, and every miss with the words that led to it."""
+    figures = found.figures()
+    _say(f"{found.total} samples")
+    for name in FIELDS:
+        _say(f"{name:>8}  {figures[name]:7.2%}")
+    _say(f"planning debates: precision {found.debate_precision:.2%}, recall {found.debate_recall:.2%}")
+    _list("False positives (ACTION where a question was meant)", [_miss(miss) for miss in found.false_actions])
+    _list("False negatives (ANSWER where work was meant)", [_miss(miss) for miss in found.false_answers])
+    others = (miss for miss in found.misses if miss.field != "mode")
+    lines = [f"{miss.field} {_word(miss.got)}, not {_word(miss.accepted[0])}: {_miss(miss)}" for miss in others]
+    _list("Other misses", lines)
+
+
+def _miss(miss: Miss) -> str:
+    words = ", ".join(harmless(trigger) for trigger in miss.triggers) or "no trigger"
+    return f"{harmless(miss.id)} {_excerpt(miss.prompt)} [{words}]"
 
 
 def _list(heading: str, lines: Sequence[str]) -> None:

@@ -37,7 +37,12 @@ FIELD_CASES: dict[str, tuple[Any, str, str]] = {
     "prompt with half a surrogate pair": ({"prompt": f"\ud800{SECRET}"}, "prompt", "Unicode"),
     "unknown site": ({"prompt": "Change the title", "site": SECRET}, "site", "no site of this name"),
     "unknown project": ({"prompt": "Fix the build", "project": SECRET}, "project", "no project of this name"),
-    "action without a target": ({"prompt": "Change the headline to 'Fresh bread'"}, "site", "needs one of"),
+    "action without a target": (
+        {"prompt": "Change the headline to 'Fresh bread'", "tier": "spec"},
+        "site",
+        "needs one of",
+    ),
+    "two options with one id": ({**EDIT, "options": [{"id": "a", "label": "b"}] * 2}, "options", "the same id"),
     "unknown field": ({**EDIT, "colour": SECRET}, "colour", "not a field"),
     "prototype field": ({**EDIT, "__proto__": {"tier": SECRET}}, "__proto__", "not a field"),
     "tenant from the body": ({**EDIT, "tenant": "somebody-else"}, "tenant", "not a field"),

@@ -19,10 +19,10 @@ from sqlmodel import Session
 from monitoring.errors import ForeignMarkError
 from monitoring.exporter import ExporterApp, render_metrics
 from monitoring.ledger import money
+from monitoring.ledger.approvals import reject
 from monitoring.ledger.attempts import Claim, escalate, hold, recover, report_loss
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job, move, request_cancel, wait_on
-from monitoring.ledger.releases import reject
 from monitoring.ledger.runway import depths, lead, pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Attempt, Job
@@ -128,6 +128,7 @@ def drive_everything(fleet: Fleet) -> None:
     with fleet.ledger.begin() as session:
         job = lock_job(session, unclear_id)
         move(session, job, State.CLARIFYING)
+        move(session, job, State.QUEUED)
 
     fleet.claim_stale(fleet.accept())
     fleet.claim(fleet.accept())
@@ -174,7 +175,7 @@ def test_every_series_equals_a_direct_count_of_the_ledger(fleet: Fleet) -> None:
     drive_everything(fleet)
     fleet.execute("""
         CREATE VIEW event_accepted AS SELECT data ->> 'mode' AS mode, (data ->> 'tier')::int AS tier
-          FROM event WHERE kind = 'accepted'
+          FROM event WHERE kind = 'accepted' AND data ->> 'mode' IS NOT NULL
     """)
     series = scrape(fleet)
     for name, sql in COUNTERS.items():

@@ -10,13 +10,14 @@ import pytest
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
+from monitoring.ledger.approvals import approve, reject
 from monitoring.ledger.attempts import lapsed_attempts, recover
 from monitoring.ledger.jobs import request_cancel
-from monitoring.ledger.releases import activate, active_release, add_release, approve, reject
+from monitoring.ledger.releases import activate, active_release, add_release
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from routing.jobs import JobMessage, Reason, State
-from routing.policy import Attempts, Policy
+from routing.policy import Policy
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.den import Den
 from sandbox.errors import (
@@ -432,7 +433,7 @@ def test_a_stale_message_reaches_no_handler(rig: Rig) -> None:
 
 
 def test_a_lease_is_kept_alive_while_the_handler_works(rig: Rig) -> None:
-    attempts = Attempts(lease_renew_seconds=0.02, lease_seconds=600, max_lost=2, spec=2)
+    attempts = rig.shop.policy.attempts.model_copy(update={"lease_renew_seconds": 0.02, "lease_seconds": 600})
     policy = rig.shop.policy.model_copy(update={"attempts": attempts})
 
     def wait(attempt: Attempt) -> Outcome:
@@ -575,24 +576,6 @@ def test_a_release_made_from_another_base_conflicts_and_the_active_one_stays(rig
     assert rig.is_free(site)
 
 
-def test_a_publish_whose_worker_died_after_the_swap_is_finished_by_the_next(rig: Rig) -> None:
-    site = rig.site()
-    job = waiting(rig, site)
-    rig.shop.approve(job.id)
-    claimed = rig.shop.claim(job.id)
-    with rig.shop.ledger.begin() as session:
-        release = session.get_one(Release, job.release_id)
-        activate(session, site, release, base_release_id=release.base_release_id)
-    rig.shop.lapse(claimed)
-    with rig.shop.ledger.begin() as session:
-        (lapsed,) = lapsed_attempts(session)
-    with rig.shop.ledger.begin() as session:
-        recover(session, lapsed, max_lost=2)
-    assert rig.publish(job.id).state == "published"
-    assert rig.shown(site) == CHANGED
-    assert rig.shop.scalar("SELECT count(*) FROM notification") == 1
-
-
 def test_a_message_delivered_twice_publishes_once(rig: Rig) -> None:
     site = rig.site()
     job = waiting(rig, site)
@@ -628,7 +611,7 @@ def fail_in(rig: Rig, where: str, site: UUID) -> Job:
         elif where == "preview":
             request_cancel(session, session.get_one(Job, job_id), actor="owner")
         else:
-            approve(session, job_id, actor="ann")
+            approve(session, job_id, actor="ann", policy=rig.shop.policy)
     if where == "publish":
         rig.shop.execute("DELETE FROM approval")
         rig.publish(job_id)

@@ -69,6 +69,7 @@ def decide_ten(fleet: Fleet) -> None:
     unclear = decided(fleet, "make it nicer", state=State.RECEIVED, queue=QueueName.INTAKE)
     with fleet.ledger.begin() as session:
         move(session, lock_job(session, unclear), State.CLARIFYING)
+        move(session, lock_job(session, unclear), State.QUEUED)
 
 
 @pytest.mark.req("R-097", "R-106", "R-107", "R-108", "R-109")

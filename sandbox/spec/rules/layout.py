@@ -21,7 +21,7 @@ from sandbox.spec.rules.targets import (
     split_page,
 )
 from sandbox.spec.rules.wording import DirectEdit, Request, Rule, plain, rule
-from sandbox.spec.structure import children_of
+from sandbox.spec.upstream import children_of
 
 
 def _remove(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:

@@ -116,7 +116,8 @@ _ALLOWED = {
     "outcome": {*metrics.OUTCOMES, "other"}, "state": {*metrics.OUTCOMES, "other"},
     "limit": {*metrics.LIMITS, "other"}, "phase": {*metrics.PHASES, "other"}, "field": set(metrics.FIELDS),
     "mode": {*metrics.MODES, "other"}, "confidence": {*metrics.CONFIDENCES, "other"},
-    "box": set(metrics.BOX_USES), "kind": set(metrics.TOKEN_KINDS),
+    "box": set(metrics.BOX_USES), "kind": {*metrics.TOKEN_KINDS, *(kind for kind, _ in metrics.DEBATES_HELD), "other"},
+    "verdict": {*(verdict for _, verdict in metrics.DEBATES_HELD), "other"},
 }  # fmt: skip
 _hostile = st.one_of(st.none(), st.text(), st.integers(), st.booleans(), st.sampled_from(["spec", "http", "cost"]))
 _hostile_data = st.fixed_dictionaries(
@@ -124,7 +125,7 @@ _hostile_data = st.fixed_dictionaries(
     optional={
         name: _hostile
         for name in ("queue", "tier", "state", "reason", "outcome", "door", "field", "mode", "confidence", "limit",
-                     "phase", "origin", "target", "left")
+                     "phase", "origin", "target", "left", "debate", "verdict")
     },
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ build_info{version,policy,prices_as_of} gauge
 clarifications_total{mode,confidence} counter
 cost_usd_total{tier,model,provider} counter
 cost_wasted_usd_total{tier} counter
+debates_total{kind,verdict} counter
 dispatcher_leader_present{} gauge
 duplicates_fenced_total{queue_name} counter
 fold_lag_seconds{} gauge
@@ -28,6 +29,7 @@ jobs_by_box_total{tier,box} counter
 jobs_enqueued_total{tier,queue_name} counter
 jobs_finished_total{tier,queue_name,state,reason} counter
 jobs_started_total{tier,queue_name} counter
+ladder_events_total{event,reason} counter
 limit_hits_total{tier,queue_name,limit,phase} counter
 queue_depth{queue_name} gauge
 queue_oldest_age_seconds{queue_name} gauge

@@ -46,6 +46,46 @@ def test_a_batch_is_decided_a_line_at_a_time(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def label(identity: str, prompt: str, **expect: object) -> str:
+    wanted = {"mode": "ACTION", "tier": 1, "intent": "build", "debate": "none", "stakes": None, "trivial": False}
+    site = {"files": 3, "has_js": False, "has_build": False}
+    return json.dumps({"id": identity, "prompt": prompt, "site": site, "expect": {**wanted, **expect}})
+
+
+@pytest.mark.req("R-008")
+def test_samples_are_checked_and_both_lists_of_misses_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    question = {"mode": "ANSWER", "tier": None, "intent": "question"}
+    lines = [
+        label("right", "Add a gallery of our cakes"),
+        label("over", "Add an FAQ section", **question),
+        label("under", "What is a CDN?"),
+        label("tier", "Change the headline to Hello", tier=3, also=[2]),
+        label("either", "What is HPOS?", also_mode=["ANSWER"]),
+    ]
+    path.write_text("\n".join(lines))
+    done = route("check", str(path))
+    assert done.exit_code == 1
+    positives, negatives, others = done.stdout.split(":\n")[1:]
+    assert "over Add an FAQ section" in positives
+    assert "under What is a CDN?" in negatives
+    assert "tier 1, not 3: tier Change the headline to Hello" in others
+    assert "either" not in done.stdout
+    figures = json.loads(route("check", str(path), "--json").stdout)
+    assert (figures["samples"], figures["mode"]) == (5, 0.6)
+    assert (figures["false_actions"], figures["false_answers"]) == (1, 1)
+
+
+def test_samples_without_a_miss_end_well_and_faulty_ones_name_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(label("right", "Add a gallery of our cakes"))
+    assert route("check", str(path)).exit_code == 0
+    path.write_text("\n" + json.dumps({"prompt": "Add a gallery"}))
+    done = route("check", str(path))
+    assert done.exit_code == 2
+    assert "line 2: the field 'expect' is missing" in done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [(), ("--json",), ("x", "--batch", "y"), ("x", "--preference", "fast"), ("--batch", "/none"), ("x", "y")],

@@ -6,13 +6,12 @@ over: its misses are not for reading, so every test compares plain numbers and a
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.unit.routing.evaluation import evaluate
+from tests.unit.routing.evaluation import evaluate, samples
 
 NO_SITE_YET = {"files": 0, "has_js": False, "has_build": False}
 BLIND = Path(__file__).resolve().parents[3] / "tests" / "data" / "routing_blind.jsonl"
@@ -33,12 +32,9 @@ class Score:
     debate_recall: float
 
 
-def _score(half: str, folder: Path) -> Score:
-    lines = [json.loads(line) for line in BLIND.read_text(encoding="utf-8").splitlines()]
-    mine = [{**line, "site": line["site"] or NO_SITE_YET} for line in lines if line["split"] == half]
-    path = folder / "half.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in mine), encoding="utf-8")
-    report = evaluate(path)
+def _score(half: str) -> Score:
+    mine = [line for line in samples(BLIND) if line["split"] == half]
+    report = evaluate({**line, "site": line["site"] or NO_SITE_YET} for line in mine)
     return Score(
         total=report.total,
         answers_wanted=report.answers_wanted,
@@ -52,8 +48,8 @@ def _score(half: str, folder: Path) -> Score:
 
 
 @pytest.fixture(scope="module")
-def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Score]:
-    return {half: _score(half, tmp_path_factory.mktemp(half)) for half in HALVES}
+def halves() -> dict[str, Score]:
+    return {half: _score(half) for half in HALVES}
 
 
 @pytest.mark.req("R-110")

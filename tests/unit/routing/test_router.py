@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.batch import batch_line
+from routing.jobs import State
 from routing.policy import platform_policy
 from routing.router import (
     Confidence,
@@ -29,6 +30,7 @@ from routing.router import (
     decide,
     needs_swarm,
 )
+from routing.stages import first_stage
 from routing.tiers import QueueName, Tier
 from tests.unit.routing.test_text import HOSTILE
 
@@ -325,6 +327,20 @@ def test_every_edit_of_a_site_gets_exactly_one_tier_and_its_queue(prompt: str) -
     is_edit = decision.mode is Mode.ACTION and not decision.read_only
     assert (decision.tier is not None) == is_edit
     assert decision.queue in (QueueName.TOOLS, QueueName.ANSWER) or decision.tier is not None
+
+
+@pytest.mark.req("R-005")
+@pytest.mark.parametrize(
+    ("prompt", "queue"),
+    [("What is HPOS?", "answer"), ("Add a gallery of our cakes", "spec"), ("Fix the error in app.js", "patch")],
+)
+def test_a_question_is_answered_at_once_and_an_order_is_handed_to_the_workers_of_its_tier(
+    prompt: str, queue: str
+) -> None:
+    decision = route(prompt)
+    stage = first_stage(decision, platform_policy(), environment={})
+    assert (stage.state, stage.queue) == (State.QUEUED, queue)
+    assert (decision.tier is None) == (decision.mode is Mode.ANSWER)
 
 
 # --- seed 003: lanes and intents --------------------------------------------------------------------------------------

@@ -95,6 +95,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
+        "task_failure",
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("tenant", sa.String(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("rejections", sa.Integer(), nullable=False),
+        sa.Column("is_debated", sa.Boolean(), nullable=False),
+        sa.Column("error_signature", sa.String(), nullable=True),
+        sa.Column("recent", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.PrimaryKeyConstraint("key"),
+    )
+    op.create_index("ix_task_failure_signature", "task_failure", ["tenant", "error_signature"], unique=False)
+    op.create_table(
         "tenant",
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("provider", sa.String(), nullable=True),
@@ -128,6 +141,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("profile", sa.String(), nullable=False),
         sa.Column("active_release_id", sa.Uuid(), nullable=True),
+        sa.Column("shown_release_id", sa.Uuid(), nullable=True),
         sa.Column("lock_job_id", sa.Uuid(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
@@ -137,11 +151,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("tenant", "name"),
     )
+    op.create_index(
+        "ix_site_lagging",
+        "site",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("active_release_id IS DISTINCT FROM shown_release_id"),
+    )
     op.create_table(
         "job",
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("door", sa.String(), nullable=False),
+        sa.Column("requested_by", sa.String(), server_default="", nullable=False),
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("prompt", sa.Text(), nullable=False),
         sa.Column("request", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
@@ -163,6 +185,7 @@ def upgrade() -> None:
         sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("base_release_id", sa.Uuid(), nullable=True),
         sa.Column("release_id", sa.Uuid(), nullable=True),
+        sa.Column("clarification", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("result", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("reason", sa.String(), nullable=True),
@@ -207,6 +230,13 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("waiting_since IS NOT NULL"),
     )
+    op.create_index(
+        "uq_job_failure_debate",
+        "job",
+        ["parent_id"],
+        unique=True,
+        postgresql_where=sa.text("(result ->> 'failure_debate') = 'true'"),
+    )
     op.create_table(
         "release",
         sa.Column("id", sa.Uuid(), nullable=False),
@@ -216,13 +246,17 @@ def upgrade() -> None:
         sa.Column("digest", sa.String(), nullable=False),
         sa.Column("manifest", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("spec_sha256", sa.String(), nullable=True),
+        sa.Column("diff_sha256", sa.String(), nullable=True),
+        sa.Column("reverse_sha256", sa.String(), nullable=True),
         sa.Column("total_bytes", sa.BigInteger(), nullable=False),
         sa.Column("signals", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("scan", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("scan_passed", sa.Boolean(), nullable=False),
         sa.Column("scan_digest", sa.String(), nullable=False),
+        sa.Column("preview_generation", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("published_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("swept_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
             ["site_id"],
             ["site.id"],

@@ -1,0 +1,138 @@
+"""What a task's failed ends lead to, counted and decided in the transaction of the end (R-051 to R-055, A12).
+
+A task is what a tenant asked of a site, however many jobs tried it. Only ends count: an attempt that is tried again and
+a tier that hands on are over before an end is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlmodel import Session, col
+
+from monitoring.ledger.clock import now
+from monitoring.ledger.storable import storable
+from monitoring.ledger.tables import Job, TaskFailure, Tenant
+from routing.failures import (
+    FailureAction,
+    FailureEvent,
+    FailureHistory,
+    advance,
+    after_failure,
+    error_signature,
+    event_of,
+)
+from routing.jobs import MOVES, Reason, State
+from routing.planning import Stakes
+from routing.router import debate_key
+from routing.tiers import QueueName
+
+RECENT = 3
+"""So many of a task's failures are kept for those who debate it."""
+DETAIL_LIMIT = 400
+"""Characters that are kept of one failure's detail."""
+
+_SURROUNDINGS = frozenset(
+    {
+        Reason.PROVIDER_BUSY, Reason.TIME_LIMIT, Reason.GATEWAY_UNREACHABLE, Reason.WORKER_LOST, Reason.COST_CAP,
+        Reason.NO_PROVIDER_KEY, Reason.NOT_AVAILABLE,
+    }
+)  # fmt: skip
+"""Reasons that lie in the fleet or the budget: two tasks that they end have no error of their own in common (R-052)."""
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """What an end leads to."""
+
+    state: State
+    """The end that is written: `escalated` in place of `failed` when a person has to decide."""
+    action: FailureAction = FailureAction.NONE
+    failures: tuple[Mapping[str, str], ...] = ()
+    """The task's latest failures, the newest last."""
+
+
+def task_key(job: Job) -> str:
+    """Return what makes two jobs tries of one task: tenant, site and canonical request."""
+    site = str(job.site_id) if job.site_id else None
+    text = json.dumps([job.tenant, site, debate_key(job.prompt)])
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def count_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> Consequence:
+    """Count an end of a locked job, before it is written, and say what it leads to.
+
+    Args:
+        session: the caller's transaction.
+        job: still in the state that it is about to leave.
+        target: the end it is about to take.
+        reason: why it ends.
+        detail: the same in words.
+    """
+    event = _event(session, job, target) if reason is not Reason.INVALID_REQUEST else None
+    if event is None:
+        return Consequence(target)
+    key = task_key(job)
+    if event is FailureEvent.SUCCEEDED:
+        session.execute(delete(TaskFailure).where(col(TaskFailure.key) == key))
+        return Consequence(target)
+    row = _locked(session, job.tenant, key)
+    has_own_error = event is FailureEvent.FAILED and reason not in _SURROUNDINGS
+    signature = error_signature(reason.value, storable(detail)) if has_own_error else None
+    history = FailureHistory(
+        consecutive_failures=row.failures,
+        rejections=row.rejections,
+        is_debated=row.is_debated,
+        is_security=job.route.get("stakes") == Stakes.HIGH.value,
+        same_error_elsewhere=signature is not None and _is_known_elsewhere(session, row, signature),
+    )
+    action = after_failure(history, event)
+    counted = advance(history, event)
+    row.failures, row.rejections = counted.consecutive_failures, counted.rejections
+    row.is_debated = history.is_debated or action is FailureAction.DEBATE_FAILURE
+    row.error_signature = signature or row.error_signature
+    row.recent = [*row.recent, {"reason": reason.value, "detail": storable(detail)[:DETAIL_LIMIT]}][-RECENT:]
+    session.flush()
+    return Consequence(_end_of(job, target, action), action, tuple(row.recent))
+
+
+def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
+    """Return what an end counts as; None for what is no outcome of a task, or can be debated by nobody.
+
+    A command of the fast path is no task; a tenant without a provider has no models that could debate.
+    """
+    event = event_of(target)
+    if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
+        return None
+    if job.queue == QueueName.TOOLS or event is None:
+        return None
+    return event if session.get_one(Tenant, job.tenant).provider is not None else None
+
+
+def _locked(session: Session, tenant: str, key: str) -> TaskFailure:
+    """Return the task's counter with its row locked, made if there is none."""
+    fresh: dict[str, Any] = {"failures": 0, "rejections": 0, "is_debated": False, "recent": []}
+    opened = insert(TaskFailure).values(key=key, tenant=tenant, updated_at=now(), **fresh)
+    opened = opened.on_conflict_do_update(index_elements=["key"], set_={"updated_at": now()})
+    return session.scalars(opened.returning(TaskFailure), execution_options={"populate_existing": True}).one()
+
+
+def _is_known_elsewhere(session: Session, row: TaskFailure, signature: str) -> bool:
+    other = select(col(TaskFailure.key)).where(
+        col(TaskFailure.tenant) == row.tenant,
+        col(TaskFailure.error_signature) == signature,
+        col(TaskFailure.key) != row.key,
+    )
+    return session.scalar(other.limit(1)) is not None
+
+
+def _end_of(job: Job, target: State, action: FailureAction) -> State:
+    """Return the end that is written. An end that names its limit, or a person's own decision, stays what it is."""
+    may_escalate = target is State.FAILED and State.ESCALATED in MOVES[State(job.state)]
+    return State.ESCALATED if action is FailureAction.AUTO_ESCALATE and may_escalate else target

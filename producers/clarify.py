@@ -1,0 +1,103 @@
+"""Answer a job's question. No model is ever called here: where one has a word, the reply goes to intake."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlmodel import Session
+
+from monitoring.ledger.attempts import effective_policy
+from monitoring.ledger.clarifications import act_on_reply, hand_to_intake, open_question
+from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job
+from producers.submit import Environment
+from routing.clarification import COMMANDS, choose, climb_by_rules
+from routing.command_matcher import dispatch
+from routing.errors import FieldError, InvalidJobError
+from routing.ladder import LadderResult
+from routing.llm_fallback import read_ladder_flags
+from routing.policy import Policy
+from routing.stages import RouteRules, switches_of
+from routing.vocabularies import Vocabularies, shipped_vocabularies
+
+MAX_REPLY_CHARACTERS = 2000
+ASKS_MODEL = "asks_model"
+"""What becomes of a reply that the rules do not resolve, where a model may be asked."""
+
+
+class Reply(NamedTuple):
+    """What became of a reply."""
+
+    handled: bool
+    handled_by_tier: str | None
+    """Which part of the ladder handled it; of one that it let go, who it is for: `command` or `router`."""
+    outcome: str
+    """One of routing.ladder.Outcome, or `asks_model`."""
+
+
+class Clarifier:
+    """Takes replies to open questions for one installation."""
+
+    def __init__(
+        self, ledger: Ledger, policy: Policy, *, environment: Environment, vocabularies: Vocabularies | None = None
+    ) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._environment = environment
+        self._vocabularies = vocabularies or shipped_vocabularies()
+
+    def reply(self, job_id: UUID, text: str, *, tenant: str, actor: str) -> Reply:
+        """Answer in words.
+
+        Raises:
+            InvalidJobError: the caller's fault.
+            JobNotFoundError: the caller's fault.
+            WrongStateError: the caller's fault: the job asks nothing now.
+        """
+        _check_text(text)
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=tenant)
+            asked = open_question(job)
+            result = climb_by_rules(text, asked, flags=read_ladder_flags(self._environment()))
+            if result is None:
+                hand_to_intake(session, job, asked, reply=text, actor=actor)
+                return Reply(handled=True, handled_by_tier=None, outcome=ASKS_MODEL)
+            self._act(session, job, result, actor=actor)
+        if not result.handled:
+            return Reply(False, dispatch(text, COMMANDS).handled_by_tier.value, result.outcome.value)
+        return _handled(result)
+
+    def choose(self, job_id: UUID, option_id: str, *, tenant: str, actor: str) -> Reply:
+        """Answer with an option's id.
+
+        Raises:
+            InvalidJobError: the caller's fault: the question has no such option.
+            JobNotFoundError: the caller's fault.
+            WrongStateError: the caller's fault: the job asks nothing now.
+        """
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=tenant)
+            result = choose(option_id, open_question(job))
+            self._act(session, job, result, actor=actor)
+        return _handled(result)
+
+    def _act(self, session: Session, job: Job, result: LadderResult, *, actor: str) -> None:
+        policy = effective_policy(session, job.tenant, self._policy)
+        rules = RouteRules(switches_of(self._environment()), self._vocabularies.of(job.tenant))
+        act_on_reply(session, job, result, policy=policy, rules=rules, actor=actor)
+
+
+def _handled(result: LadderResult) -> Reply:
+    tier = result.handled_by_tier.value if result.handled_by_tier is not None else None
+    return Reply(handled=True, handled_by_tier=tier, outcome=result.outcome.value)
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise InvalidJobError((FieldError("text", "must not be empty"),))
+    if len(text) > MAX_REPLY_CHARACTERS:
+        raise InvalidJobError((FieldError("text", f"must not be longer than {MAX_REPLY_CHARACTERS} characters"),))
+    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidJobError((FieldError("text", "must be valid Unicode text without NUL"),))

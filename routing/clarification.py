@@ -1,0 +1,128 @@
+"""What a job asks its owner before it can be worked on, and how a reply is taken (seed 004, rulings A28 to A30).
+
+The question stands in the job, with the ladder's state. Where the rules cannot tell what a reply means and a model may
+be asked, nothing is decided here: the reply waits for the one place that calls models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from routing.calls import ConstrainedCall
+from routing.clarify_model import build_arbiter_prompt
+from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Option
+from routing.ladder import HandledByTier, LadderResult, Outcome, climb_ladder
+from routing.ladder_state import CycleBoundary, LadderState, end_cycle
+from routing.llm_fallback import Arbiter, ArbiterRequest, Failure, LadderFlags
+from routing.options import OptionSet, Source
+from routing.router import Lane, Mode, Route
+from routing.triggers import Confidence
+from routing.trivial import TRIVIAL_COMMANDS
+
+MAX_SITES = 20
+"""So many of a tenant's sites are offered."""
+PLACES = (
+    Option(id="web", label="Web"), Option(id="codebase", label="Codebase"), Option(id="memory", label="Memory"),
+)  # fmt: skip
+"""Where a search can look (R-041)."""
+COMMANDS = TRIVIAL_COMMANDS
+"""The registered commands: what queue `tools` runs."""
+
+ASK_SITE = "Which site is this about?"
+ASK_PLACE = "Search where? Web, codebase, or memory?"
+ASK_OPTIONS = "Which of these do you mean?"
+
+
+class Clarification(BaseModel):
+    """An open question of a job."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    question: str
+    state: LadderState
+    binds: bool = True
+    """Whether an option that is named like a site binds the job to it; a place to search in is no site."""
+    pending: str | None = None
+    """A reply that waits for a model's word."""
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options in displayed order, those that a reply chooses from first."""
+        shown = (self.state.active, self.state.other)
+        return tuple(option for options in shown if options is not None for option in options.options)
+
+
+def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[str]) -> Clarification | None:
+    """Return what is asked about a request that is bound to nothing, or None when there is nothing to ask.
+
+    Args:
+        route: the request's route.
+        own: the options that the caller offered; they come before any of ours.
+        sites: names of the tenant's sites.
+    """
+    is_search = _is_weak_search(route)
+    if route.rule != "unbound" and not is_search:
+        return None
+    if own:
+        return Clarification(question=ASK_OPTIONS, state=_state_of(own, set_id="options"))
+    if is_search:
+        return Clarification(question=ASK_PLACE, state=_state_of(PLACES, set_id="places"), binds=False)
+    offered = tuple(Option(id=name, label=name) for name in sites[:MAX_SITES])
+    return Clarification(question=ASK_SITE, state=_state_of(offered, set_id="sites")) if offered else None
+
+
+def _is_weak_search(route: Route) -> bool:
+    """Tell whether a request looks for something and does not say where; a STRONG one is never asked (R-039)."""
+    is_unbound = route.mode is Mode.ACTION and route.lane is Lane.NONE and route.rule == "read-only"
+    is_weak = route.confidence is Confidence.WEAK
+    return is_unbound and is_weak and any(trigger.kind == "search" for trigger in route.triggers)
+
+
+def _state_of(options: Sequence[Option], *, set_id: str) -> LadderState:
+    """Offer the options of the first one's source; those of the other are within reach of a scope cue."""
+    first = Source(options[0].source)
+    sets = {source: tuple(option for option in options if option.source == source) for source in Source}
+    active = OptionSet(id=set_id, source=first, options=sets.pop(first))
+    ((source, rest),) = sets.items()
+    return LadderState(active=active, other=OptionSet(id=set_id, source=source, options=rest) if rest else None)
+
+
+def climb(message: str, asked: Clarification, *, arbiter: Arbiter, flags: LadderFlags) -> LadderResult:
+    """Decide what a reply to a question means; the arbiter makes the model call."""
+    return climb_ladder(message, asked.state, arbiter=arbiter, read_flags=lambda: flags, commands=COMMANDS)
+
+
+def climb_by_rules(message: str, asked: Clarification, *, flags: LadderFlags) -> LadderResult | None:
+    """Decide what a reply means without any model call, or return None when the ladder wants a model's word first."""
+
+    def nobody(_: ArbiterRequest) -> Failure:
+        return Failure.UNAVAILABLE
+
+    result = climb(message, asked, arbiter=nobody, flags=flags)
+    return None if result.llm_called else result
+
+
+def choose(option_id: str, asked: Clarification) -> LadderResult:
+    """Choose an option by its id, as a program does whose reader clicked on it.
+
+    Raises:
+        InvalidJobError: the caller's fault: the question has no such option.
+    """
+    option = next((option for option in asked.options if option.id == option_id), None)
+    if option is None:
+        raise InvalidJobError((FieldError("option", "is no option of this question"),))
+    return LadderResult(
+        outcome=Outcome.DETERMINISTIC_EXECUTE,
+        state=end_cycle(asked.state, CycleBoundary.SELECTION_EXECUTED),
+        option=option,
+        handled_by_tier=HandledByTier.ACTIVE_OPTIONS,
+    )
+
+
+def arbiter_call(request: ArbiterRequest) -> ConstrainedCall:
+    """Return the constrained call that asks which option a reply means."""
+    prompt = build_arbiter_prompt(request)
+    return ConstrainedCall(system=prompt.system, question=prompt.user, tool=prompt.tool)
