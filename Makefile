@@ -50,3 +50,7 @@ clean:
 docs: setup ## pages that are generated from the code
 	$(BIN)/python docs/generate.py > docs/configuration.md
 	$(BIN)/python docs/generate_metrics.py > docs/metrics.md
+
+.PHONY: screenshots
+screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI
+	$(BIN)/python -m docs.pictures

@@ -39,6 +39,7 @@ def render(
     """Build static HTML and CSS from a spec: the same spec, the same bytes."""
     from sandbox.archive import write_directory
     from sandbox.spec.errors import SpecError
+    from sandbox.spec.render import contrast_notes
     from sandbox.spec.render import render as render_site
     from sandbox.spec.validate import accept
 
@@ -48,12 +49,19 @@ def render(
         fail(f"render: {spec}: {error.strerror}", code=USAGE)
     with clear_errors():
         try:
-            files = render_site(accept(text, repair=False))
+            site = accept(text, repair=False)
+            files = render_site(site)
         except SpecError as error:
             fail(f"render: {spec}: {error}")
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
-    print_json({"ok": True, "files": sizes}) if as_json else out.print(f"wrote {', '.join(sizes)} to {directory}")
+    notes = contrast_notes(site)
+    if as_json:
+        print_json({"ok": True, "files": sizes, "notes": notes})
+        return
+    out.print(f"wrote {', '.join(sizes)} to {directory}")
+    for note in notes:
+        out.print(f"note: {note}", markup=False)
 
 
 @app.command()

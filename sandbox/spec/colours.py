@@ -1,7 +1,9 @@
-"""The 148 colour names of CSS Color Level 4, so that "make it teal" needs no model."""
+"""Colours: the 148 names of CSS Color Level 4, so that "make it teal" needs no model, and contrast by WCAG."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 _TABLE: Final = """
@@ -35,3 +37,49 @@ _WORDS: Final = _TABLE.split()
 
 COLOUR_NAMES: Final = dict(zip(_WORDS[::2], (f"#{digits}" for digits in _WORDS[1::2]), strict=True))
 """`#rrggbb` by lower-case name."""
+BLACK: Final = "#000000"
+WHITE: Final = "#ffffff"
+
+
+def parse_colour(value: str) -> str:
+    """Return an accepted colour as lower-case `#rrggbb`."""
+    lowered = value.lower()
+    digits = COLOUR_NAMES.get(lowered, lowered).removeprefix("#")
+    return "#" + (digits if len(digits) == 6 else "".join(digit * 2 for digit in digits))
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the WCAG contrast ratio of two `#rrggbb` colours, 1 to 21."""
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def mix(colour: str, other: str, share: float) -> str:
+    """Return `colour` with a share (0 to 1) of `other` in it."""
+    pairs = zip(_channels(colour), _channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+def readable(colour: str, backgrounds: Sequence[str], ratio: float) -> str:
+    """Return the colour nearest to `colour`, towards black or white, that has the ratio against all backgrounds.
+
+    When no step of either way has it, the end that has the higher least contrast is returned.
+    """
+
+    def least(candidate: str) -> float:
+        return min(contrast(candidate, background) for background in backgrounds)
+
+    end = max((BLACK, WHITE), key=least)
+    steps = (mix(colour, end, step / 25) for step in range(26))
+    return next((candidate for candidate in steps if least(candidate) >= ratio), end)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+@lru_cache(maxsize=4096)
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a `#rrggbb` colour as WCAG defines it, 0 to 1."""
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _channels(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

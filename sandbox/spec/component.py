@@ -40,7 +40,7 @@ Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-
 Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
 Tone = Literal["plain", "tinted", "deep"]
 IconName = Literal[
-    "bread", "calendar", "chart", "check", "clock", "cup", "gift", "globe", "hand", "heart", "home",
+    "bread", "calendar", "chart", "check", "clock", "code", "cup", "gift", "globe", "hand", "heart", "home",
     "leaf", "mail", "people", "phone", "pin", "shield", "spark", "star", "tools", "truck",
 ]  # fmt: skip
 

@@ -9,9 +9,26 @@ import html
 import re
 from typing import Final
 
-_VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta"})
+_VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
 _INLINE: Final = frozenset(
-    {"a", "b", "br", "em", "i", "img", "span", "strong", "svg", "path", "circle", "rect", "line", "cite", "time"}
+    {
+        "a",
+        "b",
+        "br",
+        "code",
+        "em",
+        "i",
+        "img",
+        "span",
+        "strong",
+        "svg",
+        "path",
+        "circle",
+        "rect",
+        "line",
+        "cite",
+        "time",
+    }
 )
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
@@ -26,8 +43,11 @@ EMPTY: Final = Html("")
 
 
 def escape(text: str) -> Html:
-    """Return text as markup that shows exactly this text, in an element or in a quoted attribute."""
-    return Html(html.escape(text, quote=True))
+    """Return text as markup that shows exactly this text, in an element or in a quoted attribute.
+
+    Line ends become references: the indentation of the output must not get into an attribute or into preformatted text.
+    """
+    return Html(html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;"))
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | int | bool | None) -> Html:

@@ -19,9 +19,14 @@ def heading(level: int, text: str, *, id: str | None = None, class_: str | None 
 
 def section(ctx: RenderContext, props: SectionProps, *body: str | None, kind: str) -> Html:
     """Return a section of the page: its landmark, its width, its heading, then the body."""
-    labelled = f"{ctx.id}.title" if props.heading else None
     inner = tag("div", intro(ctx, props), *body, class_="wrap")
-    return tag("section", inner, id=ctx.id, class_=f"band tone-{props.tone} {kind}", aria_labelledby=labelled)
+    classes = f"band tone-{props.tone} {kind}"
+    return tag("section", inner, id=ctx.id, class_=classes, aria_labelledby=labelled(ctx, props))
+
+
+def labelled(ctx: RenderContext, props: SectionProps) -> str | None:
+    """Return the id of a section's heading, which names the section, or None when it has none."""
+    return f"{ctx.id}.title" if props.heading else None
 
 
 def intro(ctx: RenderContext, props: SectionProps) -> Html:

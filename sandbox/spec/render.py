@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sandbox.spec.catalog import components
 from sandbox.spec.component import Component, Props
@@ -16,11 +17,13 @@ from sandbox.spec.html import Html, join, tag
 from sandbox.spec.model import INDEX, Site
 from sandbox.spec.resolve import Node, resolve_page, walk
 from sandbox.spec.stylesheet import stylesheet, theme_class
-from sandbox.spec.theme import Theme
+from sandbox.spec.theme import Theme, contrast_note
 from sandbox.spec.urls import is_external, relative_to
 from sandbox.spec.validate import props_of, require_valid
 
 STYLESHEET = "styles.css"
+_ADDRESSES: Final = frozenset({"src", "href", "captions"})
+"""Props that name a file."""
 
 
 def render(site: Site) -> dict[str, bytes]:
@@ -51,6 +54,13 @@ def referenced_assets(site: Site) -> frozenset[str]:
         for node in walk(resolve_page(site, path)):
             found.update(_local_paths(node.props))
     return frozenset(found - set(site.pages))
+
+
+def contrast_notes(site: Site) -> tuple[str, ...]:
+    """Say for each page of a valid site which chosen colour is not used for words, because nobody could read them."""
+    themes = {path: _page_props(resolve_page(site, path)).theme for path in sorted(site.pages)}
+    notes = {path: contrast_note(theme) for path, theme in themes.items() if theme}
+    return tuple(f"{path}: {note}" for path, note in notes.items() if note)
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,7 @@ def _page_props(root: Node) -> PageProps:
 def _local_paths(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if key in ("src", "href") and isinstance(item, str) and not is_external(item) and item[:1] not in "#?":
+            if key in _ADDRESSES and isinstance(item, str) and not is_external(item) and item[:1] not in "#?":
                 yield item.lstrip("/").split("#")[0].split("?")[0]
             else:
                 yield from _local_paths(item)

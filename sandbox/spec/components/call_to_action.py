@@ -64,10 +64,10 @@ COMPONENT = Component(
   gap: 1.75rem 3rem;
   padding: clamp(2rem, 1.2rem + 4vw, 4rem);
   border-radius: calc(var(--radius) * 1.75);
-  background: var(--fill);
+  background: linear-gradient(115deg, var(--fill), var(--fill-hover));
   color: var(--on-fill);
 }
-.panel .intro { margin: 0; max-width: 36rem; }
+.panel .intro { margin: 0; max-width: 36rem; text-align: left; }
 .panel .eyebrow, .panel .lead, .panel h1, .panel h2, .panel h3 { color: inherit; }
 .panel .actions { margin: 0; }
 .panel .button { background: var(--on-fill); color: var(--fill); border-color: var(--on-fill); }

@@ -54,7 +54,7 @@ def render(props: ComparisonTableProps, ctx: RenderContext) -> Html:
     body = tag("tbody", *(_row(row, marked) for row in props.rows))
     label = props.heading or "Comparison"
     table = tag("table", tag("caption", label, class_="visually-hidden"), head, body)
-    frame = tag("div", table, class_="table-frame", role="region", aria_label=label, tabindex="0")
+    frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
     return section(ctx, props, frame, kind="comparison")
 
 
@@ -114,12 +114,13 @@ COMPONENT = Component(
     nav_label="Compare",
     css="""
 .table-frame {
+  position: relative;
   overflow-x: auto;
   border: 1px solid var(--line);
   border-radius: var(--radius);
   background: var(--surface);
 }
-table { width: 100%; border-collapse: collapse; font-size: .98rem; }
+table { width: 100%; border-collapse: collapse; font-size: .98rem; overflow-wrap: break-word; }
 th, td {
   padding: .95rem 1.25rem;
   text-align: left;
@@ -127,11 +128,17 @@ th, td {
   border-bottom: 1px solid var(--line);
   min-width: 8rem;
 }
+tbody th { position: sticky; left: 0; background: var(--surface); }
 tbody tr:last-child > * { border-bottom: 0; }
 thead th { font-family: var(--font-headings); font-size: 1.08rem; }
 tbody th { font-weight: 600; }
 th.marked, td.marked { background: var(--tint); }
+.tone-deep .marked { background: var(--deep); }
 .yes { color: var(--link); }
 .no { color: var(--muted); }
+@media (max-width: 40rem) {
+  th, td { min-width: 6.4rem; padding: .8rem .9rem; }
+  tbody th { max-width: 9rem; border-right: 1px solid var(--line); }
+}
 """,
 )

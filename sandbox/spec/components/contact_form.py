@@ -27,7 +27,7 @@ from sandbox.spec.component import (
 from sandbox.spec.contact import contact_lines
 from sandbox.spec.html import Html, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import intro
+from sandbox.spec.parts import intro, labelled
 
 
 class Hours(Props):
@@ -56,9 +56,10 @@ def render(props: ContactFormProps, ctx: RenderContext) -> Html:
     rows = [tag("div", tag("dt", entry.days), tag("dd", entry.time)) for entry in props.hours]
     hours = tag("dl", *rows, class_="hours") if rows else None
     words = tag("div", intro(ctx, props), details, hours, class_="contact-words")
-    labelled = f"{ctx.id}.title" if props.heading else None
     inner = tag("div", words, _form(props, ctx), class_="wrap")
-    return tag("section", inner, id=ctx.id, class_=f"band tone-{props.tone} contact", aria_labelledby=labelled)
+    return tag(
+        "section", inner, id=ctx.id, class_=f"band tone-{props.tone} contact", aria_labelledby=labelled(ctx, props)
+    )
 
 
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
@@ -118,7 +119,7 @@ COMPONENT = Component(
     nav_label="Contact",
     css="""
 .contact .wrap { display: grid; gap: 2.5rem; }
-.contact .intro { margin-bottom: 1.75rem; }
+.contact .intro { margin: 0 0 1.75rem; text-align: left; }
 .form {
   display: grid;
   gap: 1.15rem;

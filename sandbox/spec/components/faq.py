@@ -66,6 +66,7 @@ COMPONENT = Component(
     css="""
 @media (min-width: 60rem) {
   .faq > .wrap:has(.intro) { display: grid; grid-template-columns: 1fr 1.9fr; gap: 4rem; }
+  .faq .intro { margin-inline: 0; text-align: left; }
 }
 .questions { border-top: 1px solid var(--line); }
 .questions details { border-bottom: 1px solid var(--line); }

@@ -66,10 +66,12 @@ COMPONENT = Component(
   font-size: .98rem;
 }
 main:has(> .tone-deep:last-child) + .site-footer { border-top: 1px solid var(--deep-line); }
-.footer-top { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 2.25rem 3rem; }
-.footer-top > :first-child { flex: 0 1 24rem; }
+.footer-top { display: flex; flex-wrap: wrap; gap: 2.25rem clamp(2.5rem, 6vw, 5.5rem); }
+.footer-top > :first-child { flex: 1 1 18rem; }
+.site-footer .contact-lines { max-width: 18rem; }
 .site-footer p { color: var(--deep-muted); max-width: 24rem; margin-top: .6rem; }
 .site-footer .brand-name { margin: 0; color: var(--on-deep); }
+.footer-top > * { min-width: 0; }
 .site-footer ul { list-style: none; margin: 0; padding: 0; display: grid; gap: .55rem; }
 .site-footer a { color: var(--on-deep); text-decoration: none; }
 .site-footer a:hover { text-decoration: underline; color: var(--deep-accent); }
@@ -82,7 +84,11 @@ main:has(> .tone-deep:last-child) + .site-footer { border-top: 1px solid var(--d
   font-size: .9rem;
 }
 .site-footer :focus-visible { outline-color: var(--deep-accent); }
-@media (max-width: 40rem) { .footer-top { flex-direction: column; } }
-@media (max-width: 40rem) { .footer-top > :first-child { flex-basis: auto; } }
+.site-footer nav ul:has(> :nth-child(6)) { grid-template-columns: 1fr 1fr; column-gap: 2.5rem; }
+@media (max-width: 40rem) {
+  .footer-top { flex-direction: column; }
+  .footer-top > :first-child { flex-basis: auto; }
+  .site-footer nav ul { grid-template-columns: 1fr 1fr; column-gap: 2rem; }
+}
 """,
 )

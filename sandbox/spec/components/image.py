@@ -30,7 +30,7 @@ COMPONENT = Component(
     render=render,
     words=("image", "picture", "photo"),
     css="""
-.figure { margin: 0 auto; width: min(100% - 2.5rem, 72rem); padding-block: 1.5rem; }
+.figure { margin: 0 auto; width: min(100% - 2 * var(--gutter), 72rem); padding-block: 1.5rem; }
 .figure img { width: 100%; border-radius: var(--radius); }
 .figure figcaption { margin-top: .6rem; font-size: .93rem; color: var(--muted); }
 .figure-text { max-width: 44rem; }

@@ -28,8 +28,9 @@ def render(props: PageProps, ctx: RenderContext) -> Html:
 
 COMPONENT = Component(
     name="Page",
-    summary="root of every page; theme {preset, primary, accent, background, font, headings, radius, spacing, "
-    "mode}; theme null = index.html's",
+    summary="root of every page; theme {preset, primary, accent, background, font, headings, radius "
+    "none|small|medium|large, spacing compact|regular|airy, cards outlined|raised|flat|open, align left|center, "
+    "mode auto|light|dark}; theme null = index.html's",
     props=PageProps,
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     render=render,

@@ -53,8 +53,8 @@ COMPONENT = Component(
     css="""
 .page-intro { padding-block: calc(clamp(2.75rem, 2rem + 3vw, 4.5rem) * var(--space)); }
 .page-intro .wrap { display: grid; gap: 2rem; align-items: center; }
-.page-intro .intro { margin: 0; }
-.page-intro h1, .page-intro h2 { font-size: clamp(2.1rem, 1.5rem + 2.4vw, 3.2rem); letter-spacing: -.02em; }
+.page-intro .intro { margin: 0; text-align: left; }
+.page-intro h1, .page-intro h2 { font-size: calc(clamp(2.1rem, 1.5rem + 2.4vw, 3.3rem) * var(--heading-scale)); }
 .page-intro .lead { font-size: 1.2rem; line-height: 1.55; }
 .page-intro-picture img {
   width: 100%;

@@ -99,8 +99,14 @@ COMPONENT = Component(
     nav_label="Prices",
     css="""
 .plans { align-items: stretch; }
-.plan { position: relative; padding-block: 2.1rem 2rem; }
+.plan {
+  position: relative;
+  padding: 2.1rem clamp(1.4rem, 1rem + 1.2vw, 1.9rem) 2rem;
+  border: 1px solid var(--line);
+  border-radius: var(--radius);
+}
 .plan-marked { border: 2px solid var(--fill-edge); }
+.tone-deep .plan-marked { border-color: var(--deep-accent); }
 .plan .badge {
   position: absolute;
   top: 0;
@@ -117,9 +123,10 @@ COMPONENT = Component(
 .price { display: flex; flex-wrap: wrap; align-items: baseline; gap: .2rem .5rem; margin: .35rem 0 .9rem; }
 .price strong {
   font-family: var(--font-headings);
-  font-size: 2.5rem;
+  font-size: calc(2.4rem * var(--heading-scale));
+  font-weight: var(--heading-weight);
   line-height: 1.1;
-  letter-spacing: -.02em;
+  letter-spacing: var(--heading-tracking);
   color: var(--ink);
 }
 .period { color: var(--muted); font-size: .95rem; }

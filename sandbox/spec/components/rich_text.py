@@ -14,7 +14,7 @@ from sandbox.spec.component import (
 )
 from sandbox.spec.html import Html, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import image, intro, paragraphs, section
+from sandbox.spec.parts import image, intro, labelled, paragraphs, section
 
 
 class RichTextProps(SectionProps):
@@ -28,12 +28,11 @@ def render(props: RichTextProps, ctx: RenderContext) -> Html:
     """Render the text, beside its picture if it has one."""
     body = tag("div", paragraphs(props.body), class_="prose")
     if props.image is None:
-        return section(ctx, props, body, kind="rich-text")
+        return section(ctx, props, body, kind="rich-text rich-text-plain")
     row = tag("div", tag("div", intro(ctx, props), body), tag("div", image(ctx, props.image), class_="prose-picture"))
-    labelled = f"{ctx.id}.title" if props.heading else None
     classes = f"band tone-{props.tone} rich-text rich-text-split"
     inner = tag("div", row, class_="wrap")
-    return tag("section", inner, id=ctx.id, class_=classes, aria_labelledby=labelled)
+    return tag("section", inner, id=ctx.id, class_=classes, aria_labelledby=labelled(ctx, props))
 
 
 def _outline(section: OutlineSection, business: Business) -> JsonObject:
@@ -58,13 +57,19 @@ COMPONENT = Component(
 .prose > * + * { margin-top: 1.05rem; }
 .prose p, .prose li { color: var(--ink); }
 .prose ul { padding-left: 1.2rem; }
-.rich-text-split .intro { margin-bottom: 1.6rem; }
+.prose li + li { margin-top: .35rem; }
+.prose li::marker { color: var(--link); }
+.rich-text .intro { margin: 0 0 1.6rem; text-align: left; }
 .rich-text-split .wrap > div { display: grid; gap: 2.5rem; align-items: center; }
 .prose-picture img {
   width: 100%;
   aspect-ratio: 4 / 3;
   object-fit: cover;
   border-radius: calc(var(--radius) * 1.25);
+}
+@media (min-width: 40rem) and (max-width: 56rem) { .prose-picture img { aspect-ratio: 16 / 9; } }
+@media (min-width: 60rem) {
+  .rich-text-plain > .wrap:has(.intro) { display: grid; grid-template-columns: 1fr 1.9fr; gap: 4rem; }
 }
 @media (min-width: 56rem) { .rich-text-split .wrap > div { grid-template-columns: 1.15fr 1fr; gap: 4.5rem; } }
 """,

@@ -31,6 +31,7 @@ COMPONENT = Component(
     slots=("aside",),
     words=("section",),
     css="""
+.flow { min-width: 0; }
 .flow > * + * { margin-top: 1.25rem; }
 .with-aside { display: grid; gap: 2.5rem; align-items: start; }
 @media (min-width: 56rem) { .with-aside { grid-template-columns: 1.6fr 1fr; gap: 4rem; } }

@@ -59,7 +59,7 @@ COMPONENT = Component(
     outline=_outline,
     outline_hint="items: title = what is counted, detail = the number; only numbers that the request gives",
     css="""
-.stats { padding-block: calc(clamp(2.5rem, 2rem + 2.5vw, 4rem) * var(--space)); }
+.stats { padding-block: calc(clamp(2.5rem, 2rem + 2.5vw, 4.25rem) * var(--space)); }
 .stat-row {
   display: grid;
   grid-template-columns: repeat(auto-fit, minmax(min(9rem, 100%), 1fr));
@@ -70,16 +70,17 @@ COMPONENT = Component(
   display: flex;
   flex-direction: column-reverse;
   justify-content: flex-end;
-  padding-left: 1.2rem;
-  border-left: 3px solid var(--accent);
+  padding-top: 1.1rem;
+  border-top: 2px solid var(--accent);
+  text-align: var(--intro-align);
 }
 .stat-row dd {
   margin: 0;
   font-family: var(--font-headings);
-  font-size: clamp(1.8rem, 1.4rem + 1.8vw, 2.7rem);
-  font-weight: 700;
+  font-size: calc(clamp(1.8rem, 1.4rem + 1.8vw, 2.9rem) * var(--heading-scale));
+  font-weight: var(--heading-weight);
   line-height: 1.1;
-  letter-spacing: -.02em;
+  letter-spacing: var(--heading-tracking);
   color: var(--ink);
 }
 .stat-row dt { margin-top: .35rem; color: var(--muted); font-size: .97rem; line-height: 1.4; }

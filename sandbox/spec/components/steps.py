@@ -91,7 +91,7 @@ COMPONENT = Component(
   .steps-3 { grid-template-columns: repeat(3, 1fr); }
   .steps-4 { grid-template-columns: repeat(4, 1fr); }
   .steps-3 li, .steps-4 li { padding: 3.9rem 0 0; }
-  .steps-3 li:not(:last-child)::after, .steps-4 li:not(:last-child)::after {
+  .steps-3 li:not(:last-child, :nth-child(3n))::after, .steps-4 li:not(:last-child)::after {
     content: "";
     position: absolute;
     top: 1.35rem;

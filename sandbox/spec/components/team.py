@@ -94,6 +94,10 @@ COMPONENT = Component(
   font-weight: 700;
   letter-spacing: .02em;
 }
+.people li:nth-child(3n + 2) div.face { background: var(--accent); color: var(--on-accent); }
+.people li:nth-child(3n) div.face { background: var(--deep); color: var(--on-deep); }
+.people div.face { border: 1px solid var(--line); }
+.tone-deep .people div.face { background: var(--deep-line); color: var(--on-deep); }
 .role { margin: .15rem 0 .5rem; color: var(--link); font-size: .93rem; font-weight: 600; }
 @media (min-width: 50rem) {
   .people-2 { grid-template-columns: repeat(2, 1fr); }

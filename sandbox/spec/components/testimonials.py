@@ -38,20 +38,24 @@ class TestimonialsProps(SectionProps):
 
 
 def render(props: TestimonialsProps, ctx: RenderContext) -> Html:
-    """Render the voices as quotations."""
+    """Render the voices as quotations; a single one stands large and alone."""
+    if len(props.items) == 1:
+        alone = tag("div", _quote(props.items[0], element="div"), class_="quotes quote-alone")
+        return section(ctx, props, alone, kind="testimonials")
     columns = min(len(props.items), 3) if len(props.items) != 4 else 2
     quotes = tag("ul", *(_quote(item) for item in props.items), class_=f"cards cards-{columns} quotes")
     return section(ctx, props, quotes, kind="testimonials")
 
 
-def _quote(item: Testimonial) -> Html:
+def _quote(item: Testimonial, *, element: str = "li") -> Html:
     stars = None
     if item.rating:
         label = f"{item.rating} out of 5 stars"
         stars = tag("p", "★" * item.rating + "☆" * (5 - item.rating), class_="stars", role="img", aria_label=label)
     role = tag("span", item.role, class_="quote-role") if item.role else None
     caption = tag("figcaption", tag("span", item.name, class_="quote-name"), role)
-    return tag("li", tag("figure", stars, tag("blockquote", tag("p", item.quote)), caption), class_="card")
+    figure = tag("figure", stars, tag("blockquote", tag("p", item.quote)), caption)
+    return tag(element, figure, class_="card" if element == "li" else None)
 
 
 def _outline(section: OutlineSection, business: Business) -> JsonObject:
@@ -79,10 +83,19 @@ COMPONENT = Component(
 .quotes blockquote {
   margin: 0 0 1.4rem;
   font-family: var(--font-headings);
-  font-size: 1.15rem;
+  font-size: calc(1.15rem * var(--heading-scale));
   line-height: 1.5;
   color: var(--ink);
 }
+.quote-alone { max-width: 54rem; margin-inline: var(--intro-margin); text-align: var(--intro-align); }
+.quote-alone blockquote {
+  font-size: calc(clamp(1.45rem, 1.1rem + 1.6vw, 2.2rem) * var(--heading-scale));
+  line-height: 1.35;
+  letter-spacing: -.01em;
+  text-wrap: balance;
+}
+.quote-alone blockquote p::before { content: "“"; }
+.quote-alone blockquote p::after { content: "”"; }
 .quotes blockquote p { color: inherit; }
 .quotes figcaption { margin-top: auto; display: grid; font-size: .93rem; line-height: 1.4; }
 .quote-name { font-weight: 700; color: var(--ink); }

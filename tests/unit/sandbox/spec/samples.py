@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from copy import deepcopy
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from pydantic import ValidationError
 
 from sandbox.spec.catalog import components
 from sandbox.spec.model import Site, parse_site
@@ -38,6 +42,33 @@ def every_component() -> dict[str, Any]:
         if name not in ("Page", "Shared")
     }
     return page(**chosen)
+
+
+def with_every_text(spec: dict[str, Any], text: str) -> dict[str, Any]:
+    """A page whose every free text is replaced, as much of it as fits; addresses, choices and numbers stay."""
+    made = deepcopy(spec)
+    for item in made["elements"].values():
+        model = components()[item["type"]].props
+        for place in text_places(item["props"]):
+            for length in (len(text), 60, 20):
+                changed = deepcopy(item["props"])
+                holder = changed
+                for step in place[:-1]:
+                    holder = holder[step]
+                holder[place[-1]] = text[:length]
+                with suppress(ValidationError):
+                    model.model_validate(changed)
+                    item["props"] = changed
+                    break
+    return made
+
+
+def text_places(value: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Where in a JSON value a text stands."""
+    if isinstance(value, str):
+        return [place]
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, item in pairs for found in text_places(item, (*place, key))]
 
 
 def reordered(value: Any) -> Any:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sandbox.spec import components as package
 from sandbox.spec.catalog import catalog_prompt, components, outline_prompt
 from sandbox.spec.model import INDEX, parse_site
+from sandbox.spec.outline import expand_outline
 from sandbox.spec.render import STYLESHEET, render
 from sandbox.spec.validate import validate
 from tests.unit.sandbox.spec.samples import element, page
@@ -36,6 +37,7 @@ def render(props: CouponProps, ctx: RenderContext) -> Html:
 COMPONENT = Component(
     name="Coupon", summary="a coupon: code", props=CouponProps, example={"code": "RYE10"},
     render=render, words=("coupon",),
+    outline=lambda section, business: {"code": section.heading or business.name}, outline_hint="heading = code",
     css=".coupon { color: var(--link); }",
 )
 '''
@@ -55,6 +57,9 @@ def test_a_component_added_as_one_file_is_in_catalog_prompt_validation_render_an
         assert '<p class="coupon" id="one">RYE&lt;10&gt;</p>' in files[INDEX].decode()
         assert b".coupon { color" in files[STYLESHEET]
         assert "- Coupon: a coupon: code" in catalog_prompt()
+        assert "- Coupon: heading = code" in outline_prompt()
+        outline = {"name": "Bakery", "sections": [{"kind": "Coupon", "heading": "RYE10"}]}
+        assert b'class="coupon" id="coupon">RYE10<' in render(expand_outline(outline))[INDEX]
     finally:
         components.cache_clear()
         sys.modules.pop(f"{package.__name__}.coupon", None)

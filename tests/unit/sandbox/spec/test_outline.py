@@ -19,7 +19,7 @@ OUTLINE: dict[str, Any] = {
     "tagline": "Calm dentistry",
     "description": "A calm practice.",
     "theme": {"preset": "ocean"},
-    "contact": {"email": "hello@northlight.example", "phone": "+45 70 12 34 56"},
+    "contact": {"email": "hello@northlight.example", "phone": "+45 70 12 34 56", "address": "1 Hill Road, Aarhus"},
     "sections": [
         {"kind": "Hero", "heading": "Dentistry without the dread", "items": [{"title": "New patients welcome"}]},
         {

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,19 @@ from hypothesis import strategies as st
 from lxml import etree, html
 
 from sandbox.spec.catalog import components
-from sandbox.spec.component import Component
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, parse_site
-from sandbox.spec.render import STYLESHEET, referenced_assets, render
-from tests.unit.sandbox.spec.samples import demo_site, demo_text, element, every_component, page, reordered
+from sandbox.spec.render import STYLESHEET, contrast_notes, referenced_assets, render
+from tests.unit.sandbox.spec.samples import (
+    demo_site,
+    demo_text,
+    element,
+    every_component,
+    page,
+    reordered,
+    text_places,
+    with_every_text,
+)
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(1)> {{7*7}} </style> & -->"""
 
@@ -84,23 +93,7 @@ def test_an_invalid_site_is_not_built() -> None:
     assert caught.value.code == "unknown_prop"
 
 
-def text_props(component: Component) -> list[tuple[str | int, ...]]:
-    """The places of an example that hold text and no address."""
-    found: list[tuple[str | int, ...]] = []
-
-    def walk(value: Any, place: tuple[str | int, ...]) -> None:
-        if isinstance(value, str):
-            found.append(place)
-        for key, item in (
-            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        ):
-            walk(item, (*place, key))
-
-    walk(component.example, ())
-    return found
-
-
-TEXT_PLACES = [(name, place) for name, component in components().items() for place in text_props(component)]
+TEXT_PLACES = [(name, place) for name, component in components().items() for place in text_places(component.example)]
 
 
 @pytest.mark.threat("F13")
@@ -143,6 +136,51 @@ def test_any_text_comes_out_of_the_page_as_it_went_in(text: str) -> None:
     document = tree_of(page(hero=element("Hero", heading=text)))
     shown = document.xpath("//h1")[0].text_content()
     assert shown.split() == text.split()
+
+
+MARKUP_CHARACTERS = st.text(st.sampled_from("<>\"'&;/=!?#x\\`{}()[] \tscriptonb"), min_size=1, max_size=60)
+
+
+def skeleton(node: etree._Element) -> list[Any]:
+    """The elements of a tree with the names of their attributes, without any text."""
+    return [node.tag, sorted(node.attrib), [skeleton(child) for child in node]]
+
+
+@pytest.mark.threat("F13")
+@settings(max_examples=20)
+@given(MARKUP_CHARACTERS)
+def test_no_text_changes_what_a_page_is_made_of(text: str) -> None:
+    harmless = "a" * len(text)
+    built = [tree_of(with_every_text(every_component(), words)) for words in (text, harmless)]
+    assert skeleton(built[0]) == skeleton(built[1])
+    assert built[0].xpath("//*[@id='e-Code']//code")[0].text_content() == text
+    assert built[0].xpath("//*[@id='e-Image']//img/@alt") == [text]
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(
+        ["", "https://", "HTTPS:", "//", "java", "javascript:", "data:", "mailto:", "tel:", "#", "?", "/", ".."]
+    ),
+    st.text(st.sampled_from("ab0:/\\@.?#&;%<>\"' \t\njscript()="), max_size=20),
+)
+def test_an_accepted_address_is_read_back_as_it_was_and_goes_nowhere_else(start: str, rest: str) -> None:
+    href = start + rest
+    try:
+        document = tree_of(page(one=element("Link", label="Go", href=href)))
+    except SpecError:
+        return
+    (shown,) = document.xpath("//*[@id='one']//a/@href")
+    assert shown in (href, href.lstrip("/"), "./")
+    assert urlsplit(shown).scheme.lower() in ("", "http", "https", "mailto", "tel")
+    assert not shown.startswith(("//", "\\"))
+
+
+def test_lines_of_code_keep_their_indentation_however_deep_they_stand() -> None:
+    code = "if a:\n    b()\n\n\tc()\r\nd()"
+    spec = page(free=element("Section", heading="x") | {"children": ["code"]})
+    spec["elements"]["code"] = element("Code", code=code)
+    assert tree_of(spec).xpath("//pre/code")[0].text_content() == code
 
 
 def test_no_page_carries_a_script_an_inline_style_or_a_handler() -> None:
@@ -234,3 +272,11 @@ def test_a_page_with_a_theme_of_its_own_shares_the_one_stylesheet() -> None:
     name = re.search(r'<html lang="en" class="(theme-[0-9a-f]{8})">', files["b.html"].decode())
     assert name is not None
     assert f":root.{name[1]} {{" in files[STYLESHEET].decode()
+
+
+def test_a_site_whose_colour_is_mended_says_so_page_by_page() -> None:
+    spec = page()
+    spec["elements"]["page"]["props"]["theme"] = {"primary": "gold"}
+    (note,) = contrast_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}))
+    assert note.startswith("index.html: words in gold are set in #")
+    assert contrast_notes(demo_site()) == ()

@@ -1,0 +1,140 @@
+"""The example sites in a real browser: what axe-core finds, what sticks out, and what hostile text does to a page."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from docs.pictures import BAKERY, SITES, build
+from sandbox.spec.catalog import components
+from sandbox.spec.model import parse_site
+from sandbox.spec.render import render
+from tests.unit.sandbox.spec.samples import every_component, with_every_text
+
+AXE = "axe-core@4.14.1"
+HOSTILE = """</p></div><script>hit()</script>"'><img src=x onerror=hit()> <!-- ]]> {{7}} </style> &lt; &#x3c;script>"""
+SKELETON = """() => {
+  const names = node => [...node.attributes].map(each => each.name).sort();
+  const walk = node => [node.localName, names(node), [...node.children].map(walk)];
+  return walk(document.documentElement);
+}"""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The checker's source, by the package manager that the machine has configured."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm to fetch axe-core with")
+    folder = tmp_path_factory.mktemp("axe")
+    command = [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", AXE]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+    if done.returncode != 0:
+        pytest.skip(f"npm cannot fetch {AXE}: {done.stderr[-300:]}")
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(page: Page) -> list[str]:
+    found = page.evaluate("async () => (await axe.run(document, {resultTypes: ['violations']})).violations")
+    return [f"{each['id']}: {node['target']}" for each in found for node in each["nodes"]]
+
+
+@pytest.mark.parametrize("folder", [*SITES, BAKERY], ids=lambda folder: folder.name)
+def test_axe_finds_nothing_on_any_page_at_both_widths_in_light_and_dark(
+    folder: Path, tmp_path: Path, browser: Browser, axe: str
+) -> None:
+    build(folder, tmp_path / "site")
+    found: dict[str, list[str]] = {}
+    for file in sorted((tmp_path / "site").glob("*.html")):
+        page = browser.new_page(reduced_motion="reduce")  # colours change at once
+        requests: list[str] = []
+        page.on("request", lambda request, seen=requests: seen.append(request.url))
+        page.goto(file.as_uri())
+        page.evaluate(axe)
+        for width in (390, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{file.name} sticks out at {width}"
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                if complaints := violations(page):
+                    found[f"{file.name} {width} {scheme}"] = complaints
+        assert all(url.startswith("file:") for url in requests), "a page loads from elsewhere"
+        page.close()
+    assert found == {}
+
+
+def test_the_menu_of_a_narrow_screen_opens_and_closes_without_a_script(
+    tmp_path: Path, browser: Browser, axe: str
+) -> None:
+    build(SITES[0], tmp_path / "site")
+    page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+    links = page.locator("header nav a")
+    assert not links.first.is_visible()
+    page.get_by_role("button", name="Menu").click()
+    assert links.first.is_visible()
+    page.evaluate(axe)
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    assert not links.first.is_visible()
+    page.get_by_role("button", name="Menu").click()
+    page.get_by_role("button", name="Close").click()
+    assert not links.first.is_visible()
+    page.close()
+
+
+@pytest.mark.threat("F13")
+def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_is(
+    tmp_path: Path, browser: Browser
+) -> None:
+    built = []
+    for name, text in (("plain", "plain " * 20), ("hostile", HOSTILE)):
+        site = parse_site(with_every_text(every_component(), text))
+        page = browser.new_page()
+        hits: list[str] = []
+        page.expose_function("hit", lambda seen=hits: seen.append("ran"))
+        file = tmp_path / f"{name}.html"
+        file.write_bytes(render(site)["index.html"])
+        page.goto(file.as_uri())
+        built.append(json.dumps(page.evaluate(SKELETON)))
+        assert hits == []
+        page.close()
+    assert len(components()) > 30
+    assert built[0] == built[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Donaudampfschifffahrtsgesellschaftskapitänsmütze " * 3, "many plain words to fill the room " * 20, "x" * 140],
+    ids=["long words", "many words", "one word"],
+)
+def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path: Path, browser: Browser) -> None:
+    files = render(parse_site(with_every_text(every_component(), text)))
+    for path, data in files.items():
+        (tmp_path / path).write_bytes(data)
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    for width in (320, 390, 768, 1024, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"at {width}"
+    page.close()
