@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell test check demo up clean
+.PHONY: docs setup fmt lint types imports spell test check chaos demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -34,6 +34,9 @@ test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests 
 	@SYSTEM=$(SYSTEM) $(BIN)/python -m tests.run $(PYTEST_ARGS)
 
 check: lint types imports spell test ## what CI runs
+
+chaos: setup ## five hundred publishes under readers, and a publish killed at each of its steps; prints the figures
+	PUBLISHES=500 $(BIN)/python -m pytest -q -s tests/integration/test_publish.py
 
 demo: setup ## the product's main job, end to end, on embedded defaults
 	@$(BIN)/pointsman demo

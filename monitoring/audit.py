@@ -26,7 +26,7 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, SQLModel, col
 
 from monitoring.ledger.clock import now
-from monitoring.ledger.tables import AuditRow, AuditSeal
+from monitoring.ledger.record_tables import AuditRow, AuditSeal
 
 GENESIS = "0" * 64
 """What the first seal names as its predecessor."""

@@ -16,8 +16,8 @@ from sqlmodel import Session, col
 
 from monitoring.errors import ForeignMarkError
 from monitoring.fold import fold
+from monitoring.ledger.record_tables import Event, Rollup, RollupMark
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Event, Rollup, RollupMark
 from monitoring.metrics import SeriesKey
 
 BATCH_EVENTS = 5_000

@@ -9,15 +9,15 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
-from producers.config import ApiConfig, DispatcherConfig, WebhookConfig
+from producers.config import ApiConfig, DispatcherConfig, PagesConfig, WebhookConfig
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
 from routing.app import create_app
-from routing.config import BrokerConfig, PolicyConfig
+from routing.config import BrokerConfig, PolicyConfig, secrets_of
 from routing.policy import Policy, load_policy
-from routing.vocabulary import Vocabulary, load_vocabulary
+from routing.vocabularies import Vocabularies, load_vocabularies
 from sandbox.config import DenConfig, PreviewConfig
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
@@ -36,6 +36,7 @@ class Settings(BaseModel):
     audit: AuditConfig = AuditConfig()
     logs: LogsConfig = LogsConfig()
     api: ApiConfig = ApiConfig()
+    pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
     webhook: WebhookConfig = WebhookConfig()
@@ -47,6 +48,11 @@ class Installation:
     def __init__(self, settings: Settings, *, environment: Environment = dict) -> None:
         self.settings = settings
         self.environment = environment
+
+    def close(self) -> None:
+        """Close the ledger, if anything opened it."""
+        if "ledger" in self.__dict__:
+            self.ledger.close()
 
     @property
     def ledger_url(self) -> str:
@@ -64,9 +70,9 @@ class Installation:
         return load_policy(self.settings.policy.path)
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
+    def vocabularies(self) -> Vocabularies:
         """The words that routing looks for, the operator's own included."""
-        return load_vocabulary(self.settings.policy.vocabulary)
+        return load_vocabularies(self.settings.policy.vocabulary)
 
     @cached_property
     def publisher(self) -> Publisher:
@@ -77,13 +83,13 @@ class Installation:
     def submitter(self) -> Submitter:
         """The one submit."""
         return Submitter(
-            self.ledger, self.publisher, self.policy, environment=self.environment, vocabulary=self.vocabulary
+            self.ledger, self.publisher, self.policy, environment=self.environment, vocabularies=self.vocabularies
         )
 
     @property
     def clarifier(self) -> Clarifier:
         """Takes replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabulary=self.vocabulary)
+        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
 
     @cached_property
     def den(self) -> Den:
@@ -93,7 +99,7 @@ class Installation:
     @cached_property
     def sites(self) -> Sites:
         """The sites."""
-        return Sites(self.ledger, self.den, self.policy)
+        return Sites(self.ledger, self.den, self.policy, known_keys=secrets_of(self.settings))
 
     @cached_property
     def signer(self) -> PreviewSigner | None:
@@ -104,4 +110,4 @@ class Installation:
     @cached_property
     def previews(self) -> PreviewLinks | None:
         """What makes preview links; None where no key is configured."""
-        return PreviewLinks(self.signer, self.settings.api.public_url) if self.signer is not None else None
+        return PreviewLinks(self.signer, self.settings.pages.public_url) if self.signer is not None else None

@@ -20,7 +20,7 @@ from routing.ladder import LadderResult
 from routing.llm_fallback import read_ladder_flags
 from routing.policy import Policy
 from routing.stages import RouteRules, switches_of
-from routing.vocabulary import Vocabulary
+from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 MAX_REPLY_CHARACTERS = 2000
 ASKS_MODEL = "asks_model"
@@ -41,12 +41,12 @@ class Clarifier:
     """Takes replies to open questions for one installation."""
 
     def __init__(
-        self, ledger: Ledger, policy: Policy, *, environment: Environment, vocabulary: Vocabulary | None = None
+        self, ledger: Ledger, policy: Policy, *, environment: Environment, vocabularies: Vocabularies | None = None
     ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._environment = environment
-        self._vocabulary = vocabulary
+        self._vocabularies = vocabularies or shipped_vocabularies()
 
     def reply(self, job_id: UUID, text: str, *, tenant: str, actor: str) -> Reply:
         """Answer in words.
@@ -85,7 +85,7 @@ class Clarifier:
 
     def _act(self, session: Session, job: Job, result: LadderResult, *, actor: str) -> None:
         policy = effective_policy(session, job.tenant, self._policy)
-        rules = RouteRules(switches_of(self._environment()), self._vocabulary)
+        rules = RouteRules(switches_of(self._environment()), self._vocabularies.of(job.tenant))
         act_on_reply(session, job, result, policy=policy, rules=rules, actor=actor)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from typing import Literal
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,6 +14,8 @@ from sandbox.media import is_text
 
 MAX_DIFF_BYTES = 256 * 1024
 MAX_DIFF_LINES = 5_000
+MAX_TOTAL_DIFF_CHARS = 1024 * 1024
+"""Of all files together; what comes after that many is named without its text."""
 
 
 class FileChange(BaseModel):
@@ -25,7 +28,22 @@ class FileChange(BaseModel):
     before_bytes: int | None
     after_bytes: int | None
     diff: str | None
-    """Unified diff; None for a file that is not text or too large to compare."""
+    """Unified diff; None for a file that is not text or too large to compare, and once the whole is too long."""
+
+
+class Comparison(BaseModel):
+    """What changed from one release to another."""
+
+    model_config = ConfigDict(frozen=True)
+
+    before: UUID | None
+    """None where there was nothing before: every file is added."""
+    after: UUID
+    added: int
+    removed: int
+    changed: int
+    changes: tuple[FileChange, ...]
+    """By path."""
 
 
 def compare(
@@ -39,16 +57,22 @@ def compare(
         read: returns a blob by its digest.
     """
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    return [_change(path, before.get(path), after.get(path), read) for path in changed]
+    found: list[FileChange] = []
+    left = MAX_TOTAL_DIFF_CHARS
+    for path in changed:
+        change = _change(path, before.get(path), after.get(path), read if left > 0 else None)
+        left -= len(change.diff or "")
+        found.append(change)
+    return found
 
 
-def _change(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> FileChange:
+def _change(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes] | None) -> FileChange:
     return FileChange(
         path=path,
         status="added" if old is None else "removed" if new is None else "changed",
         before_bytes=old.size if old else None,
         after_bytes=new.size if new else None,
-        diff=_text_diff(path, old, new, read),
+        diff=_text_diff(path, old, new, read) if read is not None else None,
     )
 
 

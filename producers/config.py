@@ -13,7 +13,17 @@ class ApiConfig(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
     public_url: str = "http://127.0.0.1:8080"
-    """How callers reach it: preview links begin with this."""
+    """How callers reach it. No page of a site is ever served there."""
+
+
+class PagesConfig(Section):
+    """Where previews and live pages are: a listener of `pointsman api` with an origin of its own."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8081, ge=0, le=65535)
+    public_url: str = "http://127.0.0.1:8081"
+    """How people reach it: preview links begin with this. It must be another origin than the API's; best is a domain
+    on which nothing else is, since cookies know no ports."""
 
 
 class DispatcherConfig(Section):

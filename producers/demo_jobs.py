@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-SITES = ("harbour", "garden", "studio", "workshop", "cellar")
+SITES = ("harbour", "garden", "studio", "workshop", "cellar", "kiosk")
 """The shipped site under several names: jobs on different sites run side by side."""
 HEAVY_SITE = "gallery"
 """A site whose picture alone is above tier 1's output limit."""
@@ -52,6 +52,7 @@ def cases() -> list[Case]:
         Case("model", "http", {"prompt": "Add a short FAQ about opening hours and how to order ahead",
              "site": "workshop"}, "awaiting_approval"),
         Case("debated", "http", {"prompt": "Remove the testimonials section", "site": "cellar"}, "awaiting_approval"),
+        Case("patch", "cli", {"prompt": "Add a hover effect to the cards", "site": "kiosk"}, "awaiting_approval"),
         Case("new site", "celery", {"prompt": "Create a site for Ada's Bikes, a repair shop in Ghent that fixes city "
              "bikes in a day and sells restored ones", "new_site": "adas-bikes"}, "awaiting_approval"),
         Case("output limit", "http", {"prompt": "Change the page title to 'Gallery'", "site": HEAVY_SITE},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -21,10 +21,10 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from monitoring.audit import seal
+from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
 from monitoring.ledger.events import WORK_CHANNEL
 from monitoring.ledger.money import presume_lost_calls
-from monitoring.ledger.releases import expire, overdue_jobs
 from monitoring.ledger.runway import Push, lead, resign, standing, top_up, unpush
 from monitoring.ledger.store import SILENCE, Ledger
 from producers.config import DispatcherConfig
@@ -66,6 +66,7 @@ class Dispatcher:
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
         holder: str, signing_key: bytes, routing_log: RoutingLog | None = None,
+        show_lagging: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
@@ -75,6 +76,7 @@ class Dispatcher:
         self._holder = holder
         self._signing_key = signing_key
         self._routing_log = routing_log
+        self._show_lagging = show_lagging
 
     def run_once(self) -> bool:
         """Do everything that is due now, as the leader; False while another leads."""
@@ -84,7 +86,7 @@ class Dispatcher:
             return False
         for step in (
             self._recover, self._presume, self._expire, self._look_for_missing, self._top_up, self._seal,
-            self._log_routes,
+            self._log_routes, self._project,
         ):  # fmt: skip
             with contained(step.__name__):
                 step()
@@ -164,6 +166,10 @@ class Dispatcher:
     def _log_routes(self) -> None:
         if self._routing_log is not None:
             self._routing_log.write_pending()
+
+    def _project(self) -> None:
+        if self._show_lagging is not None:
+            self._show_lagging()
 
 
 class DispatcherLoop:

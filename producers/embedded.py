@@ -76,6 +76,7 @@ class Embedded:
         self._ports = {
             "valkey": free_port(),
             "api": free_port(options.api_port),
+            "pages": free_port(options.api_port + 1 if options.api_port else 0),
             "gateway": free_port(),
             "exporter": free_port(),
             "rehearsal": free_port(),
@@ -103,6 +104,11 @@ class Embedded:
     def api_url(self) -> str:
         """Where the HTTP door is."""
         return f"http://127.0.0.1:{self._ports['api']}"
+
+    @property
+    def pages_url(self) -> str:
+        """Where previews and live pages are."""
+        return f"http://127.0.0.1:{self._ports['pages']}"
 
     @property
     def exporter_url(self) -> str:
@@ -188,6 +194,8 @@ class Embedded:
             "POINTSMAN_WEBHOOK__ALLOW_PRIVATE": "true",
             "POINTSMAN_API__PORT": str(self._ports["api"]),
             "POINTSMAN_API__PUBLIC_URL": self.api_url,
+            "POINTSMAN_PAGES__PORT": str(self._ports["pages"]),
+            "POINTSMAN_PAGES__PUBLIC_URL": self.pages_url,
             "POINTSMAN_EXPORTER__PORT": str(self._ports["exporter"]),
             "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
         }

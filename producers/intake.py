@@ -24,7 +24,7 @@ from routing.errors import InvalidJobError
 from routing.jobs import Door
 from routing.policy import Policy
 from routing.tiers import QueueName, TaskName
-from routing.vocabulary import Vocabulary
+from routing.vocabularies import Vocabularies
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ LEDGER_PAUSE_SECONDS = 2.0
 
 def register_tasks(
     app: Celery, *, ledger: Callable[[], Ledger], policy: Policy, environment: Environment,
-    vocabulary: Vocabulary | None = None, **_: Any,
+    vocabularies: Vocabularies | None = None, **_: Any,
 ) -> None:  # fmt: skip
     """Register the intake task on an application.
 
@@ -43,7 +43,7 @@ def register_tasks(
         ledger: opens the ledger, after the fork.
         policy: the platform's policy; the task's time limits are those of queue `intake`.
         environment: switches that are read for every decision.
-        vocabulary: the words that routing looks for; the shipped ones by default.
+        vocabularies: the words that routing looks for; the shipped ones by default.
         _: resources that only other providers need.
     """
     limits = policy.queues[QueueName.INTAKE]
@@ -55,7 +55,7 @@ def register_tasks(
     )  # fmt: skip
     def submit(task: Task, /, **kwargs: Any) -> None:
         submitter = Submitter(
-            ledger(), publisher, policy, environment=environment, vocabulary=vocabulary
+            ledger(), publisher, policy, environment=environment, vocabularies=vocabularies
         )  # fmt: skip
         try:
             take_in(kwargs, task_id=str(task.request.id), submitter=submitter)

@@ -14,8 +14,9 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
 from monitoring.ledger.money import Bill, bill_of, calls_of
+from monitoring.ledger.record_tables import Event, QueueControl
 from monitoring.ledger.runway import Depth
-from monitoring.ledger.tables import Attempt, Call, Event, Job, QueueControl, Site
+from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
 from routing.jobs import State
 from routing.prices import NANOUSD_PER_USD
@@ -102,8 +103,11 @@ class JobView(_View):
     parent_id: UUID | None
     base_release_id: UUID | None
     release_id: UUID | None
+    report_digest: str | None
+    """Of the release's scan report: send both ids with an approval to approve what was looked at or nothing."""
     preview_url: str | None
     """A signed link to the result, while it waits for approval."""
+    requested_by: str
     clarification: ClarificationView | None
     """What its owner has to answer before it goes on (`POST /v1/jobs/{id}/reply`)."""
     answer: str | None
@@ -159,12 +163,16 @@ class PreviewLinks:
     """Makes preview URLs."""
 
     signer: PreviewSigner
-    public_url: str
+    pages_url: str
+    """The origin of the pages."""
 
-    def url_of(self, site_id: UUID, release_id: UUID) -> str:
-        """Return a new link to one release of one site."""
-        token = self.signer.sign(site=str(site_id), release_id=str(release_id), audience=PREVIEW_AUDIENCE)
-        return f"{self.public_url.rstrip('/')}/preview/{token}/"
+    def url_of(self, release: Release) -> str:
+        """Return a new link to a release."""
+        token = self.signer.sign(
+            site=str(release.site_id), release_id=str(release.id), audience=PREVIEW_AUDIENCE,
+            generation=release.preview_generation,
+        )  # fmt: skip
+        return f"{self.pages_url.rstrip('/')}/preview/{token}/"
 
 
 def usd_text(nanousd: int) -> str:
@@ -190,7 +198,8 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
     """
     site = session.get(Site, job.site_id) if job.site_id else None
     state = State(job.state)
-    waits = state == State.AWAITING_APPROVAL and site is not None and job.release_id is not None
+    release = session.get(Release, job.release_id, populate_existing=True) if job.release_id else None
+    waits = state == State.AWAITING_APPROVAL and release is not None
     answer = job.result.get("answer")
     return JobView(
         id=job.id,
@@ -211,7 +220,9 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         parent_id=job.parent_id,
         base_release_id=job.base_release_id,
         release_id=job.release_id,
-        preview_url=links.url_of(site.id, job.release_id) if links and waits and site and job.release_id else None,
+        report_digest=release.scan_digest if release else None,
+        preview_url=links.url_of(release) if links and waits and release else None,
+        requested_by=job.requested_by,
         clarification=_question_of(job),
         answer=answer if isinstance(answer, str) else None,
         result=job.result,

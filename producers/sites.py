@@ -6,11 +6,12 @@ without the scan of the site's profile, whoever asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlmodel import Session
 
@@ -25,23 +26,27 @@ from monitoring.ledger.releases import (
     lock_site,
     published_release,
     releases_of,
+    revoke_previews,
     sites_of,
 )
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site, Tenant
-from producers.comparison import FileChange, compare
+from producers.comparison import Comparison, compare
 from producers.errors import ProducerError, UnknownTenantError
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy import Policy
 from sandbox.archive import read_directory, write_directory
 from sandbox.den import Den
-from sandbox.release import build_release, manifest_of, show_active
+from sandbox.release import build_release, check_whole, lay_out, manifest_of, try_to_show_active
+from sandbox.spec.detached import detached_files
 from sandbox.spec.model import parse_site
 from sandbox.spec.render import render
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES
 
 SPEC_FILE = "site.json"
 """A directory that holds this file is a spec with its assets; one without it is a site of plain files."""
+MAX_SHOWN_FINDINGS = 50
+"""In an error's text; the error itself carries them all."""
 
 
 class InvalidSiteError(ProducerError, ValueError):
@@ -84,8 +89,10 @@ class ImportRefusedError(ProducerError, ValueError):
         self.findings = findings
 
     def __str__(self) -> str:
-        lines = [f"{item['file']}:{item['line']}: {item['rule']}: {item['message']}" for item in self.findings]
-        return f"the scan refused it with {len(lines)} findings\n" + "\n".join(lines)
+        shown = self.findings[:MAX_SHOWN_FINDINGS]
+        lines = [f"{item['file']}:{item['line']}: {item['rule']}: {item['message']}; {item['fix']}" for item in shown]
+        rest = [f"and {left} more"] if (left := len(self.findings) - len(shown)) else []
+        return "\n  ".join([f"the scan refused it, and nothing changed; findings: {len(self.findings)}", *lines, *rest])
 
 
 class NoEarlierReleaseError(ProducerError, LookupError):
@@ -96,6 +103,10 @@ class NoEarlierReleaseError(ProducerError, LookupError):
 
     def __str__(self) -> str:
         return f"site {self.args[0]} has no earlier release"
+
+
+def _silent(_: str) -> None:
+    return
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,8 @@ def content_of(files: Mapping[str, bytes]) -> Content:
 class Sites:
     """The sites of one installation."""
 
-    def __init__(self, ledger: Ledger, den: Den, policy: Policy) -> None:
+    def __init__(self, ledger: Ledger, den: Den, policy: Policy, *, known_keys: tuple[str, ...] = ()) -> None:
+        self._known_keys = known_keys
         self._ledger = ledger
         self._den = den
         self._policy = policy
@@ -150,8 +162,17 @@ class Sites:
             raise SiteExistsError(name)
         return site
 
-    def import_site(self, tenant: str, name: str, directory: Path, *, actor: str = "operator") -> Release:
+    def import_site(
+        self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
+    ) -> Release:  # fmt: skip
         """Make a directory's content the site's active release; a site that does not exist yet is made.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            directory: its content.
+            actor: who asks.
+            tell: told what is being done, for a person to read.
 
         Raises:
             InvalidSiteError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of whoever
@@ -160,30 +181,35 @@ class Sites:
             SiteBusyError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
         """
         max_files = max(profile.max_files for profile in self._policy.profiles.values())
+        tell(f"reading {directory}")
         content = content_of(read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files))
+        tell(f"storing and scanning {len(content.files)} files, {sum(map(len, content.files.values()))} bytes")
         with self._ledger.begin() as session:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
         new = build_release(
             self._den, content.files, site=site, policy=self._policy, spec=content.spec,
-            base_release_id=site.active_release_id,
+            base_release_id=site.active_release_id, known_keys=self._known_keys,
         )  # fmt: skip
         if not new.scan_passed:
             raise ImportRefusedError(tuple(new.scan["findings"]))
+        tell("the scan found nothing; publishing")
+        release_id = uuid4()
+        lay_out(self._den, site, new, release_id=release_id)
         with self._ledger.begin() as session:
             locked = lock_site(session, site.id)
             if locked.lock_job_id is not None:
                 raise SiteBusyError(name, locked.lock_job_id)
-            release = add_release(session, new)
+            release = add_release(session, new, release_id=release_id)
             activate(session, site.id, release, base_release_id=new.base_release_id)
             audit.append(
                 session, "site_imported", actor=actor, tenant=tenant, site=name, release=str(release.id),
                 digest=release.digest, scan=release.scan_digest,
             )  # fmt: skip
-        show_active(self._ledger, self._den, site.id)
+        try_to_show_active(self._ledger, self._den, site.id)
         return release
 
     def export_site(self, tenant: str, name: str, out: Path, *, release: UUID | None = None) -> Release:
-        """Write a release to a new or empty directory, with its spec as `site.json` when it has one.
+        """Write a release to a new or empty directory, with its spec as `site.json` when all pages are its render.
 
         Args:
             tenant: whose site it is.
@@ -195,12 +221,23 @@ class Sites:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
             TreeRefusedError: the caller's fault: the directory is not empty.
         """
+        found, files = self.read(tenant, name, release=release)
+        write_directory(files, out)
+        return found
+
+    def read(self, tenant: str, name: str, *, release: UUID | None = None) -> tuple[Release, dict[str, bytes]]:
+        """Return a release, the active one by default, and its files, with its spec as `site.json` when it has one.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+        """
         found = self._release(tenant, name, release)
         files = self._den.read_tree(manifest_of(found))
         if found.spec_sha256 is not None:
-            files[SPEC_FILE] = self._den.get(found.spec_sha256)
-        write_directory(files, out)
-        return found
+            spec = self._den.get(found.spec_sha256)
+            if not detached_files(parse_site(spec), files):
+                files[SPEC_FILE] = spec
+        return found, files
 
     def all(self, tenant: str) -> Sequence[Site]:
         """Return a tenant's sites by name."""
@@ -217,14 +254,49 @@ class Sites:
             site = find_site(session, tenant, name)
             return site, releases_of(session, site, limit=limit)
 
-    def diff(self, tenant: str, name: str, before: UUID, after: UUID) -> list[FileChange]:
+    def diff(self, tenant: str, name: str, before: UUID | None = None, after: UUID | None = None) -> Comparison:
         """Return what changed from one release to another, file by file.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            before: one release; by default the one that `after` replaced, or nothing if it was the first.
+            after: the other; the active one by default.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
         """
-        old, new = (manifest_of(self._release(tenant, name, release)) for release in (before, after))
-        return compare(old, new, read=self._den.get)
+        new = self._release(tenant, name, after)
+        origin = before or new.base_release_id
+        old = manifest_of(self._release(tenant, name, origin)) if origin is not None else {}
+        changes = compare(old, manifest_of(new), read=self._den.get)
+        counted = Counter(change.status for change in changes)
+        return Comparison(
+            before=origin, after=new.id, added=counted["added"], removed=counted["removed"],
+            changed=counted["changed"], changes=tuple(changes),
+        )  # fmt: skip
+
+    def revoke_previews(
+        self, tenant: str, name: str, *, release: UUID | None = None, actor: str = "operator"
+    ) -> int:  # fmt: skip
+        """Make the preview links that are out useless: those of one release, or of all of the site's.
+
+        Returns:
+            How many releases it concerns. New links can be asked for at once.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            site = find_site(session, tenant, name)
+            revoked = revoke_previews(session, site, release_id=release)
+            if release is not None and not revoked:
+                raise ReleaseNotFoundError
+            audit.append(
+                session, "previews_revoked", actor=actor, tenant=tenant, site=name,
+                release=str(release) if release else None,
+            )  # fmt: skip
+        return revoked
 
     def rollback(self, tenant: str, name: str, *, to: UUID | None = None, actor: str = "operator") -> Release:
         """Make an earlier release the active one again. A job that waits for approval meanwhile will not publish.
@@ -238,6 +310,7 @@ class Sites:
         Raises:
             SiteNotFoundError, ReleaseNotFoundError, NoEarlierReleaseError: the caller's fault.
             PublishConflictError: nobody's fault: another release became active first; nothing changed.
+            ReleaseAlteredError, BlobMissingError, BlobCorruptError: our fault, or the disk's; nothing changed.
         """
         with self._ledger.begin() as session:
             site = lock_site(session, find_site(session, tenant, name).id)
@@ -246,21 +319,15 @@ class Sites:
             if target is None:
                 raise NoEarlierReleaseError(name)
             release = published_release(session, site, target)
+            check_whole(release)
+            lay_out(self._den, site, release, release_id=release.id)
             activate(session, site.id, release, base_release_id=site.active_release_id)
             audit.append(
                 session, "rolled_back", actor=actor, tenant=tenant, site=name, release=str(release.id),
                 origin=str(active.id) if active else None, digest=release.digest,
             )  # fmt: skip
-        show_active(self._ledger, self._den, site.id)
+        try_to_show_active(self._ledger, self._den, site.id)
         return release
-
-    def active(self, tenant: str, name: str) -> Release:
-        """Return the release that a site shows now.
-
-        Raises:
-            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
-        """
-        return self._release(tenant, name, None)
 
     def _ensure(self, session: Session, tenant: str, name: str, *, profile: str, actor: str) -> tuple[Site, bool]:
         try:

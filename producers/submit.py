@@ -35,7 +35,7 @@ from routing.router import Mode, Route, SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import Stage, first_stage
 from routing.tiers import QueueName
-from routing.vocabulary import Vocabulary
+from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 logger = logging.getLogger(__name__)
 
@@ -55,15 +55,17 @@ class Submitter:
 
     def __init__(
         self, ledger: Ledger, publisher: Publisher, policy: Policy, *, environment: Environment = dict,
-        vocabulary: Vocabulary | None = None,
+        vocabularies: Vocabularies | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
         self._policy = policy
         self._environment = environment
-        self._vocabulary = vocabulary
+        self._vocabularies = vocabularies or shipped_vocabularies()
 
-    def submit(self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None) -> Accepted:
+    def submit(
+        self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None, actor: str | None = None
+    ) -> Accepted:
         """Accept a job, or refuse it with a reason for every field at fault.
 
         Args:
@@ -71,6 +73,7 @@ class Submitter:
             tenant: whose job it is.
             door: how it came in.
             job_id: the caller's own id for it (the Celery door's task id).
+            actor: who asks, as the audit trail names actors; the door itself where it knows nobody by name.
 
         Raises:
             InvalidJobError: the caller's fault; nothing was enqueued, the refusal is on record.
@@ -79,7 +82,10 @@ class Submitter:
         """
         try:
             request = parse_request(body)
-            accepted, policy = self._accept(request, tenant=tenant, door=door, job_id=job_id or uuid4())
+            requested_by = actor or f"{door.value}:{tenant}"
+            accepted, policy = self._accept(
+                request, tenant=tenant, door=door, job_id=job_id or uuid4(), requested_by=requested_by
+            )
         except InvalidJobError as error:
             self.record_refusal(error, tenant=tenant, door=door, job_id=job_id)
             raise
@@ -89,7 +95,7 @@ class Submitter:
         return accepted
 
     def _accept(
-        self, request: JobRequest, *, tenant: str, door: Door, job_id: UUID
+        self, request: JobRequest, *, tenant: str, door: Door, job_id: UUID, requested_by: str
     ) -> tuple[Accepted, Policy]:  # fmt: skip
         with self._ledger.begin() as session:
             if session.get(Tenant, tenant) is None:
@@ -103,7 +109,7 @@ class Submitter:
             target = _find_target(session, request, tenant=tenant)
             debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
             signals = signals_of(request, site=target.signals, debated=debated)
-            route = decide(signals, policy, self._vocabulary)
+            route = decide(signals, policy, self._vocabularies.of(tenant))
             asked = _question(session, request, route, tenant=tenant)
             if asked is None:
                 _check_target(request, route)
@@ -116,6 +122,7 @@ class Submitter:
                 id=job_id,
                 tenant=tenant,
                 door=door,
+                requested_by=requested_by,
                 request=request,
                 state=stage.state,
                 queue=stage.queue,
@@ -160,6 +167,7 @@ def _rejected_row(job_id: UUID, tenant: str, fields: list[dict[str, str]]) -> di
         "id": job_id,
         "tenant": tenant,
         "door": Door.CELERY.value,
+        "requested_by": f"{Door.CELERY.value}:{tenant}",
         "state": State.REJECTED.value,
         "prompt": "",
         "request": {},

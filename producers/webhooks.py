@@ -21,8 +21,8 @@ from sqlmodel import col
 from standardwebhooks.webhooks import Webhook
 
 from monitoring.ledger.clock import after, now
+from monitoring.ledger.record_tables import Notification
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Notification
 from producers.config import WebhookConfig
 
 logger = logging.getLogger(__name__)

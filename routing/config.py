@@ -9,14 +9,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError
 
 from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "policy", "preview"}
+    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
+    | {"preview"}
     | {"rehearsal", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
@@ -45,7 +47,8 @@ class PolicyConfig(Section):
     path: OptionalPath = None
     """An installation's own copy of routing/platform.yaml; empty for the shipped one."""
     vocabulary: OptionalPath = None
-    """A YAML file of words for the groups of routing/vocabulary.yaml, read over the shipped one; empty for none."""
+    """A YAML file of words for the groups of routing/vocabulary.yaml, read over the shipped one; or a directory of such
+    files, `all.yaml` for every project and `PROJECT.yaml` for one. Empty for none."""
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -75,6 +78,32 @@ def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> Setting
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise PolicyError(f"{PREFIX}{'__'.join(str(p) for p in first['loc']).upper()}: {first['msg']}") from None
+
+
+def secrets_of(settings: BaseModel) -> tuple[str, ...]:
+    """Return the secrets that a program holds: secret settings, and of those that are URLs the password alone.
+
+    The scan looks for them in what would be published (notes: threat C9).
+    """
+    found: set[str] = set()
+    for _, value in settings:
+        if isinstance(value, BaseModel):
+            found.update(secrets_of(value))
+        for item in value if isinstance(value, tuple) else (value,):
+            text = item.get_secret_value() if isinstance(item, SecretStr) else item
+            if isinstance(text, str) and "://" in text:
+                found.update(_password_of(text))
+            elif isinstance(item, SecretStr) and text:
+                found.add(text)
+    return tuple(sorted(found))
+
+
+def _password_of(url: str) -> set[str]:
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return set()
+    return {password, unquote(password)} if password else set()
 
 
 def _put(target: dict[str, Any], path: list[str], value: str) -> bool:

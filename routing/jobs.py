@@ -76,6 +76,8 @@ class Reason(StrEnum):
     SPEC_INVALID = "spec_invalid"
     SPEC_POOR = "spec_poor"
     NOT_SPEC_MANAGED = "not_spec_managed"
+    PATCH_INVALID = "patch_invalid"
+    PATCH_REFUSED = "patch_refused"
     COMMAND_REFUSED = "command_refused"
     TIME_LIMIT = "time_limit"
     COST_CAP = "cost_cap"

@@ -21,7 +21,7 @@ from routing.prices import NANOUSD_PER_USD, Price
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CallPurpose = Literal["answer", "spec_edit", "spec_create", "assist", "debate"]
+CallPurpose = Literal["answer", "spec_edit", "spec_create", "patch_edit", "assist", "debate"]
 
 
 class _Section(BaseModel):
@@ -78,6 +78,7 @@ class Attempts(_Section):
     lease_seconds: float = Field(gt=0)
     max_lost: int = Field(gt=0)
     spec: int = Field(gt=0)
+    patch: int = Field(gt=0)
 
     @model_validator(mode="after")
     def _check_lease(self) -> Self:
@@ -93,10 +94,20 @@ class Assist(_Section):
 
 
 class Approval(_Section):
-    """How long a preview waits for a person."""
+    """How a preview is judged."""
 
     hours: float = Field(gt=0)
     preview_hours: float = Field(gt=0)
+    requester_may_approve: bool = True
+    """Whether whoever asked for an edit may approve it too; without it every publish needs a second person."""
+
+
+class Retention(_Section):
+    """How long the files of releases are kept that nobody sees any more."""
+
+    releases: int = Field(ge=1)
+    days: float = Field(ge=0)
+    draft_hours: float = Field(ge=1)
 
 
 class Tools(_Section):
@@ -105,14 +116,23 @@ class Tools(_Section):
     ping_hosts: tuple[str, ...] = ()
 
 
+_LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+Host = Annotated[str, Field(max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})+$")]
+"""A host's name as browsers compare it: lower case, punycode, no scheme, port or wildcard. It goes into a header."""
+
+
 class Profile(_Section):
     """A publish profile: what a site's release may hold."""
 
     js_bytes: int = Field(ge=0)
+    """Bytes of everything that a browser could run, over the whole release."""
     js_gzip_bytes: int = Field(ge=0)
-    script_hosts: tuple[str, ...] = ()
-    image_hosts: tuple[str, ...] = ()
-    form_hosts: tuple[str, ...] = ()
+    """The same, each piece compressed alone."""
+    script_hosts: tuple[Host, ...] = ()
+    """Hosts that scripts may come from, each with an integrity hash."""
+    image_hosts: tuple[Host, ...] = ()
+    form_hosts: tuple[Host, ...] = ()
+    """Hosts that forms may send to; without one, a page may not ask for passwords or card numbers either."""
     max_files: int = Field(gt=0)
 
 
@@ -125,9 +145,17 @@ class QueueOverride(_Section):
     output_bytes: int | None = Field(default=None, gt=0)
 
 
+class ApprovalOverride(_Section):
+    """What a project tightens about approval."""
+
+    hours: float | None = Field(default=None, gt=0)
+    requester_may_approve: Literal[False] | None = None
+
+
 class ProjectOverrides(_Section):
     """Layer 2: a project's own, lower limits."""
 
+    approval: ApprovalOverride = ApprovalOverride()
     queues: dict[QueueName, QueueOverride] = Field(default_factory=dict)
     budgets: dict[Literal["call_usd", "job_usd", "run_usd", "tenant_day_usd"], Usd] = Field(default_factory=dict)
 
@@ -146,6 +174,7 @@ class Policy(_Section):
     attempts: Attempts
     assist: Assist
     approval: Approval
+    retention: Retention
     tools: Tools
     profiles: dict[str, Profile]
 
@@ -249,8 +278,12 @@ def lower(policy: Policy, overrides: ProjectOverrides) -> Policy:
     for field, value in overrides.budgets.items():
         _refuse_raise(f"budgets.{field}", value, getattr(policy.budgets, field))
     budgets = policy.budgets.model_dump() | {str(field): value for field, value in overrides.budgets.items()}
+    if overrides.approval.hours is not None:
+        _refuse_raise("approval.hours", overrides.approval.hours, policy.approval.hours)
+    approval = policy.approval.model_dump() | overrides.approval.model_dump(exclude_none=True)
     try:
-        return Policy.model_validate(policy.model_dump() | {"queues": queues, "budgets": budgets})
+        lowered = {"queues": queues, "budgets": budgets, "approval": approval}
+        return Policy.model_validate(policy.model_dump() | lowered)
     except ValidationError as error:
         raise PolicyError(error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")) from None
 

@@ -16,7 +16,7 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.router import CLASSIFIER, Lane, Mode, Route, Signals, SiteSignals, decide
 from routing.tiers import QueueName, Tier
-from routing.vocabulary import Vocabulary
+from routing.vocabularies import Vocabularies
 
 SiteSource = Literal["recorded", "claimed", "now"]
 """Whence the site's signals are: the decision itself, the release that the job was claimed with, the site as it is."""
@@ -30,7 +30,11 @@ class Rules(NamedTuple):
     """What decides."""
 
     policy: Policy
-    vocabulary: Vocabulary
+    vocabularies: Vocabularies
+
+    def decide(self, signals: Signals, tenant: str) -> Route:
+        """Decide a request of a tenant by these rules."""
+        return decide(signals, self.policy, self.vocabularies.of(tenant))
 
 
 class Outcome(_Value):
@@ -47,6 +51,7 @@ class Recorded(_Value):
     """A decision as it is on record."""
 
     job_id: str
+    tenant: str
     signals: Signals
     outcome: Outcome
     is_by_model: bool
@@ -108,13 +113,14 @@ class Replay(_Value):
 
 
 def read_recorded(
-    job_id: str, *, prompt: str, request: Mapping[str, Any], route: Mapping[str, Any],
+    job_id: str, *, tenant: str, prompt: str, request: Mapping[str, Any], route: Mapping[str, Any],
     claimed: Mapping[str, Any] | None = None, now: Mapping[str, Any] | None = None,
 ) -> Recorded | None:  # fmt: skip
     """Read a decision as the ledger has it; None when this version cannot read it.
 
     Args:
         job_id: whose decision it is.
+        tenant: whose job it is.
         prompt: what was asked.
         request: the request without its prompt.
         route: the decision.
@@ -137,7 +143,8 @@ def read_recorded(
     )
     is_by_model = decided.classifier != CLASSIFIER
     return Recorded(
-        job_id=job_id, signals=signals, outcome=_outcome(decided), is_by_model=is_by_model, site_source=source
+        job_id=job_id, tenant=tenant, signals=signals, outcome=_outcome(decided), is_by_model=is_by_model,
+        site_source=source,
     )  # fmt: skip
 
 
@@ -183,8 +190,8 @@ def replay(
             continue
         by_model += one.is_by_model
         sources[one.site_source] += 1
-        was = _outcome(decide(one.signals, *current)) if one.is_by_model else one.outcome
-        route = decide(one.signals, *changed)
+        was = _outcome(current.decide(one.signals, one.tenant)) if one.is_by_model else one.outcome
+        route = changed.decide(one.signals, one.tenant)
         would_be = _outcome(route)
         if (was.mode, was.tier) != (would_be.mode, would_be.tier):
             usd, seconds = _price(was, would_be, averages)

@@ -28,8 +28,8 @@ class RouteRules(NamedTuple):
     """What an installation decides a route by, beside its policy."""
 
     switches: Mapping[str, str]
-    vocabulary: Vocabulary | None
-    """The words to look for; the shipped ones where None."""
+    vocabulary: Vocabulary
+    """The words to look for."""
 
 
 class Stage(NamedTuple):

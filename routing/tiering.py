@@ -203,7 +203,7 @@ def repairs(reading: Reading) -> bool:
 
 
 def _reports_copy(reading: Reading) -> bool:
-    """Tell whether a prompt that orders nothing begins with what the site says: `it says Febuary in the list`."""
+    """Tell whether a prompt that orders nothing begins with what the site says: `it says Mundy in the list`."""
     if reading.orders:
         return False
     return any(

@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -81,31 +82,36 @@ def parse_vocabulary(text: str, *, source: str) -> Vocabulary:
     return reader.vocabulary(text)
 
 
-def extend_vocabulary(text: str, extension: str, *, source: str, extension_source: str) -> Vocabulary:
-    """Read a vocabulary and, over it, an operator's words for its groups.
+class Words(NamedTuple):
+    """An operator's words for the groups of the vocabulary, as YAML text."""
 
-    The extension has the same form, may leave sections out, and can neither make a group nor say what one means.
+    text: str
+    source: str
+    """What to call them in an error."""
+
+
+def extend_vocabulary(*extensions: Words) -> Vocabulary:
+    """Return the shipped vocabulary with an operator's words over it.
+
+    An extension has the same form, may leave sections out, and can neither make a group nor say what one means.
     Lists grow before phrases are read, so a word that is added to a list counts wherever a phrase names `@list`.
-
-    Args:
-        text: the YAML document of the whole vocabulary.
-        extension: the YAML document of the words to add.
-        source: what to call the vocabulary in an error.
-        extension_source: what to call the extension in an error.
 
     Raises:
         PolicyError: the operator's fault; names source, line and rule.
     """
-    reader = _Reader(source)
-    adder = reader.adder(extension_source)
-    base, added = reader.sections(text), adder.sections(extension)
-    reader.read_lists(base["words"])
-    if "words" in added:
-        adder.read_lists(added["words"])
-    reader.read_groups(base["phrases"])
-    if "phrases" in added:
-        adder.read_groups(added["phrases"])
-    return reader.vocabulary(text + extension)
+    text = _shipped_text()
+    reader = _Reader(_SHIPPED)
+    read = [(reader, reader.sections(text))]
+    for words in extensions:
+        adder = reader.adder(words.source)
+        read.append((adder, adder.sections(words.text)))
+    for one, sections in read:
+        if "words" in sections:
+            one.read_lists(sections["words"])
+    for one, sections in read:
+        if "phrases" in sections:
+            one.read_groups(sections["phrases"])
+    return reader.vocabulary(text + "".join(words.text for words in extensions))
 
 
 @cache
@@ -114,21 +120,18 @@ def shipped_vocabulary() -> Vocabulary:
     return parse_vocabulary(_shipped_text(), source=_SHIPPED)
 
 
-def load_vocabulary(path: Path | None) -> Vocabulary:
-    """Return the shipped vocabulary, extended by an installation's own words when it has a file of them.
+def read_words(path: Path) -> Words:
+    """Read a file of an operator's words.
 
     Raises:
-        PolicyError: the operator's fault; names file, line and rule.
+        PolicyError: the operator's fault; names the file.
     """
-    if path is None:
-        return shipped_vocabulary()
     try:
-        extension = path.read_text(encoding="utf-8")
+        return Words(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise PolicyError(f"{path}: cannot be read: it is not UTF-8") from None
-    return extend_vocabulary(_shipped_text(), extension, source=_SHIPPED, extension_source=str(path))
 
 
 def _shipped_text() -> str:

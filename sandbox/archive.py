@@ -7,8 +7,10 @@ already held, never by a path that could have come to mean something else.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
+import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,13 +32,14 @@ _KINDS = {
 }
 
 
-def read_directory(root: Path, *, max_bytes: int, max_files: int) -> dict[str, bytes]:
+def read_directory(root: Path, *, max_bytes: int, max_files: int, keep_planted: bool = False) -> dict[str, bytes]:
     """Read a directory as a site.
 
     Args:
         root: the directory itself, not a link to it.
         max_bytes: what all files together may have, counted while reading; exactly this many pass.
         max_files: how many files there may be.
+        keep_planted: whether configuration that a tool would obey is read like any other file, for a scan to judge.
 
     Returns:
         Contents by checked name.
@@ -49,7 +52,7 @@ def read_directory(root: Path, *, max_bytes: int, max_files: int) -> dict[str, b
     files: dict[str, bytes] = {}
     left = max_bytes
     with _opened(root, _OPEN_DIRECTORY) as top:
-        for path, data in _walk(top, "", max_bytes):
+        for path, data in _walk(top, "", max_bytes, keep_planted):
             left -= len(data)
             if left < 0:
                 raise TreeRefusedError("too_many_bytes", path, f"more than {max_bytes} bytes")
@@ -78,19 +81,36 @@ def write_directory(files: Mapping[str, bytes], out: Path) -> None:
             _write_below(top, path.split("/"), data)
 
 
-def _walk(directory: int, prefix: str, max_bytes: int) -> Iterator[tuple[str, bytes]]:
+def write_tar(files: Mapping[str, bytes], prefix: str) -> bytes:
+    """Return a site as a tar archive: plain files below one directory, and equal bytes for equal sites.
+
+    Raises:
+        PathRefusedError, TreeRefusedError: as `write_directory`.
+    """
+    checked = check_tree(files, max_bytes=sum(map(len, files.values())), max_files=len(files))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(checked):
+            member = tarfile.TarInfo(f"{check_path(prefix)}/{path}")
+            member.size = len(checked[path])
+            member.mode = 0o644
+            tar.addfile(member, io.BytesIO(checked[path]))
+    return buffer.getvalue()
+
+
+def _walk(directory: int, prefix: str, max_bytes: int, keep_planted: bool) -> Iterator[tuple[str, bytes]]:
     if prefix.count("/") > MAX_DEPTH:
         raise PathRefusedError("too_deep", prefix)
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries)
     for name in names:
         path = check_path(prefix + name)
-        if is_planted(name):
+        if is_planted(name) and not keep_planted:
             raise TreeRefusedError("planted", path, "a tool would obey this file; remove it from the directory first")
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             with _opened(name, _OPEN_DIRECTORY, directory) as below:
-                yield from _walk(below, f"{path}/", max_bytes)
+                yield from _walk(below, f"{path}/", max_bytes, keep_planted)
         elif stat.S_ISREG(mode):
             yield path, _read_below(directory, name, max_bytes)
         else:

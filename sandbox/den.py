@@ -133,14 +133,16 @@ class Den:
     """The store below one directory; several processes may use it at once."""
 
     def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
-        self._root = root
+        self.root = root
         self._disk = disk or Disk()
 
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256 in hex; bytes that are there already cost nothing."""
         sha256 = hashlib.sha256(data).hexdigest()
         path = self._blob_path(sha256)
-        if self._disk.size_of(path) != len(data):
+        with self._disk.sharing(self.root):
+            is_there = self._disk.size_of(path) == len(data) and self._disk.touch(path)
+        if not is_there:
             self._disk.make_directory(path.parent)
             self._disk.write_atomically(path, data)
         return sha256
@@ -199,28 +201,46 @@ class Den:
         return {path: self.get(entry.sha256) for path, entry in manifest.items()}
 
     def project(self, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
-        """Show a release as a directory, for web servers and for people, and point the site's `active` link at it.
-
-        The tree is built fully and made durable under a name of its own before one rename moves the link, so a reader,
-        or a crash at any step, sees the old release or the new one. `active` leads to `releases/<release_id>`, and that
-        to `trees/<manifest digest>`; a reader that wants one release for a while resolves `active` once.
+        """Show a release as a directory, for web servers and for people: `lay_out`, then `show`.
 
         Returns:
             The path of the `active` link.
+
+        Raises:
+            ValueError, BlobMissingError, BlobCorruptError: as `lay_out`.
+        """
+        self.lay_out(site_key, manifest, release_id=release_id)
+        return self.show(site_key, release_id=release_id)
+
+    def lay_out(self, site_key: str, manifest: Manifest, *, release_id: str) -> None:
+        """Build a release's tree fully and make it durable, under names that nobody is led to yet.
+
+        `releases/<release_id>` leads to `trees/<manifest digest>`.
 
         Raises:
             ValueError: `site_key` or `release_id` is no plain word (our fault; names from outside are not used here).
             BlobMissingError: a blob is not there.
             BlobCorruptError: a blob has other bytes.
         """
-        for word in (site_key, release_id):
-            if not _KEY.fullmatch(word):
-                raise ValueError("site_key and release_id must be letters, digits, _ and - only")
-        site = self._root / "sites" / site_key
+        site = self._site(site_key, release_id)
         for part in ("trees", "releases"):
             self._disk.make_directory(site / part)
         self._build_tree(site / "trees", manifest)
         self._disk.point(site / "releases" / release_id, Path("..") / "trees" / manifest.digest)
+
+    def show(self, site_key: str, *, release_id: str) -> Path:
+        """Point the site's `active` link at a release that was laid out, by one rename.
+
+        So a reader, or a crash at any step, sees the old release or the new one. A reader that wants one release for a
+        while resolves `active` once.
+
+        Returns:
+            The path of the link.
+
+        Raises:
+            ValueError: as `lay_out`.
+        """
+        site = self._site(site_key, release_id)
         self._disk.point(site / "active", Path("releases") / release_id)
         return site / "active"
 
@@ -229,13 +249,27 @@ class Den:
         if not _KEY.fullmatch(site_key):
             return None
         with suppress(FileNotFoundError):
-            return (self._root / "sites" / site_key / "active").readlink().name
+            return (self.root / "sites" / site_key / "active").readlink().name
         return None
+
+    def shows(self, site_key: str, manifest: Manifest, *, release_id: str) -> bool:
+        """Return whether the projection leads to this release, and on to a tree that is there."""
+        site = self._site(site_key, release_id)
+        tree = (site / "trees" / manifest.digest).resolve()
+        is_led_to = self.active_release(site_key) == release_id and (site / "active").resolve() == tree
+        return is_led_to and tree.is_dir()
+
+    def _site(self, site_key: str, release_id: str) -> Path:
+        for word in (site_key, release_id):
+            if not _KEY.fullmatch(word):
+                raise ValueError("site_key and release_id must be letters, digits, _ and - only")
+        return self.root / "sites" / site_key
 
     def _build_tree(self, trees: Path, manifest: Manifest) -> None:
         tree = trees / manifest.digest
-        if tree.is_dir():
-            return
+        with self._disk.sharing(self.root):
+            if self._disk.touch(tree):
+                return
         draft = trees / f".draft-{secrets.token_hex(8)}"
         directories = {draft}
         self._disk.make_directory(draft)
@@ -252,4 +286,4 @@ class Den:
     def _blob_path(self, sha256: str) -> Path:
         if not _DIGEST.fullmatch(sha256):
             raise BlobMissingError("a digest is 64 hex digits")
-        return self._root / "blobs" / sha256[:2] / sha256
+        return self.root / "blobs" / sha256[:2] / sha256

@@ -7,10 +7,12 @@ here: files appear by rename, links move by rename, and a directory is synced af
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _READ_ONLY = 0o444
@@ -24,6 +26,25 @@ class Disk:
         with suppress(FileNotFoundError):
             return path.stat().st_size
         return None
+
+    def touch(self, path: Path) -> bool:
+        """Let a file or directory be as old as now; False when it is not there."""
+        with suppress(FileNotFoundError):
+            os.utime(path)
+            return True
+        return False
+
+    @contextmanager
+    def sharing(self, root: Path) -> Iterator[None]:
+        """Keep sweeps out of a store while one looks whether something is there, and touches it if it is."""
+        with _locked(root, fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def excluding(self, root: Path) -> Iterator[None]:
+        """Keep everybody else from looking while a sweep decides about age and removes."""
+        with _locked(root, fcntl.LOCK_EX):
+            yield
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and its parents; those that are there already stay as they are."""
@@ -97,3 +118,15 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def _locked(root: Path, how: int) -> Iterator[None]:
+    """Hold the lock of a store, which is its own directory; the kernel ends it with the process."""
+    root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)

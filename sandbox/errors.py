@@ -53,6 +53,10 @@ class BlobCorruptError(SandboxError):
     """A stored blob no longer has the digest it is stored under (the disk's fault)."""
 
 
+class ReleaseAlteredError(SandboxError, ValueError):
+    """A release on record is not what its scan judged (the fault of whoever changed the record)."""
+
+
 class ManifestError(SandboxError, ValueError):
     """A stored manifest cannot be read (our fault)."""
 

@@ -40,6 +40,11 @@ def media_type_of(path: str) -> str:
     return MEDIA_TYPES.get(extension_of(path), UNKNOWN)
 
 
+def disposition_of(media_type: str) -> str:
+    """Return the Content-Disposition header of a file: a kind that nobody knows is kept, never shown."""
+    return "attachment" if media_type == UNKNOWN else "inline"
+
+
 def is_text(media_type: str) -> bool:
     """Return whether files of this type are text."""
     return media_type.startswith("text/") or media_type in _TEXT_TYPES

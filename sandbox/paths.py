@@ -25,6 +25,8 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 PLANTED: frozenset[str] = frozenset(
     {
         ".claude", "claude.md", "claude.*.md", ".claude.json", ".mcp.json",
+        "agents.md", "agents.*.md", "gemini.md", ".cursor", ".cursorrules", ".windsurf*", ".clinerules*", ".aider*",
+        ".gemini", ".codex", ".continue", ".kiro", ".roo*", ".goosehints",
         ".git", "git~[0-9]*", ".gitmodules", ".gitattributes", ".github", ".gitlab-ci.yml",
         ".husky", "lefthook.y*ml", ".lefthook.y*ml", ".pre-commit-config.y*ml",
         ".npmrc", ".yarnrc*", ".yarn", ".pnpmfile.*js", ".pnp.*js", "bunfig.toml",

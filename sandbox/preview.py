@@ -7,7 +7,6 @@ token says which release, so that nobody can be shown other bytes than those tha
 from __future__ import annotations
 
 import hashlib
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,28 +21,51 @@ _SALT = "pointsman.preview.v1"
 _MAX_TOKEN_CHARS = 2048
 _MIN_KEY_CHARS = 32
 
+SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-popups-to-escape-sandbox allow-scripts"
+"""Added to the policy of every page: without `allow-same-origin` each page has an origin of its own that equals no
+other, so the scripts of one release reach neither another release nor anything kept under the listener's origin."""
+
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "X-Frame-Options": "DENY",
-        "Cross-Origin-Opener-Policy": "same-origin",
         "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+        # A page whose origin equals no other's asks for its own images and scripts as a stranger.
+        "Cross-Origin-Resource-Policy": "cross-origin",
+        "Access-Control-Allow-Origin": "*",
     }
 )
-"""What every page of a release carries, live or not; the Content-Security-Policy comes from its scan report."""
+"""What every file of a release carries, live or not; the Content-Security-Policy comes from its scan report.
+
+There is no Cross-Origin-Opener-Policy here: HTML makes a page that has one and is sandboxed a network error. The
+sandbox does its work: a page without `allow-top-navigation` cannot send its opener elsewhere.
+"""
+
+REFUSAL_HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "X-Frame-Options": "DENY",
+        "Content-Security-Policy": f"default-src 'none'; frame-ancestors 'none'; {SANDBOX.split()[0]}",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "no-store",
+        "X-Robots-Tag": "noindex, nofollow, noarchive",
+    }
+)
+"""What an answer carries that is no file of a release: a refusal, or the way to a directory."""
 
 
 def live_headers(csp: str) -> dict[str, str]:
     """Return the headers of a published page; `csp` is the scan report's header value."""
-    return {**SECURITY_HEADERS, "Content-Security-Policy": csp, "Cache-Control": "no-cache"}
+    return {**SECURITY_HEADERS, "Content-Security-Policy": f"{csp}; {SANDBOX}", "Cache-Control": "no-cache"}
 
 
 def preview_headers(csp: str) -> dict[str, str]:
     """Return the headers of a page that is only shown to the holder of a link: never stored, never indexed."""
     return {
         **SECURITY_HEADERS,
-        "Content-Security-Policy": csp,
+        "Content-Security-Policy": f"{csp}; {SANDBOX}",
         "Cache-Control": "no-store",
         "X-Robots-Tag": "noindex, nofollow, noarchive",
     }
@@ -57,12 +79,12 @@ class PreviewClaim:
     release_id: str
     audience: str
     """Whom the link was made for, such as `reviewer`; a token for one audience is not accepted for another."""
-    token_id: str
-    """Names this one link, for a list of revoked ones."""
+    generation: int
+    """Of the release's links: raising the release's own generation revokes all that were made before."""
 
 
 class PreviewSigner:
-    """Makes and checks preview tokens."""
+    """Makes and checks preview tokens; itsdangerous compares signatures in constant time (`hmac.compare_digest`)."""
 
     def __init__(self, keys: Sequence[str], *, clock: Callable[[], float] = time.time) -> None:
         """Take the installation's keys.
@@ -88,9 +110,9 @@ class PreviewSigner:
             signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
         )
 
-    def sign(self, *, site: str, release_id: str, audience: str) -> str:
+    def sign(self, *, site: str, release_id: str, audience: str, generation: int = 0) -> str:
         """Return a token for one release of one site, safe in a URL."""
-        return str(self._serializer.dumps([site, release_id, audience, secrets.token_urlsafe(9)]))
+        return str(self._serializer.dumps([site, release_id, audience, generation]))
 
     def verify(self, token: str, *, max_age_seconds: float, audience: str | None = None) -> PreviewClaim:
         """Return what a token entitles to.
@@ -118,6 +140,9 @@ class PreviewSigner:
 
 def _claim_of(payload: Any) -> PreviewClaim | None:
     fields = 4
-    if isinstance(payload, list) and len(payload) == fields and all(isinstance(item, str) for item in payload):
-        return PreviewClaim(*payload)
+    if not isinstance(payload, list) or len(payload) != fields:
+        return None
+    site, release_id, audience, generation = payload
+    if type(generation) is int and all(isinstance(word, str) for word in (site, release_id, audience)):
+        return PreviewClaim(site, release_id, audience, generation)
     return None

@@ -10,9 +10,10 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
+from monitoring.ledger.approvals import approve, await_approval
 from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
-from monitoring.ledger.releases import NewRelease, activate, add_release, approve, await_approval, ensure_site
+from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
@@ -129,7 +130,7 @@ class Shop:
 
     def approve(self, job_id: UUID, *, actor: str = "reviewer") -> None:
         with self.ledger.begin() as session:
-            approve(session, job_id, actor=actor)
+            approve(session, job_id, actor=actor, policy=self.policy)
 
     def show(self, site_id: UUID) -> Release:
         """Give a site an active release, as an import does."""

@@ -17,7 +17,10 @@ class Need(NamedTuple):
     what_for: str
 
 
-NEEDS = [Need("Chromium", lambda: shutil.which("chromium") is not None, "chromium", "browser tests")]
+NEEDS = [
+    Need("Chromium", lambda: shutil.which("chromium") is not None, "chromium", "browser tests"),
+    Need("npm", lambda: shutil.which("npm") is not None, "npm", "tests beside the real json-render"),
+]
 
 
 def install(need: Need) -> None:

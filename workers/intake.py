@@ -27,7 +27,7 @@ from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
 from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
 from routing.tiers import QUEUE_OF_TIER, Tier
-from routing.vocabulary import Vocabulary
+from routing.vocabularies import Vocabularies, shipped_vocabularies
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
 from workers.attempt import Attempt
@@ -46,23 +46,24 @@ _FAILURES: Mapping[CallFailure, ArbiterFailure] = {
 }
 
 
-def intake(environment: Environment, vocabulary: Vocabulary | None = None) -> Callable[[Attempt], Outcome]:
+def intake(environment: Environment, vocabularies: Vocabularies | None = None) -> Callable[[Attempt], Outcome]:
     """Return the handler of queue `intake`.
 
     Args:
         environment: read for every decision, so that a switch holds at once.
-        vocabulary: the words that the soft router's ACTION is routed by; the shipped ones by default.
+        vocabularies: the words that the soft router's ACTION is routed by; the shipped ones by default.
     """
+    words = vocabularies or shipped_vocabularies()
 
     def take_in(attempt: Attempt) -> Outcome:
+        rules = RouteRules(switches_of(environment()), words.of(attempt.claim.job.tenant))
         asked = pending_question(attempt.claim.job)
         if asked is not None and asked.pending is not None:
-            rules = RouteRules(switches_of(environment()), vocabulary)
             return _replied(attempt, asked, asked.pending, flags=read_ladder_flags(environment()), rules=rules)
         route = Route.model_validate(attempt.claim.job.route)
         try:
             if attempt.claim.job.state == State.RECEIVED:
-                route = _assisted(attempt, route, environment(), vocabulary=vocabulary)
+                route = _assisted(attempt, route, rules)
             return _debated(attempt, route, lambda call: ask(attempt, call, "debate"))
         except SoftTimeLimit:  # a silent provider: what advises has had its time, and the job goes on without it
             return _debated(attempt, route, _no_time)
@@ -89,16 +90,14 @@ def _replied(attempt: Attempt, asked: Clarification, reply: str, *, flags: Ladde
     return Replied(result, rules)
 
 
-def _assisted(
-    attempt: Attempt, route: Route, environment: Mapping[str, str], *, vocabulary: Vocabulary | None
-) -> Route:
+def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
     signals = _signals(attempt, route)
-    if is_soft(route, environment):
+    if is_soft(route, rules.switches):
         reply = _reply(attempt, soft_call(signals))
-        route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=vocabulary)
+        route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
         route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
-    if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(environment)):
+    if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(rules.switches)):
         route = merge_intent(route, _reply(attempt, intent_call(signals)))
     return route
 

@@ -54,6 +54,8 @@ class Resources:
     policy: Policy
     gateway_url: str
     worker: str
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation, which no release may hold."""
 
 
 def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
@@ -116,7 +118,7 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
     try:
         with soft_limit_armed():
             outcome = handler(attempt)
-            return prepare(attempt, outcome, ledger=resources.ledger)
+            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=resources.known_keys)
     except (FencedError, *LEDGER_AWAY):
         raise
     except (SoftTimeLimit, Exception) as error:

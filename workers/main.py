@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.app import create_app
-from routing.config import BrokerConfig, PolicyConfig, read_settings
+from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
 from routing.tiers import QueueName
-from routing.vocabulary import load_vocabulary
+from routing.vocabularies import load_vocabularies
 from sandbox.config import DenConfig
 from sandbox.den import Den
 from workers.config import WorkerConfig
@@ -74,6 +74,7 @@ class ProcessResources:
             policy=self._policy,
             gateway_url=self._settings.worker.gateway_url,
             worker=self._worker,
+            known_keys=secrets_of(self._settings),
         )
 
 
@@ -82,7 +83,7 @@ def build_worker(
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with every provider's tasks, and the hooks that must stay alive with it."""
     policy = load_policy(settings.policy.path)
-    vocabulary = load_vocabulary(settings.policy.vocabulary)
+    vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(
         settings.broker.url,
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
@@ -93,7 +94,7 @@ def build_worker(
         register: Callable[..., None] = provider.load()
         register(
             app, resources=resources, ledger=resources.ledger, policy=policy, environment=_environment,
-            vocabulary=vocabulary,
+            vocabularies=vocabularies,
             **(overrides or {}),
         )  # fmt: skip
     hooks = PoolHooks(_ledger_for_parent(settings), log_level=settings.logs.level, worker=worker)

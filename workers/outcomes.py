@@ -30,7 +30,11 @@ class Candidate:
     summary: str
     """One sentence for the reviewer: what was changed."""
     spec: bytes | None = None
-    """The site's spec, when pages of this content are rendered from one."""
+    """The site's spec, when pages of this content are rendered from a new one; None keeps the base's."""
+    diff: bytes | None = None
+    """The change for review, when it was made by a patch."""
+    reverse: bytes | None = None
+    """The patch that undoes it, byte for byte (H-034)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

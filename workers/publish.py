@@ -1,63 +1,143 @@
-"""Publish an approved release: compare-and-swap in the ledger, then its projection; after a crash both are repeated.
+"""Publish an approved release: checked, laid out, swapped by one commit of the ledger, then shown.
 
-The ledger row is the truth. Until it is swapped nothing that anybody sees has changed; once it is, doing it all again
-changes nothing (H-084, H-087).
+The ledger row is the truth, and one transaction both makes the release active and ends the job: there is no moment at
+which a publish has half happened (H-084, H-087). What goes before that commit changes nothing that anybody sees; what
+comes after it only brings the projection on disk to what the ledger says, and the dispatcher does that too.
 """
 
 from __future__ import annotations
 
 import logging
-from uuid import UUID
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
 
 from monitoring.errors import FencedError, PublishConflictError, WrongStateError
+from monitoring.ledger.approvals import approved_release
 from monitoring.ledger.attempts import Claim, hold
 from monitoring.ledger.jobs import end
-from monitoring.ledger.releases import activate, approved_release
-from monitoring.ledger.tables import Site
+from monitoring.ledger.releases import ReleaseSweptError, activate, note_projection
+from monitoring.ledger.tables import Release, Site
 from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
-from sandbox.release import show_active
+from sandbox.errors import SandboxError
+from sandbox.release import check_whole, lay_out, try_to_show_active
 from workers.lease import Lease
 from workers.lifecycle import LEDGER_AWAY, Resources, take
 
 logger = logging.getLogger(__name__)
 
 
-def run_publish(message: JobMessage, resources: Resources) -> None:
-    """Publish the release that one message's job was approved for."""
+class Step(StrEnum):
+    """The steps of a publish, named when they are done."""
+
+    CLAIMED = "claimed"
+    CHECKED = "checked"
+    LAID_OUT = "laid_out"
+    SWAPPED = "swapped"
+    SHOWN = "shown"
+
+
+Observe = Callable[[Step], None]
+
+
+def _unobserved(_: Step) -> None:
+    return
+
+
+class _Approved(NamedTuple):
+    site: Site
+    release: Release
+
+
+def run_publish(message: JobMessage, resources: Resources, *, observe: Observe = _unobserved) -> None:
+    """Publish the release that one message's job was approved for.
+
+    Args:
+        message: what the broker delivered.
+        resources: what every task needs.
+        observe: told after each step.
+    """
     claimed = take(message, QueueName.CONTROL, resources)
     if claimed is None:
         return
     try:
         with Lease(resources.ledger, claimed):
-            site_id = _swap(claimed, resources)
-            if site_id is not None:
-                show_active(resources.ledger, resources.den, site_id)
-                _finish(claimed, resources)
+            _publish(claimed, resources, observe)
     except FencedError:
         logger.warning("attempt_fenced")
     except LEDGER_AWAY:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
-def _swap(claimed: Claim, resources: Resources) -> UUID | None:
+def _publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    observe(Step.CLAIMED)
+    approved = _check(claimed, resources)
+    if approved is None:
+        return
+    observe(Step.CHECKED)
+    if not _lay_out(claimed, approved, resources):
+        return
+    observe(Step.LAID_OUT)
+    if not _swap(claimed, resources):
+        return
+    observe(Step.SWAPPED)
+    lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
+    if lag is not None:
+        _tell_of_lag(claimed, resources, lag)
+    observe(Step.SHOWN)
+    logger.info("published")
+
+
+def _check(claimed: Claim, resources: Resources) -> _Approved | None:
+    """Return what is to be published; a job whose release is not what was approved ends here."""
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
-        site = session.get_one(Site, job.site_id)
         try:
             release = approved_release(session, job)
-            if release.published_at is None:  # otherwise an attempt before this one swapped it
-                activate(session, site.id, release, base_release_id=release.base_release_id)
-        except WrongStateError as error:
+            check_whole(release)
+        except (WrongStateError, SandboxError) as error:
             end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
             return None
+        return _Approved(session.get_one(Site, release.site_id), release)
+
+
+def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
+    """Make the files ready. What cannot be read back is never published; a full disk only delays its showing."""
+    try:
+        lay_out(resources.den, approved.site, approved.release, release_id=approved.release.id)
+    except OSError:
+        logger.warning("projection_not_laid_out", exc_info=True)
+    except SandboxError as error:
+        with resources.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            detail = f"its files cannot be read back ({type(error).__name__}); the live site is unchanged"
+            end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)
+        return False
+    return True
+
+
+def _swap(claimed: Claim, resources: Resources) -> bool:
+    """Make the release active and end its job, in one commit; False when it ended in another way."""
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        try:
+            release = approved_release(session, job)
+            activate(session, release.site_id, release, base_release_id=release.base_release_id)
+        except (WrongStateError, ReleaseSweptError) as error:
+            end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
+            return False
         except PublishConflictError as error:
             end(session, job, State.FAILED, reason=Reason.PUBLISH_CONFLICT, detail=str(error))
-            return None
-    return site.id
+            return False
+        end(session, job, State.PUBLISHED, reason=Reason.DONE)
+    return True
 
 
-def _finish(claimed: Claim, resources: Resources) -> None:
+def _tell_of_lag(claimed: Claim, resources: Resources, lag: str) -> None:
+    text = (
+        f"published in the ledger, as live pages show; its copy for web servers could not be written at once ({lag}); "
+        "the dispatcher tries again until it can"
+    )
     with resources.ledger.begin() as session:
-        end(session, hold(session, claimed.attempt), State.PUBLISHED, reason=Reason.DONE)
-    logger.info("published")
+        note_projection(session, claimed.job.id, text)

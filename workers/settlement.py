@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from sqlmodel import Session
 
+from monitoring.ledger.approvals import approve_by_policy, await_approval
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.clarifications import act_on_reply
 from monitoring.ledger.debates import add_debate
 from monitoring.ledger.jobs import end, move, route_job
-from monitoring.ledger.releases import NewRelease, add_release, approve_by_policy, await_approval, ensure_site
+from monitoring.ledger.releases import NewRelease, add_release, ensure_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
@@ -24,7 +25,7 @@ Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
 
 
-def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement:
+def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: tuple[str, ...] = ()) -> Settlement:
     """Check an outcome against the limits, do what takes time (store, scan), and return what is left to commit."""
     if isinstance(outcome, Answered):
         size = len(outcome.text.encode("utf-8", "surrogatepass"))
@@ -34,7 +35,7 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement
         size = sum(len(data) for data in outcome.files.values())
         if size > attempt.limits.output_bytes:
             return end_with(_too_large(attempt, size))
-        return _prepare_candidate(attempt, outcome, ledger=ledger)
+        return _prepare_candidate(attempt, outcome, ledger=ledger, known_keys=known_keys)
     if isinstance(outcome, Escalate):
         return _prepare_escalation(attempt, outcome)
     if isinstance(outcome, Routed):
@@ -95,7 +96,9 @@ def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
     return settle
 
 
-def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
+def _prepare_candidate(
+    attempt: Attempt, outcome: Candidate, *, ledger: Ledger, known_keys: tuple[str, ...]
+) -> Settlement:
     assert attempt.site is not None
     with ledger.begin() as session:
         move(session, hold(session, attempt.claim.attempt), State.SCANNING)
@@ -106,13 +109,22 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
                 outcome.files,
                 site=attempt.site,
                 policy=attempt.policy,
-                spec=outcome.spec,
+                spec=outcome.spec if outcome.spec is not None else _kept_spec(attempt),
+                diff=outcome.diff,
+                reverse=outcome.reverse,
                 base_release_id=attempt.base.id if attempt.base else None,
                 job_id=attempt.job_id,
+                known_keys=known_keys,
             )
     except (TreeRefusedError, PathRefusedError) as error:
         return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
     return _offer(attempt, outcome, new)
+
+
+def _kept_spec(attempt: Attempt) -> bytes | None:
+    """Return the base's spec: an edit of files leaves it in force for the pages whose bytes still are its render."""
+    digest = attempt.base.spec_sha256 if attempt.base else None
+    return None if digest is None else attempt.den.get(digest)
 
 
 def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:

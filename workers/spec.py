@@ -2,7 +2,8 @@
 
 A direct edit costs nothing. Otherwise a model writes a patch of the spec, or an outline that the catalog expands, and a
 deterministic builder makes the pages. What cannot be done here goes to tier 2 with the reason: an invalid or poor spec
-after one automatic retry (H-067, H-068), and a site whose pages are no longer the render of a spec.
+after one automatic retry (H-067, H-068), and an edit of pages that are plain HTML, unless it means exactly one change
+of their text, an attribute or an element: that is made in place, with every other byte as it was.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from routing.policy import CallPurpose, ModelCall
 from routing.tiers import Tier
 from sandbox.models import ModelClient, ToolCall
 from sandbox.spec.catalog import catalog_prompt, outline_prompt
+from sandbox.spec.detached import DetachedPagesError, detached_files, render_onto
 from sandbox.spec.direct import apply_direct, describe, parse_direct
-from sandbox.spec.edit import apply_edit, edit_tool, relevant_part
+from sandbox.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sandbox.spec.errors import SpecError
-from sandbox.spec.model import Site, parse_site
+from sandbox.spec.model import Site
 from sandbox.spec.outline import expand_outline, outline_tool
-from sandbox.spec.quality import is_unchanged, loses_copy
+from sandbox.spec.quality import is_unchanged, loses_copy, lost_change
 from sandbox.spec.render import render
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate, Outcome
+from workers.plain import also_on, edit_plain_html, is_about, pages_fact, spec_of
 
 _EDIT_SYSTEM = (
     "You edit a website that is described by a JSON document. Call the tool once with the smallest RFC 6902 patch that "
@@ -49,25 +52,23 @@ def edit_spec(attempt: Attempt) -> Outcome:
     """Do a tier 1 job."""
     if attempt.base is None:
         return _by_model(attempt, "spec_create", _create)
-    site = managed_site(attempt)
-    if site is None:
-        return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, "the site's pages are not rendered from a spec")
+    site = spec_of(attempt)
+    detached = detached_files(site, attempt.base_files) if site else frozenset()
+    if site is None or detached >= site.pages.keys():
+        return edit_plain_html(attempt)
     direct = parse_direct(attempt.prompt, site) if not attempt.instruction else None
     if direct is not None:
         changed = apply_direct(site, direct)
-        return _candidate(attempt, changed, before=site, summary=describe(direct), how="direct edit, no model")
-    return _by_model(attempt, "spec_edit", lambda a, problem: _edit(a, site, problem))
-
-
-def managed_site(attempt: Attempt) -> Site | None:
-    """Return the base release's site document, if its pages still are exactly that document's render."""
-    assert attempt.base is not None
-    if attempt.base.spec_sha256 is None:
-        return None
-    site = parse_site(attempt.den.get(attempt.base.spec_sha256))
-    rendered = render(site)
-    is_same = all(attempt.base_files.get(path) == data for path, data in rendered.items())
-    return site if is_same else None
+        result = _candidate(attempt, changed, before=site, summary=describe(direct), how="direct edit, no model")
+        if isinstance(result, Escalate):
+            return edit_plain_html(attempt)
+        doubt = also_on(attempt, direct.sought, detached)
+        return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, doubt) if doubt else result
+    if detached:
+        plain = edit_plain_html(attempt)
+        if isinstance(plain, Candidate) or is_about(attempt.prompt, site, detached):
+            return plain
+    return _by_model(attempt, "spec_edit", lambda a, problem: _edit(a, site, problem, detached=detached))
 
 
 Try = Callable[[Attempt, str], "Outcome | _Poor"]
@@ -84,20 +85,25 @@ def _by_model(attempt: Attempt, purpose: CallPurpose, make: Try) -> Outcome:
     return Escalate(Tier.PATCH, problem.reason, problem.detail)
 
 
-def _edit(attempt: Attempt, site: Site, problem: str) -> Outcome | _Poor:
+def _edit(attempt: Attempt, site: Site, problem: str, *, detached: frozenset[str]) -> Outcome | _Poor:
     part = relevant_part(site, attempt.prompt)
-    question = f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{attempt.order}"
+    fixed = (
+        f"These files were edited by hand and stay as they are: {', '.join(sorted(detached))}\n\n" if detached else ""
+    )
+    question = f"The site document:\n{part.to_text()}\n\n{fixed}The owner asks:\n{attempt.order}"
     reply = _ask(attempt, "spec_edit", _EDIT_SYSTEM + catalog_prompt(), question, tool=edit_tool(), problem=problem)
     if reply.is_cut:
         return _Poor(Reason.SPEC_INVALID, "the model's patch was cut off at its token limit")
     try:
-        changed = apply_edit(site, reply.input.get("operations"))
+        changed = apply_edit(site, edit_of(reply.input))
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
         return _Poor(Reason.SPEC_POOR, "the model's patch changes nothing")
-    if loses_copy(site, changed):
+    if loses_copy(site, changed, request=attempt.prompt):
         return _Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
+    if lost := lost_change(attempt.prompt, site, changed):
+        return _Poor(Reason.SPEC_POOR, lost)
     summary = str(reply.input.get("summary") or "Edited by the model.")[:300]
     return _candidate(attempt, changed, before=site, summary=summary, how="a model's patch of the spec")
 
@@ -118,7 +124,10 @@ def _create(attempt: Attempt, problem: str) -> Outcome | _Poor:
 def _ask(
     attempt: Attempt, purpose: CallPurpose, system: str, question: str, *, tool: Mapping[str, Any], problem: str
 ) -> ToolCall:
-    content = question if not problem else f"{question}\n\nYour last reply was refused:\n{problem}\nMend it."
+    # Cached up to here: a second try, and the next job on the same document, reads it at a tenth of the price.
+    content: list[dict[str, Any]] = [{"type": "text", "text": question, "cache_control": {"type": "ephemeral"}}]
+    if problem:
+        content.append({"type": "text", "text": f"Your last reply was refused:\n{problem}\nMend it."})
 
     def make(models: ModelClient, call: ModelCall) -> ToolCall:
         return models.tool_call(
@@ -129,9 +138,16 @@ def _ask(
     return attempt.call(purpose, make)
 
 
-def _candidate(attempt: Attempt, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate:
+def _candidate(attempt: Attempt, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:
+    """Render a changed site around the pages that are no longer its own, or hand on if the change needs one of them."""
     with attempt.step("render"):
-        pages = render(site)
-    replaced = set(render(before)) if before is not None else set()
-    kept = {path: data for path, data in attempt.base_files.items() if path not in replaced}
-    return Candidate(files=kept | pages, summary=summary, spec=site.canonical().encode(), facts={"how": how})
+        if before is None:
+            files = dict(attempt.base_files) | render(site)
+        else:
+            try:
+                files = render_onto(before, site, attempt.base_files)
+            except DetachedPagesError as error:
+                return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
+    changed = {path for path, data in files.items() if attempt.base_files.get(path) != data}
+    facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
+    return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)

@@ -10,10 +10,11 @@ from celery import Celery
 from routing.jobs import JobMessage
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE, QueueName
-from routing.vocabulary import Vocabulary
+from routing.vocabularies import Vocabularies
 from workers.answer import answer_question
 from workers.intake import Environment, intake
 from workers.lifecycle import Handler, Resources, run_attempt
+from workers.patch import patch_files
 from workers.publish import run_publish
 from workers.spec import edit_spec
 from workers.tools import run_tool
@@ -23,7 +24,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
     QueueName.TOOLS: run_tool,
     QueueName.ANSWER: answer_question,
     QueueName.SPEC: edit_spec,
-    QueueName.PATCH: not_available("tier 2 (patch)"),
+    QueueName.PATCH: patch_files,
     QueueName.AGENT: not_available("tier 3 (code agent)"),
     QueueName.STEPS: not_available("the ticket lane"),
 }
@@ -31,7 +32,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
 
 def register_tasks(
     app: Celery, *, resources: Callable[[], Resources], policy: Policy, environment: Environment,
-    vocabulary: Vocabulary | None = None, handlers: Mapping[QueueName, Handler] = HANDLERS, **_: Any,
+    vocabularies: Vocabularies | None = None, handlers: Mapping[QueueName, Handler] = HANDLERS, **_: Any,
 ) -> None:  # fmt: skip
     """Register the tasks of every queue.
 
@@ -40,11 +41,11 @@ def register_tasks(
         resources: opens what a task needs, after the fork.
         policy: the platform's policy; each task gets its queue's time limits.
         environment: switches that are read for every decision.
-        vocabulary: the words that routing looks for; the shipped ones by default.
+        vocabularies: the words that routing looks for; the shipped ones by default.
         handlers: what does the work of each queue but intake and control.
         _: resources that only other providers need.
     """
-    take_in = _attempt_body(QueueName.INTAKE, intake(environment, vocabulary), resources)
+    take_in = _attempt_body(QueueName.INTAKE, intake(environment, vocabularies), resources)
     _register(app, QueueName.INTAKE, take_in, policy=policy)
     for queue, handler in handlers.items():
         _register(app, queue, _attempt_body(queue, handler, resources), policy=policy)

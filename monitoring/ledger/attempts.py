@@ -21,7 +21,7 @@ from monitoring.errors import FencedError, JobNotFoundError
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
-from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
+from monitoring.ledger.tables import Attempt, Job, Site, Tenant
 from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, ProjectOverrides, lower
@@ -216,7 +216,6 @@ def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds
     """Take a job away from an attempt whose lease has run out, and decide how it goes on.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
-    A job whose release had become active before its worker died ends `published`.
 
     Args:
         session: the caller's transaction.
@@ -256,12 +255,5 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int) -> None
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
         wait_on(session, job, QueueName(job.queue))
-    elif is_publishing and _is_published(session, job):
-        end(session, job, State.PUBLISHED, reason=Reason.DONE, detail="its worker died after the release was active")
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
-
-
-def _is_published(session: Session, job: Job) -> bool:
-    release = session.get(Release, job.release_id) if job.release_id else None
-    return release is not None and release.published_at is not None

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import insert
 from sqlmodel import Session
 
-from monitoring.ledger.tables import Approval, AuditRow, Job, Release
+from monitoring.ledger.record_tables import AuditRow
+from monitoring.ledger.tables import Approval, Job, Release
 from monitoring.redact import redact
 
 NONE = "none"

@@ -19,24 +19,33 @@ _BATCH = 500
 def recorded_decisions(session: Session, *, since: datetime | None = None) -> Iterator[Recorded | None]:
     """Yield the decisions about accepted jobs, oldest first; None for one that this version cannot read.
 
-    What was refused was decided by nobody, and a job that goes on after a failure has its parent's decision, or its
+    What was refused was decided by nobody, and a job that goes on from another has that one's decision, or its
     debate's: both are left out.
     """
     claimed, active = aliased(Release), aliased(Release)
     query = (
         select(
-            col(Job.id), col(Job.prompt), col(Job.request), col(Job.route), col(claimed.signals), col(active.signals)
+            col(Job.id),
+            col(Job.tenant),
+            col(Job.prompt),
+            col(Job.request),
+            col(Job.route),
+            col(claimed.signals),
+            col(active.signals),
         )
         .outerjoin(claimed, col(claimed.id) == col(Job.base_release_id))
         .outerjoin(Site, col(Site.id) == col(Job.site_id))
         .outerjoin(active, col(active.id) == col(Site.active_release_id))
-        .where(col(Job.mode).is_not(None), col(Job.result)["failure_debate"].astext.is_(None))
+        .where(col(Job.mode).is_not(None), col(Job.parent_id).is_(None))
         .order_by(col(Job.created_at), col(Job.id))
     )
     if since is not None:
         query = query.where(col(Job.created_at) >= since)
-    for job_id, prompt, request, route, at_claim, now in session.execute(query.execution_options(yield_per=_BATCH)):
-        yield read_recorded(str(job_id), prompt=prompt, request=request, route=route, claimed=at_claim, now=now)
+    for row in session.execute(query.execution_options(yield_per=_BATCH)):
+        job_id, tenant, prompt, request, route, at_claim, now = row
+        yield read_recorded(
+            str(job_id), tenant=tenant, prompt=prompt, request=request, route=route, claimed=at_claim, now=now
+        )
 
 
 def measured_work(session: Session, *, since: datetime | None = None) -> Iterator[Work]:

@@ -10,7 +10,8 @@ from uuid import UUID
 from sqlalchemy import func, insert, select, text
 from sqlmodel import Session, col
 
-from monitoring.ledger.tables import Event, Job
+from monitoring.ledger.record_tables import Event
+from monitoring.ledger.tables import Job
 
 WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel on which the dispatcher hears that there is something to push, end or deliver."""

@@ -19,9 +19,10 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
+from monitoring.ledger.record_tables import Event, Notification
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
 from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Attempt, Event, Job, Notification, Site
+from monitoring.ledger.tables import Attempt, Job, Site
 from routing.failures import FailureAction
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
@@ -56,6 +57,7 @@ class NewJob:
     route: Mapping[str, Any] = field(default_factory=dict)
     site_id: UUID | None = None
     cap_nanousd: int = 0
+    requested_by: str = ""
     parent_id: UUID | None = None
     root_id: UUID | None = None
     clarification: Mapping[str, Any] | None = None
@@ -98,6 +100,7 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
         "id": new.id,
         "tenant": new.tenant,
         "door": new.door.value,
+        "requested_by": new.requested_by,
         "state": new.state.value,
         "prompt": new.request.prompt,
         "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
@@ -314,6 +317,7 @@ def _accept_debate(session: Session, job: Job, consequence: Consequence) -> Job:
         id=uuid4(),
         tenant=job.tenant,
         door=Door(job.door),
+        requested_by=job.requested_by,
         request=JobRequest.model_validate(asked),
         state=State.DEBATING,
         queue=QueueName.INTAKE,

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError, PublishConflictError, SiteNotFoundError, WrongStateError
-from monitoring.ledger import audit
-from monitoring.ledger.clock import after, now
-from monitoring.ledger.jobs import end, lock_job, move, wait_on
-from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Approval, Job, Release, Site
-from routing.jobs import Reason, State
-from routing.tiers import QueueName
+from monitoring.errors import MonitoringError, PublishConflictError, SiteNotFoundError
+from monitoring.ledger.clock import now
+from monitoring.ledger.tables import Job, Release, Site
 
 
 class ReleaseNotFoundError(MonitoringError, LookupError):
@@ -27,6 +23,16 @@ class ReleaseNotFoundError(MonitoringError, LookupError):
 
     def __str__(self) -> str:
         return "the site has no such published release"
+
+
+class ReleaseSweptError(ReleaseNotFoundError):
+    """The release's files were given up when it was older than retention keeps them (the caller's fault)."""
+
+    def __init__(self, release_id: UUID) -> None:
+        super().__init__(release_id)
+
+    def __str__(self) -> str:
+        return f"the files of release {self.args[0]} are gone: it was older than retention keeps them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,8 @@ class NewRelease:
     scan_passed: bool
     scan_digest: str
     spec_sha256: str | None = None
+    diff_sha256: str | None = None
+    reverse_sha256: str | None = None
     base_release_id: UUID | None = None
     job_id: UUID | None = field(default=None)
 
@@ -86,15 +94,18 @@ def active_release(session: Session, site: Site) -> Release | None:
     return session.get(Release, site.active_release_id) if site.active_release_id else None
 
 
-def add_release(session: Session, new: NewRelease) -> Release:
-    """Put a candidate on record. It changes nothing that anybody sees."""
+def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = None) -> Release:
+    """Put a candidate on record, under an id of its own unless one is given. It changes nothing that anybody sees."""
     release = Release(
+        id=release_id or uuid4(),
         site_id=new.site_id,
         base_release_id=new.base_release_id,
         job_id=new.job_id,
         digest=new.digest,
         manifest=dict(new.manifest),
         spec_sha256=new.spec_sha256,
+        diff_sha256=new.diff_sha256,
+        reverse_sha256=new.reverse_sha256,
         total_bytes=new.total_bytes,
         signals=dict(new.signals),
         scan=dict(new.scan),
@@ -117,14 +128,16 @@ def releases_of(session: Session, site: Site, *, limit: int = 50) -> Sequence[Re
 
 
 def published_release(session: Session, site: Site, release_id: UUID) -> Release:
-    """Return one of a site's published releases.
+    """Return one of a site's published releases, with files that are still there.
 
     Raises:
-        ReleaseNotFoundError: the caller's fault.
+        ReleaseNotFoundError, ReleaseSweptError: the caller's fault.
     """
-    release = session.get(Release, release_id)
+    release = session.get(Release, release_id, populate_existing=True)
     if release is None or release.site_id != site.id or release.published_at is None:
         raise ReleaseNotFoundError
+    if release.swept_at is not None:
+        raise ReleaseSweptError(release.id)
     return release
 
 
@@ -135,6 +148,7 @@ def activate(session: Session, site_id: UUID, release: Release, *, base_release_
 
     Raises:
         PublishConflictError: nobody's fault: another release became active first; nothing changed.
+        ReleaseSweptError: nobody's fault: its files were given up meanwhile; nothing changed.
     """
     swapped = session.execute(
         sql_update(Site)
@@ -143,115 +157,47 @@ def activate(session: Session, site_id: UUID, release: Release, *, base_release_
     )
     if swapped.rowcount == 0:  # type: ignore[attr-defined]
         raise PublishConflictError(str(site_id))
-    first_time = col(Release.published_at).is_(None)
-    session.execute(sql_update(Release).where(col(Release.id) == release.id, first_time).values(published_at=now()))
+    first_time = func.coalesce(col(Release.published_at), now())
+    published_at = session.scalars(  # waits for a sweep that is deciding about this row
+        sql_update(Release)
+        .where(col(Release.id) == release.id, col(Release.swept_at).is_(None))
+        .values(published_at=first_time)
+        .returning(col(Release.published_at))
+        .execution_options(synchronize_session=False)
+    ).one_or_none()
+    if published_at is None:
+        raise ReleaseSweptError(release.id)
+    set_committed_value(release, "published_at", published_at)
 
 
-def await_approval(session: Session, job: Job, release: Release, *, hours: float) -> None:
-    """Let a held job wait for a person to judge its preview."""
-    job.release_id = release.id
-    job.expires_at = after(hours * 3600)  # type: ignore[assignment]
-    job.fence += 1  # the attempt is over: a call of its that is being admitted right now must be refused
-    move(session, job, State.AWAITING_APPROVAL, release=str(release.id), digest=release.digest)
+def note_projection(session: Session, job_id: UUID, text: str) -> None:
+    """Tell an ended job's owner what became of the copy for web servers; neither state nor reason change."""
+    ended = (col(Job.id) == job_id) & col(Job.ended_at).is_not(None)
+    session.execute(sql_update(Job).where(ended).values(detail=text))
 
 
-def approve(session: Session, job_id: UUID, *, actor: str, tenant: str | None = None) -> Job:
-    """Record an approval, bound to this release, its scan and its base, and hand the job to publish.
-
-    Raises:
-        JobNotFoundError: the caller's fault.
-        WrongStateError: the caller's fault: nothing waits for approval here.
-    """
-    job = lock_job(session, job_id, tenant=tenant)
-    release = _judged(session, job)
-    _decide(session, job, release, decision="approved", actor=actor)
-    job.expires_at = None
-    job.lost_attempts = 0  # publishing is other work than what may have cost workers before
-    move(session, job, State.PUBLISHING, actor=actor)
-    audit.append(session, "approved", actor=actor, job=job)
-    wait_on(session, job, QueueName.CONTROL)
-    return job
+def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = None) -> int:
+    """Make the preview links of one release, or of all of a site's, that are out useless; return how many releases."""
+    raised = sql_update(Release).where(col(Release.site_id) == site.id)
+    if release_id is not None:
+        raised = raised.where(col(Release.id) == release_id)
+    done = session.execute(raised.values(preview_generation=col(Release.preview_generation) + 1))
+    return int(done.rowcount)  # type: ignore[attr-defined]
 
 
-def approve_by_policy(session: Session, job: Job) -> None:
-    """Approve a locked job in a person's place, where the tenant opted in (ruling A24)."""
-    approve(session, job.id, actor="policy:auto-approve")
+def lagging_sites(session: Session, *, besides: Sequence[UUID] = (), limit: int = 100) -> Sequence[UUID]:
+    """Return sites whose projection is not known to show the active release; `besides` are left out."""
+    lags = col(Site.active_release_id).is_distinct_from(col(Site.shown_release_id)) & col(Site.id).not_in(besides)
+    return session.scalars(select(col(Site.id)).where(lags).order_by(col(Site.id)).limit(limit)).all()
 
 
-def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: str | None = None) -> Job:
-    """Record a rejection and end the job.
-
-    Raises:
-        JobNotFoundError: the caller's fault.
-        WrongStateError: the caller's fault: nothing waits for approval here.
-    """
-    job = lock_job(session, job_id, tenant=tenant)
-    release = _judged(session, job)
-    _decide(session, job, release, decision="rejected", actor=actor, reason=reason)
-    end(session, job, State.REJECTED, reason=Reason.REVIEWER_REJECTED, detail=reason, actor=actor)
-    return job
+def shown_sites(session: Session, *, after: UUID | None, limit: int = 500) -> Sequence[Site]:
+    """Return the sites, page by page in the order of their ids, whose projection is believed to be up to date."""
+    query = select(Site).where(col(Site.shown_release_id).is_not(None)).order_by(col(Site.id)).limit(limit)
+    return session.scalars(query if after is None else query.where(col(Site.id) > after)).all()
 
 
-def expire(session: Session, job_id: UUID) -> None:
-    """End a job whose preview nobody judged, or whose question nobody answered, in time (A16, A30)."""
-    job = lock_job(session, job_id)
-    overdue = session.scalar(select(col(Job.expires_at) < now()).where(col(Job.id) == job_id))
-    if not overdue:
-        return
-    if job.state == State.AWAITING_APPROVAL:
-        release = _judged(session, job)
-        _decide(session, job, release, decision="expired", actor="pointsman")
-    detail = "nobody answered its question in time" if job.state == State.CLARIFYING else "nobody judged it in time"
-    end(session, job, State.EXPIRED, reason=Reason.APPROVAL_EXPIRED, detail=detail)
-
-
-def overdue_jobs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
-    """Return the jobs that have waited past their time."""
-    overdue = select(col(Job.id)).where(col(Job.expires_at) < now()).order_by(col(Job.expires_at))
-    return session.scalars(overdue.limit(limit)).all()
-
-
-def approved_release(session: Session, job: Job) -> Release:
-    """Return the release that may be published for a job: scanned, approved, and unchanged since (H-083, H-114).
-
-    Raises:
-        WrongStateError: our fault: publish was asked for without a passing scan and a matching approval.
-    """
-    release = session.get(Release, job.release_id) if job.release_id else None
-    approval = session.get(Approval, job.id)
-    matches = (
-        release is not None
-        and release.scan_passed
-        and approval is not None
-        and approval.decision == "approved"
-        and approval.release_id == release.id
-        and approval.scan_digest == release.scan_digest
-        and approval.base_release_id == release.base_release_id
-    )
-    if release is None or not matches:
-        raise WrongStateError(job.id, job.state, "a passing scan and an approval of exactly this release")
-    return release
-
-
-def _judged(session: Session, job: Job) -> Release:
-    release = session.get(Release, job.release_id) if job.release_id else None
-    if job.state != State.AWAITING_APPROVAL or release is None:
-        raise WrongStateError(job.id, job.state, State.AWAITING_APPROVAL.value)
-    return release
-
-
-def _decide(
-    session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = ""
-) -> None:  # fmt: skip
-    session.add(
-        Approval(
-            job_id=job.id,
-            release_id=release.id,
-            base_release_id=release.base_release_id,
-            scan_digest=release.scan_digest,
-            decision=decision,
-            actor=actor,
-            reason=storable(reason),
-        )
-    )
-    session.flush()
+def forget_shown(session: Session, site: Site) -> None:
+    """Take back what is believed of a site's projection: somebody looked, and it shows something else."""
+    believed = col(Site.shown_release_id) == site.shown_release_id
+    session.execute(sql_update(Site).where(col(Site.id) == site.id, believed).values(shown_release_id=None))

@@ -12,7 +12,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from monitoring.ledger.clock import after, now
-from monitoring.ledger.tables import Job, Leader, QueueControl, Tenant
+from monitoring.ledger.record_tables import Leader, QueueControl
+from monitoring.ledger.tables import Job, Tenant
 from routing.policy import Runway
 from routing.tiers import QUEUE_OF_TIER, QueueName
 

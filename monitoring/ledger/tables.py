@@ -1,4 +1,6 @@
-"""The tables of the ledger, as SQLModel classes. Their history is in `migrations/`; a test holds the two together.
+"""The tables of the ledger that hold its work, as SQLModel classes; `record_tables` has the rest.
+
+Their history is in `migrations/`; a test holds the two together.
 
 Times are `timestamptz` by the database's clock. Money is in nanodollars. Text from outside is stored as it came and is
 escaped where it is shown.
@@ -10,28 +12,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Index, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, Index, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
-_NOW = text("now()")
-
-
-def _when(*, nullable: bool = True, default_now: bool = False) -> Any:
-    return Field(
-        default=None,
-        sa_type=DateTime(timezone=True),
-        nullable=nullable,
-        sa_column_kwargs={"server_default": _NOW} if default_now else {},
-    )
-
-
-def _json(default: type) -> Any:
-    return Field(default_factory=default, sa_type=JSONB, nullable=False)
-
-
-def _money() -> Any:
-    return Field(default=0, sa_type=BigInteger, nullable=False)
+from monitoring.ledger.columns import json_column, money_column, when_column
 
 
 class Tenant(SQLModel, table=True):
@@ -42,12 +27,12 @@ class Tenant(SQLModel, table=True):
     name: str = Field(primary_key=True)
     provider: str | None = None
     """Name of the gateway's provider this tenant's calls go to; without one no model is called for it (S-065)."""
-    overrides: dict[str, Any] = _json(dict)
+    overrides: dict[str, Any] = json_column(dict)
     """Layer 2 of the policy (routing.policy.ProjectOverrides)."""
     auto_approve: bool = False
     """Opt-in of ruling A24: clean tier 1 work without high stakes is approved by policy."""
-    paused_at: datetime | None = _when()
-    created_at: datetime = _when(nullable=False, default_now=True)
+    paused_at: datetime | None = when_column()
+    created_at: datetime = when_column(nullable=False, default_now=True)
 
 
 class ApiKey(SQLModel, table=True):
@@ -59,25 +44,31 @@ class ApiKey(SQLModel, table=True):
     tenant: str = Field(foreign_key="tenant.name", index=True)
     name: str
     key_hash: str = Field(unique=True)
-    scopes: list[str] = _json(list)
-    created_at: datetime = _when(nullable=False, default_now=True)
-    revoked_at: datetime | None = _when()
+    scopes: list[str] = json_column(list)
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    revoked_at: datetime | None = when_column()
 
 
 class Site(SQLModel, table=True):
     """A static site. Its active release is this row's column; the symlink in the Den is a projection of it."""
 
     __tablename__ = "site"
-    __table_args__ = (UniqueConstraint("tenant", "name"),)
+    __table_args__ = (
+        UniqueConstraint("tenant", "name"),
+        Index("ix_site_lagging", "id",
+              postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
+    )  # fmt: skip
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     name: str
     profile: str = "default"
     active_release_id: UUID | None = None
+    shown_release_id: UUID | None = None
+    """What the projection is known to show; where it differs from the active release, the dispatcher brings it up."""
     lock_job_id: UUID | None = None
     """The job that alone may write: held from its claim to its end (H-073, H-085)."""
-    created_at: datetime = _when(nullable=False, default_now=True)
+    created_at: datetime = when_column(nullable=False, default_now=True)
 
 
 class Job(SQLModel, table=True):
@@ -100,9 +91,11 @@ class Job(SQLModel, table=True):
     id: UUID = Field(primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     door: str
+    requested_by: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Who asked, as the audit trail names actors: where policy wants four eyes, nobody approves what they asked for."""
     state: str
     prompt: str = Field(sa_type=Text)
-    request: dict[str, Any] = _json(dict)
+    request: dict[str, Any] = json_column(dict)
     """The request without its prompt."""
     request_digest: str
     idempotency_key: str | None = None
@@ -111,7 +104,7 @@ class Job(SQLModel, table=True):
     parent_id: UUID | None = None
     root_id: UUID
     """The job whose bill this one adds to: itself, or the first of a chain of resumed or revised jobs."""
-    route: dict[str, Any] = _json(dict)
+    route: dict[str, Any] = json_column(dict)
     """The decision as it was made before any model or container call (H-006, H-007, H-009)."""
     mode: str | None = None
     tier: int | None = None
@@ -119,23 +112,23 @@ class Job(SQLModel, table=True):
     queue: str
     fence: int = 0
     """Raised by every claim and every loss of one: only the attempt that holds this number may take effect."""
-    waiting_since: datetime | None = _when()
-    pushed_at: datetime | None = _when()
+    waiting_since: datetime | None = when_column()
+    pushed_at: datetime | None = when_column()
     """When its message went to the broker; empty while it waits for room on the runway."""
     lost_attempts: int = 0
-    cap_nanousd: int = _money()
-    cancel_requested_at: datetime | None = _when()
+    cap_nanousd: int = money_column()
+    cancel_requested_at: datetime | None = when_column()
     base_release_id: UUID | None = None
     release_id: UUID | None = None
     clarification: dict[str, Any] | None = Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
     """The question that its owner has to answer first (routing.clarification.Clarification)."""
-    expires_at: datetime | None = _when()
-    result: dict[str, Any] = _json(dict)
+    expires_at: datetime | None = when_column()
+    result: dict[str, Any] = json_column(dict)
     reason: str | None = None
     detail: str | None = Field(default=None, sa_type=Text)
-    created_at: datetime = _when(nullable=False, default_now=True)
-    started_at: datetime | None = _when()
-    ended_at: datetime | None = _when()
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    started_at: datetime | None = when_column()
+    ended_at: datetime | None = when_column()
 
 
 class Attempt(SQLModel, table=True):
@@ -155,13 +148,13 @@ class Attempt(SQLModel, table=True):
     fence: int
     worker: str
     token_hash: str = Field(unique=True)
-    lease_until: datetime = _when(nullable=False)
-    deadline: datetime = _when(nullable=False)
+    lease_until: datetime = when_column(nullable=False)
+    deadline: datetime = when_column(nullable=False)
     """The hard time limit: after it the gateway refuses the token."""
     lost_cause: str | None = None
     """What the worker's parent process saw when the pool child died: `time_limit` or `worker_lost`."""
-    started_at: datetime = _when(nullable=False, default_now=True)
-    ended_at: datetime | None = _when()
+    started_at: datetime = when_column(nullable=False, default_now=True)
+    ended_at: datetime | None = when_column()
     outcome: str | None = None
     reason: str | None = None
 
@@ -178,7 +171,7 @@ class Call(SQLModel, table=True):
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     job_id: UUID = Field(foreign_key="job.id", index=True)
     attempt_id: UUID = Field(foreign_key="attempt.id")
-    caps: list[list[str]] = _json(list)
+    caps: list[list[str]] = json_column(list)
     """The (scope, key) pairs the reserve was taken from, in their fixed order."""
     state: str = "reserved"
     """`reserved`, `settled` (by the gateway) or `presumed` (the gateway died: charged in full)."""
@@ -186,10 +179,10 @@ class Call(SQLModel, table=True):
     model: str
     key_hash: str
     gateway: str
-    lease_until: datetime = _when(nullable=False)
+    lease_until: datetime = when_column(nullable=False)
     max_tokens: int
-    reserved_nanousd: int = _money()
-    cost_nanousd: int = _money()
+    reserved_nanousd: int = money_column()
+    cost_nanousd: int = money_column()
     input_tokens: int = 0
     output_tokens: int = 0
     cache_write_tokens: int = 0
@@ -198,8 +191,8 @@ class Call(SQLModel, table=True):
     """`completed`, `refused` (by the provider), `cut` (by us), `client_gone` or `provider_gone`."""
     status: int | None = None
     prices_as_of: str
-    started_at: datetime = _when(nullable=False, default_now=True)
-    ended_at: datetime | None = _when()
+    started_at: datetime = when_column(nullable=False, default_now=True)
+    ended_at: datetime | None = when_column()
 
 
 class Cap(SQLModel, table=True):
@@ -211,8 +204,8 @@ class Cap(SQLModel, table=True):
     scope: str = Field(primary_key=True)
     key: str = Field(primary_key=True)
     limit_nanousd: int = Field(sa_type=BigInteger)
-    spent_nanousd: int = _money()
-    reserved_nanousd: int = _money()
+    spent_nanousd: int = money_column()
+    reserved_nanousd: int = money_column()
 
 
 class Release(SQLModel, table=True):
@@ -225,17 +218,25 @@ class Release(SQLModel, table=True):
     base_release_id: UUID | None = None
     job_id: UUID | None = None
     digest: str
-    manifest: dict[str, Any] = _json(dict)
+    manifest: dict[str, Any] = json_column(dict)
     spec_sha256: str | None = None
     """Blob of the site's spec, when pages of this release are rendered from one."""
+    diff_sha256: str | None = None
+    """Blob of the change for review, when a patch made this release."""
+    reverse_sha256: str | None = None
+    """Blob of the patch that undoes it."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
-    signals: dict[str, Any] = _json(dict)
+    signals: dict[str, Any] = json_column(dict)
     """files, has_js, has_build: what the router is told about the site."""
-    scan: dict[str, Any] = _json(dict)
+    scan: dict[str, Any] = json_column(dict)
     scan_passed: bool = False
     scan_digest: str = ""
-    created_at: datetime = _when(nullable=False, default_now=True)
-    published_at: datetime | None = _when()
+    preview_generation: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """A preview link opens only the generation it was made in: raising it revokes every link made so far."""
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    published_at: datetime | None = when_column()
+    swept_at: datetime | None = when_column()
+    """When its files were given up: it stays on record, and can no longer be shown, exported or gone back to."""
 
 
 class Approval(SQLModel, table=True):
@@ -250,7 +251,7 @@ class Approval(SQLModel, table=True):
     decision: str
     actor: str
     reason: str = ""
-    at: datetime = _when(nullable=False, default_now=True)
+    at: datetime = when_column(nullable=False, default_now=True)
 
 
 class Debate(SQLModel, table=True):
@@ -269,8 +270,8 @@ class Debate(SQLModel, table=True):
     kind: str
     stakes: str | None = None
     verdict: str
-    record: dict[str, Any] = _json(dict)
-    at: datetime = _when(nullable=False, default_now=True)
+    record: dict[str, Any] = json_column(dict)
+    at: datetime = when_column(nullable=False, default_now=True)
 
 
 class TaskFailure(SQLModel, table=True):
@@ -288,121 +289,6 @@ class TaskFailure(SQLModel, table=True):
     is_debated: bool = False
     error_signature: str | None = None
     """What the newest error has in common with others of its kind."""
-    recent: list[dict[str, str]] = _json(list)
+    recent: list[dict[str, str]] = json_column(list)
     """Reason and detail of the newest failures, the newest last."""
-    updated_at: datetime = _when(nullable=False, default_now=True)
-
-
-class Event(SQLModel, table=True):
-    """What happened, in order: the job's stream for its owner, and what the metrics are folded from."""
-
-    __tablename__ = "event"
-    __table_args__ = (Index("ix_event_job", "job_id", "id"), Index("ix_event_xid", "xid"))
-
-    id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
-    xid: int = Field(
-        default=None,
-        sa_type=BigInteger,
-        nullable=False,
-        sa_column_kwargs={"server_default": text("pg_current_xact_id()::text::bigint")},
-    )
-    """The writing transaction: the fold reads only what no running transaction can still add to."""
-    at: datetime = _when(nullable=False, default_now=True)
-    job_id: UUID | None = None
-    tenant: str | None = None
-    kind: str
-    data: dict[str, Any] = _json(dict)
-
-
-class Rollup(SQLModel, table=True):
-    """A metric series folded from the events; it outlives them."""
-
-    __tablename__ = "rollup"
-
-    name: str = Field(primary_key=True)
-    labels: str = Field(primary_key=True)
-    """Canonical JSON of the labels."""
-    value: float = 0
-
-
-class RollupMark(SQLModel, table=True):
-    """How far the fold has come."""
-
-    __tablename__ = "rollup_mark"
-
-    id: int = Field(default=1, primary_key=True)
-    xid: int = Field(default=0, sa_type=BigInteger)
-
-
-class AuditRow(SQLModel, table=True):
-    """One entry of the audit trail; `sealed_in` names the seal that chains it."""
-
-    __tablename__ = "audit"
-    __table_args__ = (Index("ix_audit_unsealed", "seq", postgresql_where=text("sealed_in IS NULL")),)
-
-    seq: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
-    at: datetime = _when(nullable=False, default_now=True)
-    action: str
-    actor: str
-    tenant: str | None = None
-    job_id: UUID | None = Field(default=None, index=True)
-    tier: int | None = None
-    prompt: str | None = Field(default=None, sa_type=Text)
-    """The prompt with secrets redacted (A31); its hash is of the original."""
-    prompt_sha256: str | None = None
-    input_hash: str | None = None
-    output_hash: str | None = None
-    scan: str | None = None
-    approval: str | None = None
-    detail: dict[str, Any] = _json(dict)
-    sealed_in: int | None = Field(default=None, sa_type=BigInteger)
-
-
-class AuditSeal(SQLModel, table=True):
-    """A signed link of the audit chain over a batch of rows."""
-
-    __tablename__ = "audit_seal"
-
-    number: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
-    first_seq: int = Field(sa_type=BigInteger)
-    last_seq: int = Field(sa_type=BigInteger)
-    rows: int
-    rows_hash: str
-    previous_hash: str
-    hash: str
-    signature: str
-    at: datetime = _when(nullable=False, default_now=True)
-
-
-class Notification(SQLModel, table=True):
-    """The one message a job's end owes its owner."""
-
-    __tablename__ = "notification"
-    __table_args__ = (Index("ix_notification_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
-
-    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
-    callback_url: str | None = None
-    payload: dict[str, Any] = _json(dict)
-    attempts: int = 0
-    next_at: datetime | None = _when()
-    delivered_at: datetime | None = _when()
-    created_at: datetime = _when(nullable=False, default_now=True)
-
-
-class QueueControl(SQLModel, table=True):
-    """A queue that operators paused."""
-
-    __tablename__ = "queue_control"
-
-    queue: str = Field(primary_key=True)
-    paused_at: datetime | None = _when()
-
-
-class Leader(SQLModel, table=True):
-    """Who leads a role of which there may be one at a time."""
-
-    __tablename__ = "leader"
-
-    role: str = Field(primary_key=True)
-    holder: str
-    until: datetime = _when(nullable=False)
+    updated_at: datetime = when_column(nullable=False, default_now=True)

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
+from monitoring.ledger.approvals import Seen, approve, reject
 from monitoring.ledger.jobs import find_job, list_jobs, lock_job, request_cancel
-from monitoring.ledger.releases import approve, find_site, reject
+from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body
 from producers.api.examples import SUBMIT_BODY, body_of
@@ -54,6 +55,15 @@ class RejectBody(BaseModel):
     reason: str = Field(min_length=1, max_length=2000)
 
 
+class ApproveBody(BaseModel):
+    """What the reviewer looked at; both are optional, and whichever is given has to be what would be published."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    release_id: UUID | None = None
+    report_digest: str | None = Field(default=None, max_length=64)
+
+
 class ReplyBody(BaseModel):
     """An answer to a job's question: in words, or an option's id."""
 
@@ -89,7 +99,7 @@ def submit_job(
 ) -> AcceptedView:
     """Submit a job. It is accepted when this answers 202; no later failure of the broker can lose it."""
     body = _read_request(raw, idempotency_key, resources=resources, caller=caller)
-    accepted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP)
+    accepted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
     job = accepted.job
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return AcceptedView(
@@ -211,11 +221,15 @@ def reply_to_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID, ra
     return ReplyView(**taken._asdict(), job=_view_of(resources, job_id, tenant=caller.tenant))
 
 
-@router.post("/{job_id}/approve")
-def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID) -> JobView:
+@router.post("/{job_id}/approve", openapi_extra=body_of(ApproveBody, {}))
+def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Body) -> JobView:
     """Approve the preview: exactly this release, as it was scanned, goes live."""
+    body = parse_model(ApproveBody, raw)
+    seen = Seen(body.release_id, body.report_digest)
     with resources.ledger.begin() as session:
-        job = approve(session, job_id, actor=caller.actor, tenant=caller.tenant)
+        job = approve(
+            session, job_id, actor=caller.actor, policy=resources.policy, tenant=caller.tenant, seen=seen
+        )  # fmt: skip
     return _view(resources, job)
 
 

@@ -21,6 +21,7 @@ from monitoring.errors import (
     SiteNotFoundError,
     WrongStateError,
 )
+from monitoring.ledger.approvals import ApprovalRefusedError
 from monitoring.ledger.releases import ReleaseNotFoundError
 from producers.errors import AuthenticationError
 from producers.keys import MissingScopeError
@@ -146,6 +147,12 @@ async def _on_gone(_: Request, __: Exception) -> JSONResponse:
     return problem(410, "preview_gone", "this preview has expired or was withdrawn")
 
 
+async def _on_approval_refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ApprovalRefusedError)
+    status = 403 if error.reason == "own_request" else 409
+    return problem(status, f"approval_refused_{error.reason}", str(error))
+
+
 async def _on_conflict(_: Request, error: Exception) -> JSONResponse:
     return problem(409, "conflict", str(error))
 
@@ -181,6 +188,7 @@ _HANDLERS = {
     PreviewGoneError: _on_gone,
     IdempotencyConflictError: _on_conflict,
     WrongStateError: _on_conflict,
+    ApprovalRefusedError: _on_approval_refused,
     PublishConflictError: _on_conflict,
     SiteExistsError: _on_conflict,
     SiteBusyError: _on_conflict,

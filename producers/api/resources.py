@@ -29,8 +29,8 @@ class Resources:
     den: Den
     signer: PreviewSigner
     policy: Policy
-    public_url: str
-    """How callers reach this server: preview links begin with it."""
+    pages_url: str
+    """How people reach the pages' listener: preview links begin with it."""
     environment: Environment = dict
     """Switches that are read for every decision."""
     poll_seconds: float = 0.25
@@ -49,7 +49,7 @@ class Resources:
     @property
     def links(self) -> PreviewLinks:
         """Makes preview links."""
-        return PreviewLinks(self.signer, self.public_url)
+        return PreviewLinks(self.signer, self.pages_url)
 
 
 def resources_of(request: Request) -> Resources:

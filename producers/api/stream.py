@@ -18,8 +18,8 @@ from starlette.concurrency import run_in_threadpool
 
 from monitoring.ledger.events import events_after
 from monitoring.ledger.jobs import find_job
+from monitoring.ledger.record_tables import Event
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Event
 from producers.jobs import EventView, describe_events
 from routing.jobs import State, is_end
 

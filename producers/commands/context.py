@@ -99,9 +99,13 @@ def _database_error(name: str) -> type[Exception]:
 
 @contextmanager
 def installed(ctx: typer.Context) -> Iterator[Installation]:
-    """Give the installation that the environment describes, within `clear_errors`."""
+    """Give the installation that the environment describes, within `clear_errors`, and close what it opened."""
     with clear_errors():
-        yield context_of(ctx).installation()
+        installation = context_of(ctx).installation()
+        try:
+            yield installation
+        finally:
+            installation.close()
 
 
 def print_json(value: Any) -> None:

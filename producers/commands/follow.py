@@ -11,7 +11,8 @@ from sqlmodel import Session
 
 from monitoring.ledger import jobs as ledger_jobs
 from monitoring.ledger.events import events_after
-from monitoring.ledger.tables import Job, QueueControl, Site
+from monitoring.ledger.record_tables import QueueControl
+from monitoring.ledger.tables import Job, Site
 from producers.bootstrap import Installation
 from producers.commands.context import INTERRUPTED, err
 from producers.jobs import EventView, JobView, describe, describe_events

@@ -45,7 +45,7 @@ def submit(
     with installed(ctx) as installation:
         from producers.commands.follow import follow, look
 
-        job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI).job.id
+        job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
         found = follow(installation, job_id, tenant, quiet=as_json) if wait else look(installation, job_id, tenant)
     _end(found.view, found.waits_for, as_json=as_json)
 
@@ -100,12 +100,21 @@ def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Te
 
 
 @app.command()
-def approve(ctx: typer.Context, job_id: JobId, tenant: Tenant = "demo") -> None:
+def approve(
+    ctx: typer.Context,
+    job_id: JobId,
+    release: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="The release that was looked at: approve this one or none.")
+    ] = None,
+    tenant: Tenant = "demo",
+) -> None:
     """Approve a job's preview; it is published."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import releases as ledger_releases
+        from monitoring.ledger import approvals
 
-        ledger_releases.approve(session, job_id, actor="cli", tenant=tenant)
+        approvals.approve(
+            session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=approvals.Seen(release)
+        )  # fmt: skip
     out.print("approved; it is being published")
 
 
@@ -118,9 +127,9 @@ def reject(
 ) -> None:
     """Reject a job's preview; the live site stays as it is."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import releases as ledger_releases
+        from monitoring.ledger import approvals
 
-        ledger_releases.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
+        approvals.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
     out.print("rejected")
 
 

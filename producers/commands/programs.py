@@ -33,13 +33,11 @@ def worker(
 
 @app.command()
 def api(ctx: typer.Context) -> None:
-    """Serve the HTTP door, previews and live pages."""
+    """Serve the HTTP door and, on a listener of their own, previews and live pages."""
     from producers.api.serve import serve
 
     with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
-        if installation.signer is None:
-            fail("POINTSMAN_PREVIEW__KEYS: at least one key is needed to sign previews", code=USAGE)
         serve(installation)
 
 
@@ -47,6 +45,7 @@ def api(ctx: typer.Context) -> None:
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
     from producers.dispatcher import Dispatcher, DispatcherLoop, deliver_webhooks
+    from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
     from producers.webhooks import WebhookSender
@@ -66,6 +65,7 @@ def dispatcher(ctx: typer.Context) -> None:
             holder=f"{socket.gethostname()}.{os.getpid()}",
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
+            show_lagging=Projector(installation.ledger, installation.den).run,
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)

@@ -20,9 +20,10 @@ from routing.batch import batch_line, route_fields, signals_of
 from routing.config import PolicyConfig, read_settings
 from routing.evaluation import Evaluation
 from routing.explain import Explanation, explain
-from routing.policy import load_policy
+from routing.policy import Policy, load_policy
 from routing.replay import Rules, replay
-from routing.vocabulary import load_vocabulary
+from routing.vocabularies import load_vocabularies
+from routing.vocabulary import Vocabulary
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -52,7 +53,7 @@ app = typer.Typer(
 def _rules(ctx: typer.Context) -> Rules:
     """Return the rules that hold in this installation; the shipped ones where it says nothing."""
     config = read_settings(_RouteSettings, context_of(ctx).environment).policy
-    return Rules(load_policy(config.path), load_vocabulary(config.vocabulary))
+    return Rules(load_policy(config.path), load_vocabularies(config.vocabulary))
 
 
 @app.command(
@@ -67,6 +68,7 @@ def route(
     has_build: Annotated[bool, typer.Option("--has-build", help="The site has a build step.")] = False,
     preference: Annotated[str | None, typer.Option(help="spec or agent")] = None,
     advanced: Annotated[bool, typer.Option("--advanced", help="Ask for the code agent.")] = False,
+    tenant: Annotated[str, typer.Option(help="Whose own words count, beside those for all.")] = "",
     explained: Annotated[
         bool, typer.Option("--explain", help="Say which words and rules decided, and what would have changed it.")
     ] = False,
@@ -79,15 +81,16 @@ def route(
         fail("route: --preference must be spec or agent", code=USAGE)
     with clear_errors():
         rules = _rules(ctx)
+        words = rules.vocabularies.of(tenant)
         if batch is not None:
-            _route_batch(batch, rules)
+            _route_batch(batch, rules.policy, words)
             return
         site = {"files": files, "has_js": has_js, "has_build": has_build}
         line = {"id": "1", "prompt": prompt, "site": site, "preference": preference, "advanced_edit": advanced}
         if explained:
-            _explain(explain(signals_of(line), *rules), str(prompt), as_json=as_json)
+            _explain(explain(signals_of(line), rules.policy, words), str(prompt), as_json=as_json)
             return
-        decision = batch_line(line, rules.policy, vocabulary=rules.vocabulary)
+        decision = batch_line(line, rules.policy, vocabulary=words)
     if as_json:
         print_json(decision)
         return
@@ -104,10 +107,10 @@ def _explain(found: Explanation, prompt: str, *, as_json: bool) -> None:
     print_json({"decision": route_fields(found.route), **body})
 
 
-def _route_batch(path: Path, rules: Rules) -> None:
+def _route_batch(path: Path, policy: Policy, words: Vocabulary) -> None:
     for place, line in _lines(path):
         with _named(place):
-            decision = batch_line(line, rules.policy, vocabulary=rules.vocabulary)
+            decision = batch_line(line, policy, vocabulary=words)
         sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
 
 
@@ -149,12 +152,13 @@ def check_samples(
     ctx: typer.Context,
     samples: Annotated[Path, typer.Argument(help="JSON lines as for --batch, each with its label `expect`.")],
     vocabulary: Annotated[Path | None, typer.Option(help="The words to check; without it those in force.")] = None,
+    tenant: Annotated[str, typer.Option(help="Whose own words count, beside those for all.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Hold decisions against labelled samples: accuracy, false positives and false negatives. Exit 1 on a miss."""
     with clear_errors():
         rules = _rules(ctx)
-        words = load_vocabulary(vocabulary) if vocabulary else rules.vocabulary
+        words = (load_vocabularies(vocabulary) if vocabulary else rules.vocabularies).of(tenant)
         found = Evaluation()
         for place, line in _lines(samples):
             with _named(place):
@@ -187,7 +191,7 @@ def replay_decisions(
         current = _rules(ctx)
         changed = Rules(
             load_policy(policy) if policy else current.policy,
-            load_vocabulary(vocabulary) if vocabulary else current.vocabulary,
+            load_vocabularies(vocabulary) if vocabulary else current.vocabularies,
         )
         begin = _begin(since) if since else None
         with closing(context_of(ctx).installation().ledger) as ledger, ledger.begin() as session:

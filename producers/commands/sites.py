@@ -1,4 +1,4 @@
-"""`site ...`: make, import, export, list, compare and roll back sites."""
+"""`site ...`: make, import, export, list, compare, roll back and sweep sites. Each prints JSON with `--json`."""
 
 from __future__ import annotations
 
@@ -10,74 +10,139 @@ from uuid import UUID
 
 import typer
 
-from producers.commands.context import USAGE, Tenant, fail, installed, out, print_table
+from producers.commands.context import FAILED, USAGE, AsJson, Tenant, err, fail, installed, out, print_json, print_table
 
 if TYPE_CHECKING:
-    from producers.sites import Sites
+    from producers.bootstrap import Installation
+    from producers.comparison import Comparison
+    from producers.sites import ImportRefusedError
 
 app = typer.Typer(no_args_is_help=True, help="Sites and their releases.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The site.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory.")]
+Release = Annotated[UUID | None, typer.Option("--release", metavar="ID", help="Which release; the active one if not.")]
 
 
 @contextmanager
-def _sites(ctx: typer.Context) -> Iterator[Sites]:
+def _installed(ctx: typer.Context) -> Iterator[Installation]:
     from producers.sites import InvalidSiteError
 
     with installed(ctx) as installation:
         try:
-            yield installation.sites
+            yield installation
         except InvalidSiteError as error:
             fail(str(error), code=USAGE)
+        except OSError as error:
+            fail(f"{error.filename or 'the store'}: {error.strerror or type(error).__name__}; nothing was published")
 
 
 @app.command()
-def create(ctx: typer.Context, name: Name, tenant: Tenant = "demo") -> None:
+def create(ctx: typer.Context, name: Name, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Make an empty site."""
-    with _sites(ctx) as sites:
-        sites.create(tenant, name)
-    out.print(f"made {name}")
+    from producers.site_views import site_view
+
+    with _installed(ctx) as installation:
+        site = installation.sites.create(tenant, name, actor="cli")
+    if as_json:
+        print_json(site_view(site, pages_url=installation.settings.pages.public_url))
+    else:
+        out.print(f"made {name}")
 
 
 @app.command("import")
-def import_site(ctx: typer.Context, name: Name, directory: Directory, tenant: Tenant = "demo") -> None:
+def import_site(
+    ctx: typer.Context, name: Name, directory: Directory, as_json: AsJson = False, tenant: Tenant = "demo"
+) -> None:  # fmt: skip
     """Make a directory's content the active release. With a `site.json` the pages are rendered from that spec."""
-    with _sites(ctx) as sites:
-        release = sites.import_site(tenant, name, directory)
-    out.print(f"{name}: {release.signals['files']} files, {release.total_bytes} bytes, release {release.id}")
+    from producers.site_views import release_view
+    from producers.sites import ImportRefusedError
+
+    def tell(text: str) -> None:
+        if not as_json:
+            err.print(text, markup=False)
+
+    with _installed(ctx) as installation:
+        try:
+            release = installation.sites.import_site(tenant, name, directory, actor="cli", tell=tell)
+        except ImportRefusedError as error:
+            _refuse(error, as_json=as_json)
+    if as_json:
+        print_json({"ok": True, "release": release_view(release, is_active=True).model_dump(mode="json")})
+    else:
+        out.print(f"{name}: {release.signals['files']} files, {release.total_bytes} bytes, release {release.id}")
+
+
+def _refuse(error: ImportRefusedError, *, as_json: bool) -> None:
+    if not as_json:
+        fail(str(error))
+    print_json({"ok": False, "findings": [dict(finding) for finding in error.findings]})
+    raise typer.Exit(FAILED)
 
 
 @app.command("export")
-def export_site(ctx: typer.Context, name: Name, directory: Directory, tenant: Tenant = "demo") -> None:
-    """Write the active release to a new or empty directory."""
-    with _sites(ctx) as sites:
-        release = sites.export_site(tenant, name, directory)
-    out.print(f"wrote release {release.id} to {directory}")
+def export_site(
+    ctx: typer.Context, name: Name, directory: Directory, release: Release = None, as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:  # fmt: skip
+    """Write a release, the active one by default, to a new or empty directory."""
+    from producers.site_views import release_view
+
+    with _installed(ctx) as installation:
+        site, _ = installation.sites.releases(tenant, name, limit=1)
+        found = installation.sites.export_site(tenant, name, directory, release=release)
+    if as_json:
+        print_json(release_view(found, is_active=found.id == site.active_release_id))
+    else:
+        out.print(f"wrote release {found.id} to {directory}", markup=False)
 
 
 @app.command("list")
-def list_sites(ctx: typer.Context, tenant: Tenant = "demo") -> None:
+def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """List the tenant's sites."""
-    with _sites(ctx) as sites:
-        found = sites.all(tenant)
-    print_table(("site", "active release"), ((site.name, str(site.active_release_id or "none")) for site in found))
+    from producers.site_views import site_view
+
+    with _installed(ctx) as installation:
+        found = installation.sites.all(tenant)
+    views = [site_view(site, pages_url=installation.settings.pages.public_url) for site in found]
+    if as_json:
+        print_json([view.model_dump(mode="json") for view in views])
+        return
+    print_table(
+        ("site", "active release", "", "live page"),
+        (
+            (view.name, str(view.active_release_id or "none"), "" if view.is_shown else "lags", view.live_url or "")
+            for view in views
+        ),
+    )
 
 
 @app.command()
-def releases(ctx: typer.Context, name: Name, tenant: Tenant = "demo") -> None:
+def releases(
+    ctx: typer.Context,
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many.")] = 50,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
     """List a site's published releases, newest first."""
-    with _sites(ctx) as sites:
-        site, found = sites.releases(tenant, name)
+    from producers.site_views import release_view
+
+    with _installed(ctx) as installation:
+        site, found = installation.sites.releases(tenant, name, limit=limit)
+    views = [release_view(release, is_active=release.id == site.active_release_id) for release in found]
+    if as_json:
+        print_json([view.model_dump(mode="json") for view in views])
+        return
     print_table(
-        ("release", "published", "", "digest", "bytes", "job"),
+        ("release", "published", "", "digest", "files", "bytes", "job"),
         (
             (
-                str(release.id), f"{release.published_at:%Y-%m-%d %H:%M:%S}",
-                "active" if release.id == site.active_release_id else "", release.digest[:12],
-                str(release.total_bytes), str(release.job_id or "imported"),
+                str(view.id), f"{view.published_at:%Y-%m-%d %H:%M:%S}",
+                "active" if view.is_active else "swept" if view.is_swept else "", view.digest[:12], str(view.files),
+                str(view.total_bytes), str(view.job_id or "imported"),
             )
-            for release in found
+            for view in views
         ),
     )  # fmt: skip
 
@@ -86,26 +151,87 @@ def releases(ctx: typer.Context, name: Name, tenant: Tenant = "demo") -> None:
 def diff(
     ctx: typer.Context,
     name: Name,
-    before: Annotated[UUID, typer.Argument(help="A release.")],
-    after: Annotated[UUID, typer.Argument(help="Another release.")],
+    before: Annotated[
+        UUID | None, typer.Argument(metavar="[A]", help="A release; without it, the one that B replaced.")
+    ] = None,
+    after: Annotated[UUID | None, typer.Argument(metavar="[B]", help="Another; without it, the active one.")] = None,
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Show what changed from one release to another."""
-    with _sites(ctx) as sites:
-        for change in sites.diff(tenant, name, before, after):
-            out.print(f"{change.status} {change.path}", markup=False)
-            if change.diff:
-                out.print(change.diff, markup=False)
+    """Show what changed from release A to release B; without them, what the last publish changed."""
+    with _installed(ctx) as installation:
+        found = installation.sites.diff(tenant, name, before, after)
+    print_json(found) if as_json else _print_diff(found)
+
+
+def _print_diff(found: Comparison) -> None:
+    out.print(f"from {found.before or 'nothing'} to {found.after}")
+    out.print(f"{found.added} added, {found.removed} removed, {found.changed} changed")
+    for change in found.changes:
+        sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
+        out.print(f"\n{change.status} {change.path} ({sizes} bytes)", markup=False)
+        if change.diff:
+            out.print(change.diff.rstrip("\n"), markup=False)
 
 
 @app.command()
 def rollback(
     ctx: typer.Context,
     name: Name,
-    to: Annotated[UUID | None, typer.Option(help="Which release; without it, the one before.")] = None,
+    release: Annotated[
+        UUID | None, typer.Argument(metavar="[RELEASE]", help="Which release; without it, the one before.")
+    ] = None,
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
     """Make an earlier release the active one again."""
-    with _sites(ctx) as sites:
-        release = sites.rollback(tenant, name, to=to, actor="cli")
-    out.print(f"{name} shows release {release.id} again")
+    from producers.site_views import release_view
+
+    with _installed(ctx) as installation:
+        found = installation.sites.rollback(tenant, name, to=release, actor="cli")
+    if as_json:
+        print_json(release_view(found, is_active=True))
+    else:
+        out.print(f"{name} shows release {found.id} again")
+
+
+@app.command("revoke-previews")
+def revoke_previews(
+    ctx: typer.Context,
+    name: Name,
+    release: Annotated[
+        UUID | None, typer.Option("--release", metavar="ID", help="Links of this release; all of the site's if not.")
+    ] = None,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Make every preview link that is out useless, because one of them leaked."""
+    with _installed(ctx) as installation:
+        revoked = installation.sites.revoke_previews(tenant, name, release=release, actor="cli")
+    if as_json:
+        print_json({"releases": revoked})
+    else:
+        out.print(f"the preview links of {revoked} releases are revoked; `pointsman job ID` shows a new one")
+
+
+@app.command("gc")
+def collect(
+    ctx: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be given up.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give back the space of old releases and abandoned drafts of all sites, by the policy's `retention`."""
+    with _installed(ctx) as installation:
+        from producers.garbage import collect_garbage
+
+        done = collect_garbage(
+            installation.ledger, installation.den, installation.policy, is_rehearsal=dry_run, actor="cli"
+        )  # fmt: skip
+    if as_json:
+        print_json({**done._asdict(), "dry_run": dry_run})
+        return
+    verb = "would give up" if dry_run else "gave up"
+    out.print(
+        f"{verb} {done.releases} releases of {done.sites} sites: {done.blobs} files of {done.blob_bytes} bytes, "
+        f"{done.trees} directories, {done.leftovers} leftovers of crashes"
+    )

@@ -9,6 +9,7 @@ from sandbox.rehearsal.answers import answer
 from sandbox.rehearsal.blocks import Block, Text
 from sandbox.rehearsal.coding import code_agent
 from sandbox.rehearsal.example import example_of
+from sandbox.rehearsal.patching import site_patch
 from sandbox.rehearsal.request import Request
 from sandbox.rehearsal.site import site_edit, site_outline
 
@@ -25,6 +26,7 @@ RESPONDERS: dict[str, Responder] = {
     "code_agent": code_agent,
     "site_edit": site_edit,
     "site_outline": site_outline,
+    "site_patch": site_patch,
     "structured": structured,
 }
 """Every responder that a scenario file may name."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-CssUse = Literal["style", "font", "image", "active"]
+CssUse = Literal["style", "font", "image", "active", "masked"]
 
 _ESCAPE = r"\\(?:[0-9a-fA-F]{1,6}[ \t\n]?|[^0-9a-fA-F\n])"
 _NAME = rf"(?:[A-Za-z0-9_\-\x80-\U0010ffff]|{_ESCAPE})"
@@ -24,13 +24,16 @@ _TOKEN = re.compile(
 _URL = re.compile(rf"[ \t\n]*+(?:(?P<string>{_STRING})|(?P<bare>(?:\\[\s\S]|\\\Z|[^\\)])*+)\)?)")
 _ONE_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\n]?|\n|([\s\S])|\Z)")
 _NEWLINES = re.compile(r"\r\n|\r|\f")
-_IS_PROPERTY = re.compile(r"[ \t\n]*+:")
+_IS_PROPERTY = re.compile(rf"(?:[ \t\n]|{_COMMENT})*+:")
 _WORTH_READING = re.compile(
-    r"\\|url\(|@import|src\(|image\(|image-set|cross-fade|expression\(|-moz-binding|behavior", re.IGNORECASE | re.ASCII
+    r"\\|url\(|@import|src\(|image\(|image-set|cross-fade|expression\(|-moz-binding|behavior|-o-link|text-security",
+    re.IGNORECASE | re.ASCII,
 )
 
 _TAKES_STRINGS = frozenset({"image-set", "-webkit-image-set", "image", "cross-fade", "-webkit-cross-fade", "src"})
-_RUNS_CODE = frozenset({"-moz-binding", "behavior"})
+_COMPUTED = frozenset({"var", "env", "attr", "if", "inherit"})
+_RUNS_CODE = frozenset({"-moz-binding", "behavior", "-ms-behavior", "-o-link", "-o-link-source"})
+_MASKS_TEXT = frozenset({"-webkit-text-security", "text-security"})
 _LAST_CODE_POINT = 0x10FFFF
 
 
@@ -39,13 +42,13 @@ class CssReference(NamedTuple):
 
     use: CssUse
     text: str
-    """The URL, or the name of what runs code."""
+    """The URL, or the name of what runs code or hides what is typed."""
     line: int
     """Counted from 1 within the style sheet."""
 
 
 def references(css: str) -> Iterator[CssReference]:
-    """Find everything that a style sheet loads, and every attempt to run code."""
+    """Find everything that a style sheet loads, and every attempt to run code or to make a password field."""
     text = _NEWLINES.sub("\n", css)
     if _WORTH_READING.search(text):
         yield from _Reader(text).read()
@@ -93,8 +96,13 @@ class _Reader:
         name, end = _plain(token["name"]).lower(), token.end()
         if name in _RUNS_CODE and _IS_PROPERTY.match(self._text, end):
             return CssReference("active", name, self._line_of(end)), end
+        if name in _MASKS_TEXT and _IS_PROPERTY.match(self._text, end):
+            return CssReference("masked", name, self._line_of(end)), end
         if not token["call"]:
             return None, end
+        if self._calls and self._calls[-1] and (name in _COMPUTED or name.startswith("--")):
+            self._calls.append(False)
+            return CssReference("active", f"URL made by {name}()", self._line_of(end)), end
         if name == "expression":
             return CssReference("active", name, self._line_of(end)), end
         if name != "url":

@@ -27,7 +27,15 @@ _JS_TYPES = frozenset(
     | {f"application/{name}" for name in ("javascript", "ecmascript", "x-javascript", "x-ecmascript")}
 )
 _DATA_TYPES = frozenset({"application/json", "application/ld+json"})
-_HASH_LIST = re.compile(r"\s*(sha(256|384|512)-[A-Za-z0-9+/=_-]{43,90}\s*)+")
+_HASH = r"(?:sha256-[A-Za-z0-9+/_-]{43}=|sha384-[A-Za-z0-9+/_-]{64}|sha512-[A-Za-z0-9+/_-]{86}==)"
+_HASH_LIST = re.compile(rf"[\t\n\f\r ]*{_HASH}(?:[\t\n\f\r ]+{_HASH})*[\t\n\f\r ]*")
+_CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r \"']*([^\t\n\f\r \"';]*)")
+_SECRET_FIELDS = frozenset(
+    {
+        "current-password", "new-password", "one-time-code", "cc-name", "cc-given-name", "cc-additional-name",
+        "cc-family-name", "cc-number", "cc-exp", "cc-exp-month", "cc-exp-year", "cc-csc", "cc-type",
+    }
+)  # fmt: skip
 
 _URL_ATTRIBUTES: dict[tuple[str, str], Use] = {
     ("a", "href"): "link", ("area", "href"): "link", ("a", "xlink:href"): "link",
@@ -68,6 +76,8 @@ def _check_attribute(tag: Tag, name: str, value: str, place: Place, references: 
     elif name == "style":
         references.notes.has_style_attributes = True
         references.check_css(value, place)
+    elif name == "autocomplete" and _SECRET_FIELDS & set(value.lower().split()):
+        references.check_secret_field(place, value)
     elif name == "referrerpolicy" and value.strip().lower() not in _SAFE_REFERRER:
         references.find("meta-referrer", place, value)
     else:
@@ -152,10 +162,21 @@ def _check_meta(tag: Tag, place: Place, references: References) -> None:
     equivalent = (tag.get("http-equiv") or "").strip().lower()
     if equivalent and equivalent not in _SAFE_HTTP_EQUIV:
         references.find("meta-http-equiv", place, equivalent)
+    _check_charset(tag, equivalent, place, references)
     if (tag.get("name") or "").strip().lower() == "referrer":
         policy = (tag.get("content") or "").strip().lower()
         if policy not in _SAFE_REFERRER:
             references.find("meta-referrer", place, policy)
+
+
+def _check_charset(tag: Tag, equivalent: str, place: Place, references: References) -> None:
+    """Refuse a charset in which the bytes of the page could read as other text, wherever no header comes with them."""
+    declared = tag.get("charset")
+    if declared is None and equivalent == "content-type":
+        found = _CHARSET.search((tag.get("content") or "").lower())
+        declared = found[1] if found else None
+    if declared is not None:
+        references.check_charset(declared, place)
 
 
 def _check_base(tag: Tag, place: Place, references: References) -> None:
@@ -167,8 +188,8 @@ def _check_iframe(tag: Tag, place: Place, references: References) -> None:
 
 
 def _check_input(tag: Tag, place: Place, references: References) -> None:
-    if (tag.get("type") or "").strip().lower() == "password" and not references.profile.form_hosts:
-        references.find("password-field", place)
+    if (tag.get("type") or "").strip().lower() == "password":
+        references.check_secret_field(place)
 
 
 def _check_animation(tag: Tag, place: Place, references: References) -> None:

@@ -6,6 +6,7 @@ import re
 
 from sandbox.media import UNKNOWN, media_type_of
 from sandbox.paths import is_planted
+from sandbox.scan.packages import check_package, is_package_file
 from sandbox.scan.references import Place, References
 
 _HOST_FILES = frozenset(
@@ -18,6 +19,10 @@ _HOST_FILES = frozenset(
         "clientaccesspolicy.xml",
     }
 )  # fmt: skip
+_SERVER_CODE = re.compile(
+    r"(?:api|functions|netlify/(?:edge-)?functions|edge-functions|middleware)(?:/.*)?\.[cm]?[jt]s", re.IGNORECASE
+)
+_PROOF_OF_OWNERSHIP = re.compile(r"\.well-known/(?:acme-challenge|pki-validation)/", re.IGNORECASE)
 
 _MAGIC: dict[str, re.Pattern[bytes]] = {
     kind: re.compile(pattern, re.DOTALL)
@@ -40,11 +45,16 @@ _MAGIC: dict[str, re.Pattern[bytes]] = {
         "application/pdf": rb"%PDF-",
     }.items()
 }
-_LOOKS_LIKE_HTML = re.compile(
-    rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*"
-    rb"<(?:!doctype html|html|head|script|iframe|body|title|style|svg|meta|\?php)[\t\n\f\r >/]",
-    re.IGNORECASE,
+_BLANK = rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*+"
+_IS_HTML = re.compile(
+    _BLANK + rb"<(?:!doctype html|html|head|script|iframe|body|title|style|svg|meta|\?php)[\t\n\f\r >/]", re.IGNORECASE
 )
+_SNIFFED = re.compile(
+    _BLANK + rb"(?:<(?:(?:h1|div|font|table|a|b|br|p)[\t\n\f\r >/]|!--|\?xml)|%PDF-|%!PS-Adobe-)", re.IGNORECASE
+)
+_MAY_HOLD_MARKUP = frozenset({"text/markdown", "text/javascript", "text/css"})
+_PDF_ACTIVE = re.compile(rb"/(?:JavaScript|JS|Launch|EmbeddedFile|RichMedia|XFA|SubmitForm|ImportData)(?![A-Za-z0-9])")
+_PDF_ESCAPE = re.compile(rb"#([0-9A-Fa-f]{2})")
 _SVG_OR_XML = frozenset({"image/svg+xml", "application/xml"})
 
 
@@ -57,7 +67,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     place = Place(path, 0)
     name = path.rsplit("/", 1)[-1].lower()
     kind = media_type_of(path)
-    if name in _HOST_FILES:
+    if name in _HOST_FILES or _SERVER_CODE.fullmatch(path) or _PROOF_OF_OWNERSHIP.match(path):
         references.find("host-config-file", place)
     elif is_planted(path):
         references.find("planted-file", place)
@@ -67,7 +77,17 @@ def check_kind(path: str, data: bytes, references: References) -> str:
         references.find("file-type", place)
     if data and not _is_what_it_says(kind, data):
         references.find("type-mismatch", place, f"named as {kind}")
+    if is_package_file(path):
+        check_package(path, data, references)
+    elif kind == "application/pdf":
+        _check_pdf(data, place, references)
     return kind
+
+
+def _check_pdf(data: bytes, place: Place, references: References) -> None:
+    found = _PDF_ACTIVE.search(_PDF_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), data))
+    if found:
+        references.find("pdf-active", place, found[0].decode("latin-1"))
 
 
 def _is_well_known(path: str) -> bool:
@@ -82,4 +102,4 @@ def _is_what_it_says(kind: str, data: bytes) -> bool:
         return not any(other.match(data) for other in _MAGIC.values())
     if kind in _SVG_OR_XML:
         return b"<" in data[:4096] and not re.match(rb"\s*<!doctype html", data, re.IGNORECASE)
-    return not _LOOKS_LIKE_HTML.match(data)
+    return not _IS_HTML.match(data) and (kind in _MAY_HOLD_MARKUP or not _SNIFFED.match(data))

@@ -16,11 +16,12 @@ from html import unescape
 from html.entities import html5
 from typing import NamedTuple
 
-MAX_TAGS = 100_000
-MAX_ATTRIBUTES = 200_000
-MAX_MARKS = 300_000
+MAX_TAGS = 300_000
+MAX_ATTRIBUTES = 600_000
+MAX_MARKS = 600_000
 MAX_ATTRIBUTES_PER_TAG = 300
 _MAX_DOUBTS = 20
+_MAX_FOREIGN_DEPTH = 100
 
 _TAG_NAME = re.compile(r"[A-Za-z][^\t\n\f\r />]*")
 _ATTRIBUTE = re.compile(
@@ -126,8 +127,11 @@ class Page:
     _lines: int = 0
     _counted: int = 0
     _nest: list[str] = field(default_factory=list)
+    """The open elements from the outermost <svg> or <math> on; empty outside of them."""
     _in_select: bool = False
     _has_template: bool = False
+    _is_cut: bool = False
+    """Whether the text ended inside a tag or a comment."""
 
     def tags(self) -> Iterator[Tag]:
         """Read the page from its first to its last start tag."""
@@ -146,6 +150,7 @@ class Page:
             else:
                 tag, position = self._start_tag(start)
                 if tag is None:
+                    self._is_cut = True
                     break
                 budget.tags -= 1
                 budget.attributes -= len(tag.attributes)
@@ -155,6 +160,10 @@ class Page:
             if budget.marks < 0:
                 break
         self.too_complex = self.too_complex or budget.is_spent
+        if self._is_cut and not self.too_complex:
+            self._doubt(len(text), "ends inside a tag or a comment")
+        elif not self.has_scripts and (self._nest or self._in_select):
+            self._doubt(len(text), "<noscript> ends inside of what it holds")
 
     def _start_tag(self, start: int) -> tuple[Tag | None, int]:
         name, attributes, end, is_self_closing = self._tag_parts(start + 1)
@@ -170,7 +179,7 @@ class Page:
 
     def _text_end(self, name: str, position: int, is_foreign: bool) -> int | None:
         """Return where the text of an element ends whose text is not markup; None for every other element."""
-        if name == "plaintext":
+        if name == "plaintext" and not is_foreign:
             return len(self.text)
         if is_foreign and name in ("script", "style"):
             return self._foreign_text_end(position, name)
@@ -223,15 +232,21 @@ class Page:
             return self._until(">", start + 2)
         name, _, end, _ = self._tag_parts(start + 2)
         if end < 0:
+            self._is_cut = True
             return len(self.text)
         if name == "select":
             self._in_select = False
         if self._nest:
-            if self._nest[-1] == name:
-                self._nest.pop()
-            elif name in _FOREIGN or name in self._nest or name in ("p", "br"):
-                self._doubt(start, f"</{name}> inside <{self._nest[-1]}>")
+            self._leave_foreign(name, start)
         return end
+
+    def _leave_foreign(self, name: str, start: int) -> None:
+        """Close a foreign element; an end tag that is not one's own may close <svg> together with what is around it."""
+        if name not in self._nest or name in ("p", "br"):
+            self._doubt(start, f"</{name}> inside <{self._nest[-1]}>")
+            return
+        while self._nest.pop() != name:
+            pass
 
     def _declaration(self, start: int) -> int:
         text = self.text
@@ -239,6 +254,7 @@ class Page:
             if text.startswith((">", "->"), start + 4):
                 return text.index(">", start + 4) + 1
             found = _COMMENT_END.search(text, start + 4)
+            self._is_cut = found is None
             return found.end() if found else len(text)
         if text.startswith("<![CDATA[", start) and self._nest:
             self._doubt(start, "<![CDATA[")
@@ -256,10 +272,12 @@ class Page:
                 self._nest.append(name)
             return
         around = self._nest[-1]
-        if around not in _FOREIGN or name in _BREAKS_OUT or name in _MIXED_INSIDE_FOREIGN:
+        if around in _TEXT_INSIDE_FOREIGN or name in _BREAKS_OUT or name in _MIXED_INSIDE_FOREIGN:
             self._doubt(start, f"<{name}> inside <{around}>")
-        elif (name in _FOREIGN or name in _TEXT_INSIDE_FOREIGN) and not is_self_closing:
+        elif not is_self_closing and len(self._nest) < _MAX_FOREIGN_DEPTH:
             self._nest.append(name)
+        elif not is_self_closing:
+            self._doubt(start, f"more than {_MAX_FOREIGN_DEPTH} levels of <{self._nest[0]}>")
 
     def _raw_text_end(self, position: int, name: str) -> int:
         found = _RAW_TEXT_ENDS[name].search(self.text, position)
@@ -290,6 +308,7 @@ class Page:
 
     def _until(self, mark: str, position: int) -> int:
         found = self.text.find(mark, position)
+        self._is_cut = self._is_cut or found < 0
         return len(self.text) if found < 0 else found + len(mark)
 
     def _doubt(self, offset: int, what: str) -> None:

@@ -15,7 +15,7 @@ from routing.policy import Profile
 from sandbox.media import media_type_of
 from sandbox.scan import css, js
 from sandbox.scan.notes import Notes, csp_hash
-from sandbox.scan.urls import Target, parse_url
+from sandbox.scan.urls import UNUSUAL_PORT, Target, parse_url
 
 Use = Literal["link", "script", "style", "image", "media", "font", "form", "frame", "manifest", "connect"]
 
@@ -26,6 +26,8 @@ _MAX_SRCSET_ENTRIES = 100
 MAX_CSS_REFERENCES = 20_000
 EXTRA_JS_CHARS = 1024 * 1024
 _SRCSET_URL = re.compile(r"[\t\n\f\r ,]*+([^\t\n\f\r ]++)")
+_SUPERSETS_OF_ASCII = frozenset({"", "utf-8", "utf8", "ascii", "us-ascii", "iso-8859-1", "latin1", "windows-1252"})
+MAX_SVG_DEPTH = 4
 
 
 class Place(NamedTuple):
@@ -53,6 +55,8 @@ class References:
     """Characters of JavaScript that are still looked into."""
     css_left: int = MAX_CSS_REFERENCES
     """References of style sheets that are still looked at."""
+    svg_depth: int = 0
+    """How many data: URLs deep the image stands that is being judged."""
 
     def __post_init__(self) -> None:
         self.js_left = self.profile.js_bytes + EXTRA_JS_CHARS
@@ -64,7 +68,7 @@ class References:
     def check_url(self, url: str, use: Use, place: Place) -> None:
         """Judge one URL."""
         target = parse_url(url)
-        if target.trick:
+        if target.trick and not (use == "link" and target.trick == UNUSUAL_PORT):
             self.find("deceptive-url", place, f"{url[:60]} ({target.trick})")
         elif target.kind == "code":
             self.find("script-url", place, url)
@@ -76,6 +80,8 @@ class References:
         elif target.kind == "local":
             if use == "script":
                 self._count_local_script(target.path, place)
+            elif use == "style":
+                self._check_local_style(target.path, place)
         elif use == "form" and target.scheme == "mailto":
             return  # opens the visitor's own mail program and sends nothing by itself
         elif use != "link" or target.kind == "other":
@@ -83,6 +89,8 @@ class References:
 
     def check_srcset(self, srcset: str, place: Place) -> None:
         """Judge every URL of a list of images."""
+        if "(" in srcset:  # a comma in brackets separates nothing: whatever stands between two of them may be a URL
+            srcset = srcset.replace(",", " , ")
         position = 0
         for _ in range(_MAX_SRCSET_ENTRIES):
             found = _SRCSET_URL.match(srcset, position)
@@ -104,6 +112,8 @@ class References:
             there = place.below(reference.line)
             if reference.use == "active":
                 self.find("css-active", there, reference.text)
+            elif reference.use == "masked":
+                self.check_secret_field(there, reference.text)
             else:
                 self.check_url(reference.text, reference.use, there)
 
@@ -114,12 +124,21 @@ class References:
         if not is_new or self.js_left < 0:  # so much is over the budget whatever it holds
             return
         for construct in js.constructs(source):
-            if construct.rule == "connect":
-                target = parse_url(construct.text)
-                if target.kind in ("external", "data", "code"):
-                    self.check_url(construct.text, "connect", place.below(construct.line))
+            there = place.below(construct.line)
+            if construct.rule in ("connect", "load", "navigate"):
+                self._check_js_url(construct, there)
             else:
-                self.find(construct.rule, place.below(construct.line), construct.text)
+                self.find(construct.rule, there, construct.text)
+
+    def check_charset(self, declared: str, place: Place) -> None:
+        """Judge the charset that a file declares, which counts wherever it is served without a header."""
+        if declared.strip().lower() not in _SUPERSETS_OF_ASCII:
+            self.find("meta-charset", place, declared)
+
+    def check_secret_field(self, place: Place, detail: str = "") -> None:
+        """Judge a field that asks for something secret: where would it go?"""
+        if not self.profile.form_hosts:
+            self.find("password-field", place, detail)
 
     def is_external(self, url: str) -> bool:
         """Return whether a URL leads to another host."""
@@ -137,6 +156,17 @@ class References:
     def allow_inline_script(self, text: str) -> None:
         """Let the header allow an inline script that was judged."""
         self.notes.script_hashes.add(csp_hash(text))
+
+    def _check_js_url(self, construct: js.Construct, place: Place) -> None:
+        target = parse_url(construct.text)
+        if construct.rule == "navigate" and target.kind == "external":
+            self.find("script-navigation", place, construct.text)
+        elif construct.rule == "navigate" and target.kind in ("data", "code"):
+            self.check_url(construct.text, "link", place)
+        elif construct.rule == "load" and target.kind == "external" and self.is_known_host(construct.text):
+            return
+        elif target.kind == "external" or (target.kind in ("data", "code") and construct.rule == "connect"):
+            self.check_url(construct.text, "connect", place)
 
     def _check_external(self, target: Target, use: Use, place: Place, url: str) -> None:
         if use == "link":
@@ -161,7 +191,7 @@ class References:
         elif use == "image" and kind in _DATA_IMAGES:
             self.notes.has_data_images = True
             if kind == "image/svg+xml":
-                self.check_svg(data, place)
+                self._check_inner_svg(data, place)
         elif use == "font" and (kind.startswith(("font/", "application/font", "application/x-font"))):
             self.notes.has_data_fonts = True
         elif use == "link":
@@ -169,13 +199,30 @@ class References:
         else:
             self.find("data-url", place, kind)
 
+    def _check_inner_svg(self, data: bytes, place: Place) -> None:
+        if self.svg_depth >= MAX_SVG_DEPTH:
+            self.find("html-too-complex", place, "images within images")
+            return
+        self.svg_depth += 1
+        self.check_svg(data, place)
+        self.svg_depth -= 1
+
+    def _check_local_style(self, path: str, place: Place) -> None:
+        name = _name_in_release(path, place)
+        if name in self.files and media_type_of(name) != "text/css":
+            self.find("type-mismatch", place, f"{name} used as a style sheet")
+
     def _count_local_script(self, path: str, place: Place) -> None:
-        directory = "" if path.startswith("/") else posixpath.dirname(place.file)
-        name = posixpath.normpath(posixpath.join("/", directory, path)).lstrip("/")
+        name = _name_in_release(path, place)
         if name not in self.files:
             self.find("script-not-in-release", place, path)
         elif media_type_of(name) != "text/javascript":  # scripts by name are judged in their turn
             self.check_js(self.files[name].decode(errors="replace"), Place(name, 1))
+
+
+def _name_in_release(path: str, place: Place) -> str:
+    directory = "" if path.startswith("/") else posixpath.dirname(place.file)
+    return posixpath.normpath(posixpath.join("/", directory, path)).lstrip("/")
 
 
 def decode_data_url(rest: str) -> tuple[str, bytes]:

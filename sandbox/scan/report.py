@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -12,6 +13,11 @@ Gate = Literal["js_budget", "secrets", "csp", "allowlists"]
 
 GATES: tuple[Gate, ...] = ("js_budget", "secrets", "csp", "allowlists")
 """H's four policy gates, in the order in which findings are listed (H-081)."""
+
+
+def digest_of_report(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a report's content: without its own verdict and digest."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, order=True)
@@ -72,7 +78,7 @@ class ScanReport:
     @cached_property
     def report_digest(self) -> str:
         """SHA-256 of the whole report, which an approval is bound to."""
-        return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+        return digest_of_report(self._content())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""

@@ -45,6 +45,7 @@ RULES: dict[str, Rule] = {
     "unknown-script-type": Rule("csp", "script of an unknown type", "use text/javascript, module, or application/json"),
     "base-element": Rule("csp", "<base> moves every relative URL", "write the URLs out"),
     "meta-http-equiv": Rule("csp", "<meta> that acts as a header", "remove it; headers are set by the publisher"),
+    "meta-charset": Rule("csp", "charset in which the bytes could read as another text", "declare utf-8"),
     "meta-referrer": Rule("csp", "<meta> that weakens the referrer policy", "remove it"),
     "dangerous-element": Rule("csp", "element that loads or hides active content", "remove it"),
     "dangerous-attribute": Rule("csp", "attribute that loads or reports elsewhere", "remove it"),
@@ -60,7 +61,11 @@ RULES: dict[str, Rule] = {
     "svg-doctype": Rule("csp", "document type or entity in an SVG or XML file", "remove the DOCTYPE"),
     "xml-malformed": Rule("csp", "SVG or XML that cannot be read", "export the file again"),
     "xml-active": Rule("csp", "XML that a browser would show as a page or transform", "use HTML"),
-    "css-active": Rule("csp", "CSS that runs code", "remove the declaration"),
+    "css-active": Rule("csp", "CSS that runs code or computes a URL", "remove the declaration, or write the URL out"),
+    "bidi-control": Rule(
+        "csp", "control character that shows a script in another order than it runs", "remove the character"
+    ),
+    "pdf-active": Rule("csp", "PDF that runs code or starts a program", "export the document without actions"),
     "too-many-inline": Rule("csp", "more inline scripts and styles than a header can list", "move them to files"),
     # allowlists
     "script-host": Rule(
@@ -83,14 +88,27 @@ RULES: dict[str, Rule] = {
     "frame-host": Rule("allowlists", "embedded page", "link to it instead"),
     "connect-host": Rule("allowlists", "connection to another host", "remove it, or read the data at build time"),
     "manifest-host": Rule("allowlists", "manifest from another host", "put the manifest in the release"),
+    "script-navigation": Rule("allowlists", "script that leads visitors to another host", "use an ordinary link"),
+    "peer-connection": Rule(
+        "allowlists", "direct connection to other machines, which no header can stop", "remove the connection"
+    ),
     "insecure-url": Rule("allowlists", "unencrypted URL of something the page loads", "use https"),
     "deceptive-url": Rule("allowlists", "URL that does not lead where it seems to", "write the plain host name"),
     "data-url": Rule(
         "allowlists", "data: URL of a kind that is not allowed here", "put the data in a file of the release"
     ),
-    "password-field": Rule("allowlists", "password field on a site that sends forms nowhere", "remove the field"),
-    "host-config-file": Rule("allowlists", "file that configures a web host", "remove it; the publisher sets headers"),
+    "password-field": Rule("allowlists", "secret asked for on a site that sends forms nowhere", "remove the field"),
+    "host-config-file": Rule(
+        "allowlists",
+        "file that configures a web host or proves its ownership",
+        "remove it; the publisher sets headers",
+    ),
     "planted-file": Rule("allowlists", "configuration that a tool would obey", "remove it"),
+    "package-config": Rule(
+        "allowlists",
+        "package configuration that runs a script, or loads code from an unusual place",
+        "leave the file out of what is published",
+    ),
     "hidden-file": Rule("allowlists", "hidden file", "remove it; only .well-known/ may be published"),
     "file-type": Rule("allowlists", "kind of file that is not served", "remove it or convert it"),
     "type-mismatch": Rule("allowlists", "file whose bytes are not what its name says", "give it its true name"),

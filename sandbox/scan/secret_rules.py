@@ -38,6 +38,7 @@ _ASSIGNED = re.compile(
     rb"\s{0,5}[\"'`]([A-Za-z0-9_+/=.~-]{20,200})[\"'`]",
     re.IGNORECASE,
 )
+_ENV_LINE = rb"(?:SECRET|TOKEN|PASSWORD|_KEY)=[\"']?([A-Za-z0-9_+/=.~-]{20,200})"
 _OPENAI = rb"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[\w-]{20,200}|[A-Za-z0-9]{32,200})"
 _AWS_SECRET = re.compile(
     rb"aws[\w-]{0,20}?(?:secret|key)[\w-]{0,20}+[\"']?\s{0,5}+[=:]\s{0,5}+[\"']?([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
@@ -83,6 +84,29 @@ SECRET_RULES: tuple[SecretRule, ...] = (
     _rule("linear", "a Linear key", b"lin_api_", rb"lin_api_[A-Za-z0-9]{32,}"),
     _rule("figma", "a Figma token", b"figd_", rb"figd_[\w-]{36,}"),
     _rule("supabase", "a Supabase token", b"sbp_", rb"(?<!\w)sbp_[0-9a-f]{40}"),
+    _rule("docker", "a container registry token", b"dckr_pat_ dckr_oat_", rb"dckr_[po]at_[\w-]{20,}"),
+    _rule("replicate", "a Replicate token", b"r8_", rb"(?<!\w)r8_[A-Za-z0-9]{37,}"),
+    _rule("groq", "a Groq key", b"gsk_", rb"(?<!\w)gsk_[A-Za-z0-9]{40,}"),
+    _rule("perplexity", "a Perplexity key", b"pplx-", rb"(?<!\w)pplx-[A-Za-z0-9]{40,}"),
+    _rule("xai", "an xAI key", b"xai-", rb"(?<!\w)xai-[A-Za-z0-9]{60,}"),
+    _rule("notion", "a Notion token", b"ntn_", rb"(?<!\w)ntn_[A-Za-z0-9]{40,}"),
+    _rule("postman", "a Postman key", b"PMAK-", rb"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
+    _rule("doppler", "a Doppler token", b"dp.", rb"(?<!\w)dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{40,}"),
+    _rule("netlify", "a Netlify token", b"nfp_", rb"(?<!\w)nfp_[A-Za-z0-9]{36,}"),
+    _rule("fly", "a Fly token", b"fo1_ FlyV1", rb"(?<!\w)(?:fo1_[\w-]{40,}|FlyV1 fm\d_[\w+/=,-]{40,})"),
+    _rule("planetscale", "a PlanetScale token", b"pscale_", rb"pscale_(?:tkn|oauth|pw)_[\w.=-]{32,}"),
+    _rule("sentry", "a Sentry token", b"sntrys_ sntryu_", rb"sntry[su]_[\w+/=-]{40,}"),
+    _rule("newrelic", "a New Relic key", b"NRAK- NRII-", rb"NR(?:AK|II)-[\w-]{27,}"),
+    _rule("terraform", "a Terraform token", b".atlasv1.", rb"(?<=[A-Za-z0-9]{14})\.atlasv1\.[\w=-]{60,}"),
+    _rule("age", "an age secret key", b"AGE-SECRET-KEY-1", rb"AGE-SECRET-KEY-1[A-Z0-9]{58}"),
+    _rule("rubygems", "a RubyGems key", b"rubygems_", rb"(?<!\w)rubygems_[0-9a-f]{48}"),
+    _rule("tailscale", "a Tailscale key", b"tskey-", rb"tskey-[a-z]{2,10}-[\w-]{16,}"),
+    _rule("mapbox", "a Mapbox secret token", b"sk.eyJ", rb"(?<!\w)sk\.eyJ[\w-]{20,}\.[\w-]{20,}"),
+    _rule("brevo", "a Brevo key", b"xkeysib-", rb"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}"),
+    _rule("airtable", "an Airtable token", b"pat", rb"(?<!\w)pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
+    _rule("bitbucket", "a Bitbucket token", b"ATBB", rb"(?<!\w)ATBB[A-Za-z0-9]{28,}"),
+    _rule("cloudinary", "a Cloudinary URL", b"cloudinary://", rb"cloudinary://\d{8,}:[\w-]{20,}@", 0),
+    _rule("env-line", "a secret that is written out", b"SECRET= TOKEN= PASSWORD= _KEY=", _ENV_LINE, 3.5),
     _rule(
         "url-password", "a password in a URL", b"://",
         rb"://[^\s:/@\"'<>?#]{0,64}:([^\s@/\"'<>?#]{3,128})@[\w.-]{1,253}", min_entropy=1.5,

@@ -12,14 +12,17 @@ from sandbox.scan.elements import check_element
 from sandbox.scan.markup import MAX_ATTRIBUTES_PER_TAG, Attribute, Tag
 from sandbox.scan.references import Place, References
 
-_DOCTYPE = re.compile(rb"<!(?:DOCTYPE[^>\[]*(?P<inner>[\[>])|ENTITY|ATTLIST|NOTATION)", re.IGNORECASE)
+_DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s{0,20}=\s{0,20}[\"']([^\"'>]{0,40})")
+_DOCTYPE = re.compile(rb"<!(?:DOCTYPE|ENTITY|ATTLIST|NOTATION|ELEMENT)", re.IGNORECASE)
 _HARMLESS_DOCTYPE = re.compile(rb"<!DOCTYPE\s+svg(\s+PUBLIC\s+\"-//W3C//DTD SVG [^\"]*\"\s+\"[^\"]*\")?\s*>")
 _XHTML = "http://www.w3.org/1999/xhtml"
 _SVG = "http://www.w3.org/2000/svg"
+_MATHML = "http://www.w3.org/1998/Math/MathML"
 _XLINK = "http://www.w3.org/1999/xlink"
 _XML = "http://www.w3.org/XML/1998/namespace"
 _PREFIXES = {_XLINK: "xlink:", _XML: "xml:"}
 MAX_ELEMENTS = 30_000
+_HEAD_BYTES = 1024
 
 
 def check_svg(data: bytes, place: Place, references: References) -> None:
@@ -40,9 +43,16 @@ def check_xml(data: bytes, place: Place, references: References) -> None:
     if root is None:
         return
     for element in root.iter("{*}*"):
-        if etree.QName(element).namespace in (_XHTML, _SVG) and etree.QName(element).localname != "link":
+        if etree.QName(element).namespace in (_XHTML, _SVG, _MATHML) and not _is_language_link(element):
             references.find("xml-active", place.below(_line_of(element)), str(element.tag))
             return
+
+
+def _is_language_link(element: etree._Element) -> bool:
+    """Return whether an element is what site maps use to name a page's translations, and nothing else."""
+    names = {str(name) for name in element.attrib}
+    is_plain = element.tag == f"{{{_XHTML}}}link" and names <= {"rel", "hreflang", "href", "media", "type"}
+    return is_plain and element.get("rel") == "alternate"
 
 
 def _parse(data: bytes, place: Place, references: References) -> etree._Element | None:
@@ -50,6 +60,9 @@ def _parse(data: bytes, place: Place, references: References) -> etree._Element 
     if doctype and not (_HARMLESS_DOCTYPE.match(data, doctype.start()) and len(_DOCTYPE.findall(data)) == 1):
         references.find("svg-doctype", place.below(data.count(b"\n", 0, doctype.start()) + 1))
         return None
+    declared = _DECLARED.search(data[:_HEAD_BYTES])
+    if declared:
+        references.check_charset(declared[1].decode("latin-1"), place)
     if data.count(b"<") > MAX_ELEMENTS * 2 or data.count(b"=") > MAX_ELEMENTS * 10:
         references.find("html-too-complex", place)
         return None

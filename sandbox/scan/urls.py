@@ -19,7 +19,11 @@ Kind = Literal["local", "external", "data", "code", "contact", "other"]
 _STRIPPED = "".join(map(chr, range(0x21)))
 _REMOVED = {ord(character): None for character in "\t\n\r"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_NETWORK = frozenset({"http", "https", "ws", "wss", "ftp"})
+UNUSUAL_PORT = "unusual port"
+"""The one trick that only counts for what a page loads: a link may lead to any port."""
+
+_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
+_NETWORK = frozenset(_PORTS)
 _CODE = frozenset({"javascript", "vbscript", "livescript", "mocha", "blob", "filesystem", "view-source"})
 _CONTACT = frozenset({"mailto", "tel", "sms", "geo", "whatsapp", "facetime"})
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
@@ -86,8 +90,8 @@ def _network(scheme: str, rest: str) -> Target:
         trick = f"{len(userinfo)} characters before @ only look like a host"
     host, host_trick = _host(_PORT.sub("", hostport))
     port = _PORT.search(hostport)
-    if port and port[1] not in ("", "80", "443"):
-        host_trick = host_trick or "unusual port"
+    if port and port[1] not in ("", _PORTS.get(scheme, "")):
+        host_trick = host_trick or UNUSUAL_PORT
     return Target("external", scheme, host, trick=trick or host_trick)
 
 
@@ -108,9 +112,18 @@ def _host(raw: str) -> tuple[str, str]:
     name = name.lower()
     if not _HOST.fullmatch(name):
         return "", "not a host name"
+    if "xn--" in name and any(_mixes_scripts(_shown(label)) for label in name.split(".")):
+        return "", "letters of several scripts in one name"
     if _NUMERIC.fullmatch(name.rsplit(".", 1)[-1]):
         return name, "address instead of a name"
     return name, ""
+
+
+def _shown(label: str) -> str:
+    try:
+        return idna.decode(label) if label.startswith("xn--") else label
+    except (idna.IDNAError, UnicodeError):
+        return label
 
 
 def _mixes_scripts(label: str) -> bool:

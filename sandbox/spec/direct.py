@@ -1,21 +1,25 @@
 """Step 0 of tier 1: the direct edit, which calls no model and costs nothing.
 
-A request is taken only when its whole text matches the grammar and all matches together mean one and the same change.
-Any doubt (two targets, a second clause, a value that could be an instruction) gives None, and the request goes to the
-model.
+A request is taken only when its whole text is understood and all ways to understand it lead to one and the same site.
+Any doubt (two targets, a condition, a value that could be an instruction) gives None, and the request goes to the
+model. Several orders in one request are taken when each of them is understood so, and their order does not matter.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from sandbox.spec import rules as package
 from sandbox.spec.edit import apply_edit
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import Site
-from sandbox.spec.rules.wording import DirectEdit, Rule, read_request
+from sandbox.spec.rules.edits import DirectEdit, Rule
+from sandbox.spec.rules.phrasing import forms_of
+from sandbox.spec.rules.wording import Request, read_clauses, read_request
 
 __all__ = ["DirectEdit", "apply_direct", "describe", "parse_direct"]
 
@@ -28,16 +32,10 @@ def parse_direct(prompt: str, site: Site) -> DirectEdit | None:
         site: a valid site.
     """
     request = read_request(prompt)
-    if request is None:
-        return None
-    readings: dict[str, DirectEdit] = {}
-    for rule in grammar():
-        if match := rule.pattern.fullmatch(request.text):
-            readings.update((repr(edit.operations), edit) for edit in rule.handle(match, request, site))
-    if len(readings) != 1:
-        return None
-    edit = next(iter(readings.values()))
-    return edit if _applies(site, edit) else None
+    readings = _readings(request, site) if request else {}
+    if joined := _joined(read_clauses(prompt), site):
+        readings.setdefault(apply_direct(site, joined).canonical(), joined)
+    return next(iter(readings.values())) if len(readings) == 1 else None
 
 
 def apply_direct(site: Site, edit: DirectEdit) -> Site:
@@ -62,9 +60,54 @@ def grammar() -> tuple[Rule, ...]:
     return tuple(rule for module in modules for rule in getattr(module, "RULES", ()))
 
 
-def _applies(site: Site, edit: DirectEdit) -> bool:
+def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
+    """Return every reading by the site that it leads to.
+
+    One that leads to no valid site, or changes nothing, takes part in the count but is no edit.
+    """
+    readings: dict[str, DirectEdit | None] = {}
+    tried: set[str] = set()
+    before = site.canonical()
+    for form in forms_of(request):
+        for rule in grammar():
+            for edit in rule.read(form, request, site) if isinstance(form, rule.form) else ():
+                written = repr(edit.operations)
+                if written not in tried:
+                    tried.add(written)
+                    outcome = _outcome(site, edit)
+                    is_change = outcome is not None and outcome != before
+                    readings.setdefault(outcome or written, edit if is_change else None)
+    return readings
+
+
+def _outcome(site: Site, edit: DirectEdit) -> str | None:
     try:
-        apply_direct(site, edit)
+        return apply_direct(site, edit).canonical()
     except SpecError:
-        return False
-    return True
+        return None
+
+
+def _joined(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
+    """Return several orders as one edit: each with one reading, the same site in either order."""
+    if not clauses:
+        return None
+    forward, backward = _in_order(clauses, site), _in_order(clauses[::-1], site)
+    if forward is None or backward is None or _outcome(site, forward) != _outcome(site, backward):
+        return None
+    return forward
+
+
+def _in_order(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
+    operations: list[Any] = []
+    summaries: list[str] = []
+    sought: list[str] = []
+    for clause in clauses:
+        readings = _readings(clause, site)
+        edit = next(iter(readings.values())) if len(readings) == 1 else None
+        if edit is None:
+            return None
+        site = apply_direct(site, edit)
+        operations += edit.operations
+        summaries.append(edit.summary)
+        sought += edit.sought
+    return DirectEdit("several", " ".join(summaries), tuple(operations), tuple(sought))

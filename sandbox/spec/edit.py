@@ -1,35 +1,35 @@
-"""Edits of the site document: strict RFC 6902, and the part of a site that a model needs to see to write one."""
+"""Edits of the site document, applied strictly, and the part of a site that a model needs to see to write one."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import jsonpatch
 
 from sandbox.spec.catalog import components
+from sandbox.spec.edit_forms import (
+    MAX_OPERATIONS,
+    MAX_POINTER_CHARS,
+    MERGE_MARK,
+    OPERATIONS,
+    is_merge_step,
+    merge,
+    read_edit,
+)
 from sandbox.spec.errors import refuse, shown
-from sandbox.spec.model import JsonObject, Site, check_json, parse_site
+from sandbox.spec.model import INDEX, JsonObject, Site, check_json, parse_site
 from sandbox.spec.resolve import SHARED_TYPE
-from sandbox.spec.structure import children_of
+from sandbox.spec.upstream import children_of
 from sandbox.spec.validate import auto_fix, require_valid
 
-MAX_OPERATIONS: Final = 100
 MAX_PART_CHARS: Final = 16_000
 """Characters of JSON that a model is sent at most; with the catalog's text they fit the policy's input estimate."""
-_MAX_POINTER_CHARS: Final = 400
-_OPERATIONS: Final = {
-    "add": frozenset({"op", "path", "value"}),
-    "replace": frozenset({"op", "path", "value"}),
-    "test": frozenset({"op", "path", "value"}),
-    "remove": frozenset({"op", "path"}),
-    "move": frozenset({"op", "path", "from"}),
-    "copy": frozenset({"op", "path", "from"}),
-}
-_POINTER: Final = re.compile(r"/pages(?:/(?:[^~/]|~[01])*)+")
+_MAX_OMITTED_CHARS: Final = 6000
+_MAX_LINE_CHARS: Final = 200
 _WHOLE_SITE: Final = re.compile(
     r"\b(all|every|everywhere|each|whole|entire|throughout|translate|tone of voice|rewrite the (?:site|page))\b", re.I
 )
@@ -88,11 +88,11 @@ _COMMON_WORDS: Final = frozenset(
 
 def edit_tool() -> JsonObject:
     """Return the tool that a model is forced to call for an edit."""
-    pointer_schema = {"type": "string", "maxLength": _MAX_POINTER_CHARS}
+    pointer_schema = {"type": "string", "maxLength": MAX_POINTER_CHARS}
     operation = {
         "type": "object",
         "properties": {
-            "op": {"type": "string", "enum": sorted(_OPERATIONS)},
+            "op": {"type": "string", "enum": sorted(OPERATIONS)},
             "path": pointer_schema,
             "from": pointer_schema,
             "value": {"description": "any JSON value; required for add, replace and test"},
@@ -113,53 +113,37 @@ def edit_tool() -> JsonObject:
     }
 
 
-def apply_edit(site: Site, operations: object) -> Site:
-    """Return the site after RFC 6902 operations on its document, repaired losslessly and valid.
+def edit_of(reply: Mapping[str, Any]) -> object:
+    """Return the edit in a model's reply: its operations, or the reply itself where the model merged instead."""
+    if reply.get(MERGE_MARK) is True:
+        return {name: value for name, value in reply.items() if name != "summary"}
+    return reply.get("operations")
+
+
+def apply_edit(site: Site, edit: object) -> Site:
+    """Return the site after an edit of its document, repaired losslessly and valid: all of it or nothing.
 
     Args:
         site: the site as it is; it stays as it is.
-        operations: a list of operation objects whose pointers start with `/pages/`; any other value is refused.
+        edit: RFC 6902 operations, or any other form that `edit_forms` reads; any other value is refused.
 
     Raises:
-        SpecError: the operations' writer is at fault: `bad_operation`, `patch_failed` or what is invalid afterwards.
+        SpecError: the edit's writer is at fault: `bad_operation`, `patch_failed` or what is invalid afterwards.
     """
     document = site.to_dict()
-    for index, operation in enumerate(_checked(operations)):
-        _apply(document, operation, index)
+    for index, step in enumerate(read_edit(edit, site)):
+        if is_merge_step(step):
+            document = {"pages": merge(document["pages"], step["pages"])}
+        else:
+            _apply(document, step, index)
     edited = auto_fix(parse_site(document)).site
     require_valid(edited)
     return edited
 
 
-def _checked(operations: object) -> Sequence[JsonObject]:
-    if not isinstance(operations, list) or not operations:
-        raise refuse("bad_operation", "", "operations is a list of at least one JSON patch operation")
-    if len(operations) > MAX_OPERATIONS:
-        raise refuse("bad_operation", "", f"an edit holds at most {MAX_OPERATIONS} operations")
-    check_json(operations)
-    for index, operation in enumerate(operations):
-        place = f"/operations/{index}"
-        op = operation.get("op") if isinstance(operation, dict) else None
-        fields = _OPERATIONS.get(op) if isinstance(op, str) else None
-        if fields is None or not fields <= set(operation):
-            raise refuse("bad_operation", place, "an operation has an op of RFC 6902 and the fields that this op needs")
-        for name in {"path", "from"} & fields:
-            _check_pointer(operation[name], f"{place}/{name}")
-    return operations
-
-
-def _check_pointer(value: object, place: str) -> None:
-    if not isinstance(value, str) or len(value) > _MAX_POINTER_CHARS or not _POINTER.fullmatch(value):
-        raise refuse("bad_operation", place, f"{shown(value)} is no pointer that starts with /pages/")
-    if {"__proto__", "prototype", "constructor"} & set(value.split("/")):
-        raise refuse("forbidden_key", place, "a pointer may not name a prototype")
-
-
 def _apply(document: JsonObject, operation: JsonObject, index: int) -> None:
-    fields = _OPERATIONS[operation["op"]]
-    only = {name: operation[name] for name in sorted(fields)}
     try:
-        jsonpatch.JsonPatch([only]).apply(document, in_place=True)
+        jsonpatch.JsonPatch([operation]).apply(document, in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, IndexError) as error:
         reason = f"{operation['op']} at {shown(operation['path'])} does not apply: {shown(str(error))}"
         raise refuse("patch_failed", f"/operations/{index}", reason) from None
@@ -183,7 +167,7 @@ class Part:
 
 
 def relevant_part(site: Site, prompt: str) -> Part:
-    """Choose the elements that a request needs: those it names or quotes from, their parents, and every page's root.
+    """Choose the elements that a request needs: those it names or quotes from, their parents, and the pages' roots.
 
     Args:
         site: a valid site.
@@ -196,14 +180,28 @@ def relevant_part(site: Site, prompt: str) -> Part:
     }
     named = {place: score for place, score in scores.items() if score > 0}
     wanted = named if named and not _WHOLE_SITE.search(prompt) else scores
-    chosen: set[tuple[str, str]] = {(path, page["root"]) for path, page in site.pages.items()}
-    room = MAX_PART_CHARS
+    chosen = _roots(site, prompt)
+    room = MAX_PART_CHARS - min(_chars(site, chosen), MAX_PART_CHARS // 2)
     for place in sorted(wanted, key=lambda place: (-wanted[place], place)):
-        room -= len(json.dumps(site.pages[place[0]]["elements"][place[1]], ensure_ascii=False))
+        added = {place, *_ancestors(site, place)} - chosen
+        room -= _chars(site, added)
         if room < 0:
             break
-        chosen |= {place, *_ancestors(site, place)}
-    return _part_of(site, chosen)
+        chosen |= added
+    return _part_of(site, chosen, room=room)
+
+
+def _roots(site: Site, prompt: str) -> set[tuple[str, str]]:
+    """Return the roots of all pages; on a site of many, of the index and of the pages that a request names."""
+    roots = {(path, page["root"]) for path, page in site.pages.items()}
+    if _chars(site, roots) <= MAX_PART_CHARS // 4:
+        return roots
+    words = set(_WORD.findall(prompt.lower()))
+    return {(path, key) for path, key in roots if path == INDEX or words & set(_WORD.findall(path)) - {"html"}}
+
+
+def _chars(site: Site, places: Iterable[tuple[str, str]]) -> int:
+    return sum(len(json.dumps(site.pages[path]["elements"][key], ensure_ascii=False)) for path, key in places)
 
 
 def _score(prompt: str, key: str, element: JsonObject) -> int:
@@ -228,17 +226,37 @@ def _ancestors(site: Site, place: tuple[str, str]) -> set[tuple[str, str]]:
     return found
 
 
-def _part_of(site: Site, chosen: set[tuple[str, str]]) -> Part:
+def _part_of(site: Site, chosen: set[tuple[str, str]], *, room: int) -> Part:
     pages: JsonObject = {}
     omitted: list[str] = []
     for path, page in sorted(site.pages.items()):
         kept = {key: element for key, element in page["elements"].items() if (path, key) in chosen}
-        pages[path] = {**page, "elements": kept}
         omitted += [_line(path, key, element) for key, element in page["elements"].items() if (path, key) not in chosen]
-    return Part(Site(pages).to_dict(), tuple(omitted))
+        if kept:
+            pages[path] = {"root": page["root"], "elements": kept}
+        if kept and "state" in page:
+            state, used = json.dumps(page["state"], ensure_ascii=False), json.dumps(kept, ensure_ascii=False)
+            room -= len(state)
+            if room >= 0 and ('"$' in used or '"repeat"' in used):
+                pages[path]["state"] = page["state"]
+            else:
+                omitted.append(f"{path}: state with {', '.join(sorted(page['state'])[:20])}"[:_MAX_LINE_CHARS])
+    return Part(Site(pages).to_dict(), tuple(_shortened(omitted)))
+
+
+def _shortened(lines: list[str]) -> Iterator[str]:
+    room = _MAX_OMITTED_CHARS
+    for index, line in enumerate(lines):
+        room -= len(line)
+        if room < 0:
+            yield f"and {len(lines) - index} more"
+            return
+        yield line
 
 
 def _line(path: str, key: str, element: Mapping[str, Any]) -> str:
     props = element.get("props", {})
     heading = props.get("heading") or props.get("brand") or props.get("of")
-    return f"{path}: {key} ({element['type']})" + (f" {heading}" if isinstance(heading, str) else "")
+    return (f"{path}: {key} ({element['type']})" + (f" {heading}" if isinstance(heading, str) else ""))[
+        :_MAX_LINE_CHARS
+    ]

@@ -14,11 +14,11 @@ from sandbox.spec.component import Component, Props
 from sandbox.spec.components.page import PageProps
 from sandbox.spec.html import Html, join, tag
 from sandbox.spec.model import INDEX, Site
-from sandbox.spec.resolve import Node, resolve_page
+from sandbox.spec.resolve import Node, resolve_page, walk
 from sandbox.spec.stylesheet import stylesheet, theme_class
 from sandbox.spec.theme import Theme
 from sandbox.spec.urls import is_external, relative_to
-from sandbox.spec.validate import props_of, require_valid, walk
+from sandbox.spec.validate import props_of, require_valid
 
 STYLESHEET = "styles.css"
 

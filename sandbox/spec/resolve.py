@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sandbox.spec import expressions
+from sandbox.spec.conditions import RepeatCondition, is_visible, split_repeat_condition
 from sandbox.spec.errors import refuse
-from sandbox.spec.expressions import MISSING, Scope
+from sandbox.spec.javascript import MISSING
 from sandbox.spec.model import INDEX, JsonObject, Site, pointer
+from sandbox.spec.paths import join_paths, look_up, repeat_path
+from sandbox.spec.scope import Allowance, Scope
 
 SHARED_TYPE: Final = "Shared"
 MAX_NODES: Final = 3000
 """Nodes that one page may have once its repeats are unrolled."""
+_UNITS_A_NODE: Final = 100
 
 
 @dataclass(frozen=True)
@@ -31,20 +35,30 @@ class Node:
 
 
 class _Resolver:
-    """Unrolls one page; counts what it makes, because repeats multiply."""
+    """Unrolls pages; counts what it makes, because repeats multiply."""
 
-    def __init__(self, site: Site, *, with_hidden: bool) -> None:
+    def __init__(self, site: Site, *, with_hidden: bool, allowance: Allowance) -> None:
         self._site = site
         self._with_hidden = with_hidden
+        self._allowance = allowance
         self._made = 0
+
+    def page(self, path: str) -> Node:
+        """Return the tree of one page."""
+        spec = self._site.pages[path]
+        self._made = 0
+        roots = self.nodes(path, spec["root"], Scope(spec.get("state", {}), allowance=self._allowance))
+        if not roots:
+            raise refuse("hidden_root", pointer("pages", path, "elements", spec["root"]), "a page cannot hide itself")
+        return roots[0]
 
     def nodes(self, page: str, key: str, scope: Scope, *, suffix: str = "") -> tuple[Node, ...]:
         """Return what one element becomes: nothing when hidden, else one node."""
         element = self._site.pages[page]["elements"][key]
-        condition = element.get("visible", True)
-        repeat = element.get("repeat")
-        filters_items = bool(repeat) and expressions.uses_item(condition)
-        if not (self._with_hidden or filters_items or expressions.is_visible(condition, scope)):
+        condition = RepeatCondition(element.get("visible", True), True)
+        if "repeat" in element and scope.item_path is None:
+            condition = split_repeat_condition(condition.container)
+        if not self._shows(condition.container, scope):
             return ()
         if element["type"] == SHARED_TYPE:
             return self._shared(element, scope)
@@ -59,32 +73,36 @@ class _Resolver:
                 for name, keys in sorted((element.get("slots") or {}).items())
             },
         )
-        keys = element.get("children") or []
-        if not repeat:
-            return (replace(node, children=self._all(page, keys, scope, suffix)),)
-        return (replace(node, children=self._repeated(page, element, scope, suffix)),)
+        if "repeat" in element:
+            return (replace(node, children=self._repeated(page, element, condition.item, scope, suffix)),)
+        return (replace(node, children=self._all(page, element.get("children") or [], scope, suffix)),)
+
+    def _shows(self, condition: Any, scope: Scope) -> bool:
+        return self._with_hidden or is_visible(condition, scope)
 
     def _shared(self, element: JsonObject, scope: Scope) -> tuple[Node, ...]:
         key = expressions.resolve(element.get("props", {}), scope).get("of")
-        index_scope = Scope(self._site.pages[INDEX].get("state", {}))
+        index_scope = Scope(self._site.pages[INDEX].get("state", {}), allowance=self._allowance)
         return self.nodes(INDEX, key, index_scope)
 
     def _all(self, page: str, keys: list[str], scope: Scope, suffix: str) -> tuple[Node, ...]:
         return tuple(node for key in keys for node in self.nodes(page, key, scope, suffix=suffix))
 
-    def _repeated(self, page: str, element: JsonObject, scope: Scope, suffix: str) -> tuple[Node, ...]:
-        source = element["repeat"]["statePath"]
-        items = expressions.look_up(scope.state, source) if isinstance(source, str) else _item(scope, source)
-        condition = element.get("visible", True)
+    def _repeated(
+        self, page: str, element: JsonObject, item_condition: Any, scope: Scope, suffix: str
+    ) -> tuple[Node, ...]:
+        path = repeat_path(element["repeat"]["statePath"], scope.item_path)
+        items = MISSING if path is None else look_up(scope.state, path)
         made: list[Node] = []
-        for index, item in enumerate(items if isinstance(items, list) else []):
-            inner = Scope(scope.state, item, index)
-            if self._with_hidden or not expressions.uses_item(condition) or expressions.is_visible(condition, inner):
+        for index, item in enumerate(items if path is not None and isinstance(items, list) else []):
+            inner = replace(scope, item=item, index=index, item_path=join_paths(path or "", str(index)))
+            if self._shows(item_condition, inner):
                 made += self._all(page, element["children"], inner, f"{suffix}.{index}")
         return tuple(made)
 
     def _count(self) -> None:
         self._made += 1
+        self._allowance.spend(_UNITS_A_NODE)
         if self._made > MAX_NODES:
             raise refuse("too_many_nodes", "", f"repeats may unroll a page to at most {MAX_NODES} elements")
 
@@ -98,14 +116,26 @@ def resolve_page(site: Site, page: str, *, with_hidden: bool = False) -> Node:
         with_hidden: keep what `visible` hides, so that it can be checked too.
 
     Raises:
-        SpecError: the page unrolls to too many elements, or hides its own root (the spec's fault).
+        SpecError: the page unrolls to too much, or hides its own root (the spec's fault).
     """
-    spec = site.pages[page]
-    roots = _Resolver(site, with_hidden=with_hidden).nodes(page, spec["root"], Scope(spec.get("state", {})))
-    if not roots:
-        raise refuse("hidden_root", pointer("pages", page, "elements", spec["root"]), "a page cannot hide itself")
-    return roots[0]
+    return _Resolver(site, with_hidden=with_hidden, allowance=Allowance()).page(page)
 
 
-def _item(scope: Scope, source: Mapping[str, Any]) -> Any:
-    return MISSING if scope.item is MISSING else expressions.look_up(scope.item, source["$item"])
+def resolve_site(site: Site, *, with_hidden: bool = False) -> dict[str, Node]:
+    """Return the trees of all pages by path; one allowance holds for all of them.
+
+    Raises:
+        SpecError: as `resolve_page`.
+    """
+    resolver = _Resolver(site, with_hidden=with_hidden, allowance=Allowance())
+    return {path: resolver.page(path) for path in sorted(site.pages)}
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and everything below it, in document order."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        below = [*current.children, *(child for slot in current.slots.values() for child in slot)]
+        stack.extend(reversed(below))

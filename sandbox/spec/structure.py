@@ -1,9 +1,7 @@
-"""The shape of one page spec, before any prop is read: upstream's codes first, then the rules that upstream lacks.
+"""The shape of one page spec, before any prop is read.
 
-Upstream accepts what these rules of ours refuse, each by its own code: `bad_key`, `unknown_field`, `unknown_type`,
-`not_a_page`, `misplaced`, `no_children`, `unknown_slot`, `shared_child`, `cycle`, `too_deep`, `too_large`,
-`bad_expression`, `unknown_function`, `on_unsupported` and `watch_unsupported` (a static page runs no action, so a
-button that has one would be dead).
+First the types that upstream leaves to TypeScript, then upstream's own rules, then what upstream lacks. `rulebook`
+names every rule of the three.
 """
 
 from __future__ import annotations
@@ -13,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sandbox.spec.component import Component
+from sandbox.spec.conditions import has_long_path
 from sandbox.spec.errors import Finding, shown
-from sandbox.spec.expressions import MISSING, complaint_about, complaint_about_condition, look_up
+from sandbox.spec.expressions import complaint_about
 from sandbox.spec.model import MAX_ELEMENTS, JsonObject, pointer
+from sandbox.spec.scope import MAX_PATH_CHARS
+from sandbox.spec.upstream import INHERITED_NAMES, check_upstream, children_of
 
 MAX_TREE_DEPTH: Final = 16
 PAGE_TYPE: Final = "Page"
-MISPLACED_FIELDS: Final = ("visible", "on", "repeat", "watch", "children")
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _PAGE_FIELDS: Final = frozenset({"root", "elements", "state"})
 _ELEMENT_FIELDS: Final = frozenset({"type", "props", "children", "slots", "visible", "repeat", "on", "watch"})
@@ -33,106 +33,127 @@ def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str)
         catalog: components by name.
         base: JSON pointer of the page.
     """
-    findings = [
-        Finding("unknown_field", base + pointer(key), f"a page holds root, elements and state, not {shown(key)}")
-        for key in page
-        if key not in _PAGE_FIELDS
-    ]
-    if not isinstance(page.get("state", {}), dict):
-        findings.append(Finding("bad_state", f"{base}/state", "state is an object"))
-    elements = page.get("elements")
-    root = page.get("root")
-    if not isinstance(root, str) or not root:
-        return [*findings, Finding("missing_root", f"{base}/root", "root is the key of the page's first element")]
-    if not isinstance(elements, dict):
-        return [*findings, Finding("not_a_spec", f"{base}/elements", "elements is an object of elements by key")]
-    if not elements:
-        return [*findings, Finding("empty_spec", f"{base}/elements", "the spec has no elements")]
-    if len(elements) > MAX_ELEMENTS:
-        return [*findings, Finding("too_large", f"{base}/elements", f"a page holds at most {MAX_ELEMENTS} elements")]
+    if findings := [*_check_types(page, base=base)]:
+        return findings
+    elements, root = page["elements"], page["root"]
+    findings = [*check_upstream(page, base=base), *_check_fields(page, _PAGE_FIELDS, "a page", base=base)]
+    findings += _check_key(root, base=f"{base}/root")
     for key, element in elements.items():
         findings += _check_element(key, element, base=base + pointer("elements", key))
-    if root not in elements:
-        findings.append(Finding("root_not_found", f"{base}/root", f"root {shown(root)} is no key of elements"))
-    if any(finding.severity == "error" for finding in findings):
-        return findings
-    return [*findings, *_check_tree(root, elements, base=base), *_check_catalog(root, elements, catalog, base=base),
-            *_check_repeats(page, base=base)]  # fmt: skip
-
-
-def children_of(element: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
-    """Yield the keys of an element's children and of what fills its slots, each with its place in the element."""
-    for index, key in enumerate(element.get("children") or ()):
-        yield key, ("children", index)
-    for slot, keys in sorted((element.get("slots") or {}).items()):
-        for index, key in enumerate(keys):
-            yield key, ("slots", slot, index)
-
-
-def _check_element(key: str, element: Any, *, base: str) -> list[Finding]:
-    if not _KEY.fullmatch(key):
-        rule = "an element's key is a letter, then up to 63 letters, digits, hyphens and underscores"
-        return [Finding("bad_key", base, rule)]
-    if not isinstance(element, dict):
-        return [Finding("not_an_element", base, "an element is an object")]
-    findings = [
-        Finding("unknown_field", base + pointer(name), f"an element has no field {shown(name)}")
-        for name in element
-        if name not in _ELEMENT_FIELDS
-    ]
-    if not isinstance(element.get("type"), str):
-        findings.append(Finding("missing_type", f"{base}/type", "type is the name of a catalog component"))
-    if not _is_key_list(element.get("children", [])):
-        findings.append(Finding("bad_children", f"{base}/children", "children is a list of element keys"))
-    slots = element.get("slots", {})
-    if not (isinstance(slots, dict) and all(_is_key_list(keys) for keys in slots.values())):
-        findings.append(Finding("bad_slots", f"{base}/slots", "slots is an object of lists of element keys"))
-    return [*findings, *_check_props(element, base=base), *_check_dynamics(element, base=base)]
-
-
-def _check_props(element: JsonObject, *, base: str) -> list[Finding]:
-    props = element.get("props", {})
-    if not isinstance(props, dict):
-        return [Finding("bad_props", f"{base}/props", "props is an object")]
-    findings = [
-        Finding(f"{name}_in_props", f"{base}/props/{name}", f"{name} stands beside props, not inside")
-        for name in MISPLACED_FIELDS
-        if name in props
-    ]
-    for name, value in props.items():
-        if complaint := complaint_about(value):
-            findings.append(Finding(complaint.code, base + pointer("props", name), complaint.message))
-    if complaint := complaint_about({} if not any(name.startswith("$") for name in props) else props):
-        findings.append(Finding(complaint.code, f"{base}/props", "props itself is no expression"))
+        findings += _check_catalog(key, page, catalog, base=base)
+    if root in elements:
+        if elements[root]["type"] != PAGE_TYPE:
+            rule = "the root element is a Page"
+            findings.append(Finding("not_a_page", base + pointer("elements", root, "type"), rule))
+        findings += _check_tree(root, elements, base=base)
     return findings
 
 
-def _check_dynamics(element: JsonObject, *, base: str) -> list[Finding]:
-    findings = []
-    if "visible" in element and (complaint := complaint_about_condition(element["visible"])):
-        findings.append(Finding(complaint.code, f"{base}/visible", complaint.message))
+def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
+    """Check what upstream's types promise and its validator believes; after a finding here nothing else looks."""
+    root, elements = page.get("root"), page.get("elements")
+    if not root:
+        yield Finding("missing_root", f"{base}/root", "root is the key of the page's first element")
+        return
+    if not isinstance(root, str):
+        yield Finding("bad_root", f"{base}/root", "root is the key of an element, so it is text")
+    if not isinstance(page.get("state", {}), dict):
+        yield Finding("bad_state", f"{base}/state", "state is an object")
+    if not isinstance(elements, dict):
+        yield Finding("not_a_spec", f"{base}/elements", "elements is an object of elements by key")
+    elif len(elements) > MAX_ELEMENTS:
+        yield Finding("too_large", f"{base}/elements", f"a page holds at most {MAX_ELEMENTS} elements")
+    else:
+        for key, element in elements.items():
+            yield from _check_element_types(element, base=base + pointer("elements", key))
+
+
+def _check_element_types(element: Any, *, base: str) -> Iterator[Finding]:
+    if not isinstance(element, dict):
+        yield Finding("not_an_element", base, "an element is an object")
+        return
+    if not isinstance(element.get("type"), str):
+        yield Finding("missing_type", f"{base}/type", "type is the name of a catalog component")
+    if not isinstance(element.get("props", {}), dict):
+        yield Finding("bad_props", f"{base}/props", "props is an object")
+    if not _is_key_list(element.get("children", [])):
+        yield Finding("bad_children", f"{base}/children", "children is a list of element keys")
+    slots = element.get("slots", {})
+    if not (isinstance(slots, dict) and all(_is_key_list(keys) for keys in slots.values())):
+        yield Finding("bad_slots", f"{base}/slots", "slots is an object of lists of element keys")
+    if "repeat" in element and not _is_repeat(element["repeat"]):
+        rule = 'repeat is {"statePath": "/path"} or {"statePath": {"$item": "path"}}, with an optional key'
+        yield Finding("bad_repeat", f"{base}/repeat", rule)
+
+
+def _is_key_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_repeat(repeat: Any) -> bool:
+    if not isinstance(repeat, dict) or set(repeat) - {"statePath", "key"} or not isinstance(repeat.get("key", ""), str):
+        return False
+    path = repeat.get("statePath")
+    if isinstance(path, dict) and set(path) == {"$item"}:
+        path = path["$item"]
+    return isinstance(path, str) and len(path) <= MAX_PATH_CHARS
+
+
+def _check_fields(value: JsonObject, known: frozenset[str], name: str, *, base: str) -> Iterator[Finding]:
+    for field in value:
+        if field not in known:
+            yield Finding("unknown_field", base + pointer(field), f"{name} has no field {shown(field)}")
+
+
+def _check_key(key: str, *, base: str) -> Iterator[Finding]:
+    if not _KEY.fullmatch(key) or key in INHERITED_NAMES:
+        rule = "an element's key is a letter, then up to 63 letters, digits, hyphens and underscores"
+        yield Finding("bad_key", base[:300], rule)
+
+
+def _check_element(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+    yield from _check_key(key, base=base)
+    for child, place in children_of(element):
+        if child in INHERITED_NAMES:
+            yield from _check_key(child, base=base + pointer(*place))
+    yield from _check_fields(element, _ELEMENT_FIELDS, "an element", base=base)
+    yield from _check_props(element.get("props", {}), base=base)
+    if has_long_path(element.get("visible")):
+        rule = f"a path has at most {MAX_PATH_CHARS} characters"
+        yield Finding("bad_expression", f"{base}/visible", rule)
     for name in ("on", "watch"):
         if element.get(name):
             rule = f"a static page runs no actions, so `{name}` has no meaning here; use a link"
-            findings.append(Finding(f"{name}_unsupported", f"{base}/{name}", rule))
-    if "repeat" in element:
-        findings += _check_repeat(element, base=base)
-    return findings
+            yield Finding(f"{name}_unsupported", f"{base}/{name}", rule)
 
 
-def _check_repeat(element: JsonObject, *, base: str) -> list[Finding]:
-    repeat = element["repeat"]
-    source = repeat.get("statePath") if isinstance(repeat, dict) else None
-    is_path = isinstance(source, str) or (
-        isinstance(source, dict) and set(source) == {"$item"} and isinstance(source["$item"], str)
-    )
-    if not is_path or set(repeat) - {"statePath", "key"}:
-        rule = 'repeat is {"statePath": "/path"} or {"statePath": {"$item": "path"}}, with an optional key'
-        return [Finding("bad_repeat", f"{base}/repeat", rule)]
-    if not element.get("children"):
-        rule = "repeat needs a child that renders one item"
-        return [Finding("repeat_without_children", f"{base}/repeat", rule)]
-    return []
+def _check_props(props: JsonObject, *, base: str) -> Iterator[Finding]:
+    if "children" in props:
+        yield Finding("children_in_props", f"{base}/props/children", "children stands beside props, not inside")
+    for name, value in props.items():
+        if name.startswith("$"):
+            yield Finding("bad_expression", f"{base}/props", "props itself is no expression")
+        elif complaint := complaint_about(value):
+            yield Finding(complaint.code, base + pointer("props", name), complaint.message)
+
+
+def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component], *, base: str) -> Iterator[Finding]:
+    element, root = page["elements"][key], page["root"]
+    here = base + pointer("elements", key)
+    component = catalog.get(element["type"])
+    if component is None:
+        yield Finding("unknown_type", f"{here}/type", f"{shown(element['type'])} is no component of the catalog")
+        return
+    below_root = {root, *(child for child, _ in children_of(page["elements"].get(root, {})))}
+    if component.place == "root" and key != root:
+        yield Finding("misplaced", here, f"{component.name} can only be the root")
+    if component.place in ("header", "footer") and key not in below_root:
+        yield Finding("misplaced", here, f"{component.name} stands directly below the root")
+    if element.get("children") and not component.has_children:
+        yield Finding("no_children", f"{here}/children", f"{component.name} takes no children")
+    for slot in element.get("slots", {}):
+        if slot not in component.slots:
+            yield Finding("unknown_slot", here + pointer("slots", slot), f"{component.name} has no such slot")
 
 
 def _check_tree(root: str, elements: JsonObject, *, base: str) -> list[Finding]:
@@ -140,21 +161,25 @@ def _check_tree(root: str, elements: JsonObject, *, base: str) -> list[Finding]:
     parents: dict[str, int] = {}
     for key, element in elements.items():
         for child, place in children_of(element):
-            path = base + pointer("elements", key, *place)
-            if child not in elements:
-                findings.append(Finding("missing_child", path, f"{shown(child)} is no key of elements"))
             parents[child] = parents.get(child, 0) + 1
             if parents[child] == 2:
+                path = base + pointer("elements", key, *place)
                 rule = f"{shown(child)} already has a parent; give the second place its own element"
                 findings.append(Finding("shared_child", path, rule))
-    if any(finding.code == "missing_child" for finding in findings):
-        return findings
-    reached, looped = _walk(root, elements)
+    depths, looped = _walk(root, elements)
     if looped:
         findings.append(Finding("cycle", base + pointer("elements", looped), "an element may not stand inside itself"))
-    elif max(reached.values()) > MAX_TREE_DEPTH:
+    elif max(depths.values()) > MAX_TREE_DEPTH:
         findings.append(Finding("too_deep", f"{base}/elements", f"elements may nest {MAX_TREE_DEPTH} levels deep"))
-    return [*findings, *_orphans(elements, reached, base=base)]
+    rule = "the element cannot be reached from root and is not rendered"
+    lost = [key for key in elements if key not in depths]
+    orphans = [Finding("orphaned_element", base + pointer("elements", key), rule, "warning") for key in lost]
+    return [*findings, *(orphans if not looped else ())]
+
+
+def reachable(page: JsonObject) -> frozenset[str]:
+    """Return the keys of the elements that a page shows or hides: those that its root leads to."""
+    return frozenset(_walk(page["root"], page["elements"])[0])
 
 
 def _walk(root: str, elements: JsonObject) -> tuple[dict[str, int], str | None]:
@@ -168,74 +193,9 @@ def _walk(root: str, elements: JsonObject) -> tuple[dict[str, int], str | None]:
             open_keys.discard(key)
         elif key in open_keys:
             return depths, key
-        elif key not in depths:
+        elif key not in depths and key in elements:
             depths[key] = depth
             open_keys.add(key)
             stack.append((key, depth, True))
             stack.extend((child, depth + 1, False) for child, _ in children_of(elements[key]))
     return depths, None
-
-
-def _orphans(elements: JsonObject, reached: Mapping[str, int], *, base: str) -> list[Finding]:
-    rule = "the element cannot be reached from root and is not rendered"
-    return [
-        Finding("orphaned_element", base + pointer("elements", key), rule, "warning")
-        for key in elements
-        if key not in reached
-    ]
-
-
-def _check_catalog(root: str, elements: JsonObject, catalog: Mapping[str, Component], *, base: str) -> list[Finding]:
-    findings = []
-    below_root = {root, *(child for child, _ in children_of(elements[root]))}
-    if elements[root]["type"] != PAGE_TYPE:
-        findings.append(Finding("not_a_page", base + pointer("elements", root, "type"), "the root element is a Page"))
-    for key, element in elements.items():
-        here = base + pointer("elements", key)
-        component = catalog.get(element["type"])
-        if component is None:
-            rule = f"{shown(element['type'])} is no component of the catalog"
-            findings.append(Finding("unknown_type", f"{here}/type", rule))
-            continue
-        if component.place == "root" and key != root:
-            findings.append(Finding("misplaced", here, f"{component.name} can only be the root"))
-        if component.place in ("header", "footer") and key not in below_root:
-            findings.append(Finding("misplaced", here, f"{component.name} stands directly below the root"))
-        if element.get("children") and not component.has_children:
-            findings.append(Finding("no_children", f"{here}/children", f"{component.name} takes no children"))
-        findings += [
-            Finding("unknown_slot", here + pointer("slots", slot), f"{component.name} has no such slot")
-            for slot in element.get("slots") or {}
-            if slot not in component.slots
-        ]
-    return findings
-
-
-def _check_repeats(page: JsonObject, *, base: str) -> list[Finding]:
-    """Check absolute repeat paths against the state, and relative ones against their surroundings."""
-    elements = page["elements"]
-    findings = []
-    stack: list[tuple[str, bool]] = [(page["root"], False)]
-    seen: set[str] = set()
-    while stack:
-        key, in_repeat = stack.pop()
-        if key in seen or key not in elements:
-            continue
-        seen.add(key)
-        element = elements[key]
-        repeat = element.get("repeat")
-        path = base + pointer("elements", key, "repeat")
-        if repeat and isinstance(repeat["statePath"], dict) and not in_repeat:
-            findings.append(Finding("repeat_item_outside_scope", path, "$item needs a repeat around this element"))
-        elif repeat and isinstance(repeat["statePath"], str) and "state" in page:
-            found = look_up(page["state"], repeat["statePath"])
-            if found is MISSING or not isinstance(found, list):
-                findings.append(Finding("repeat_state_mismatch", path, "statePath must lead to a list in state"))
-        stack += [
-            (child, in_repeat or (bool(repeat) and place[0] == "children")) for child, place in children_of(element)
-        ]
-    return findings
-
-
-def _is_key_list(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)

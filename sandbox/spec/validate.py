@@ -7,20 +7,23 @@ Findings carry the spec path, so that a model's repair round, a policy scan and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from sandbox.spec.catalog import components
 from sandbox.spec.component import Component, Props
 from sandbox.spec.errors import Finding, SpecError, errors_of, shown
+from sandbox.spec.javascript import is_equal
 from sandbox.spec.model import INDEX, Site, parse_site, pointer
-from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_page
+from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_site, walk
+from sandbox.spec.stream import read_document
 from sandbox.spec.structure import check_page
+from sandbox.spec.upstream import MISPLACED_FIELDS
 from sandbox.spec.urls import is_external
 
 _MAX_FINDINGS = 100
-_LIFTED_FIELDS = ("visible", "on", "repeat", "watch", "children")
+_LIFTED_FIELDS = (*MISPLACED_FIELDS, "children")
 _CODES = {
     "extra_forbidden": "unknown_prop",
     "missing": "missing_prop",
@@ -38,10 +41,7 @@ def validate(site: Site) -> list[Finding]:
     if not errors_of(findings):
         findings += _check_shared(site)
     if not errors_of(findings):
-        for path in sorted(site.pages):
-            findings += _check_resolved(site, path, catalog)
-    if not errors_of(findings):
-        findings += _check_links(site, catalog)
+        findings += _check_resolved(site, catalog)
     return findings[:_MAX_FINDINGS]
 
 
@@ -65,31 +65,52 @@ class Fixed(NamedTuple):
 def auto_fix(site: Site) -> Fixed:
     """Move fields that stand inside `props` by mistake to where json-render wants them. Nothing is dropped.
 
-    Upstream's other repair, to prune dangling children, loses content; here it is left to the model.
+    Upstream's fix of the same name lets the misplaced field replace one that is already in place; where the two differ,
+    that loses one of them, so here both stay and the rule refuses them. Its other repair, to prune dangling children,
+    loses content too (upstream calls it lossy) and is left to the model.
     """
     document = site.to_dict()
-    fixes: list[Finding] = []
-    for path, page in document["pages"].items():
-        elements = page.get("elements")
-        for key, element in sorted(elements.items()) if isinstance(elements, dict) else ():
-            props = element.get("props") if isinstance(element, dict) else None
-            if not isinstance(props, dict):
-                continue
-            for name in _LIFTED_FIELDS:
-                if name in props and name not in element:
-                    element[name] = props.pop(name)
-                    where = pointer("pages", path, "elements", key, name)
-                    fixes.append(Finding(f"{name}_in_props", where, f"moved {name} out of props", "warning"))
+    fixes = [
+        fix
+        for path, page in document["pages"].items()
+        if isinstance(page.get("elements"), dict)
+        for key, element in page["elements"].items()
+        for fix in _lift(element, base=pointer("pages", path, "elements", key))
+    ]
     return Fixed(Site(document["pages"]) if fixes else site, tuple(fixes))
 
 
-def accept(source: str | bytes | Mapping[str, object]) -> Site:
+def _lift(element: Any, *, base: str) -> Iterator[Finding]:
+    """Lift the misplaced fields of one element, in place; yield what was done."""
+    props = element.get("props") if isinstance(element, dict) else None
+    if not isinstance(props, dict):
+        return
+    for name in _LIFTED_FIELDS:
+        if name in props and _is_free(element, name, props[name]):
+            element[name] = props.pop(name)
+            yield Finding(f"{name}_in_props", base + pointer(name), f"moved {name} out of props", "warning")
+
+
+def _is_free(element: Mapping[str, Any], name: str, value: object) -> bool:
+    """Whether a field can take a value and lose none: every leaf has an empty list of children."""
+    return name not in element or is_equal(element[name], value) or (name == "children" and element[name] == [])
+
+
+def accept(source: str | bytes | Mapping[str, object], *, repair: bool = True) -> Site:
     """Read, repair losslessly and check a site: the one way in for what a model or an importer wrote.
+
+    Args:
+        source: a JSON object; or text that holds one, or a SpecStream that builds one.
+        repair: move misplaced fields first; without it their rule refuses them, as upstream's validator does.
 
     Raises:
         SpecError: whoever wrote the spec is at fault.
     """
-    site = auto_fix(parse_site(source)).site
+    if isinstance(source, bytes):
+        source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
+    site = parse_site(read_document(source) if isinstance(source, str) else source)
+    if repair:
+        site = auto_fix(site).site
     require_valid(site)
     return site
 
@@ -104,16 +125,6 @@ def props_of(node: Node, component: Component) -> Props:
         return component.props.model_validate(node.props)
     except ValidationError as error:
         raise SpecError(tuple(_findings_of(error, node, component))) from None
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and everything below it, in document order."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        yield current
-        below = [*current.children, *(child for slot in current.slots.values() for child in slot)]
-        stack.extend(reversed(below))
 
 
 def _check_shared(site: Site) -> list[Finding]:
@@ -136,23 +147,24 @@ def _check_shared(site: Site) -> list[Finding]:
     return findings
 
 
-def _check_resolved(site: Site, page: str, catalog: Mapping[str, Component]) -> list[Finding]:
+def _check_resolved(site: Site, catalog: Mapping[str, Component]) -> list[Finding]:
     try:
-        root = resolve_page(site, page, with_hidden=True)
-        resolve_page(site, page)
+        trees = resolve_site(site, with_hidden=True)
+        shown_trees = resolve_site(site)
     except SpecError as error:
         return list(error.findings)
     findings: dict[Finding, None] = {}
-    for node in walk(root):
+    for node in (node for tree in trees.values() for node in walk(tree)):
         try:
             props_of(node, catalog[node.type])
         except SpecError as error:
             findings.update(dict.fromkeys(error.findings))
-    for key, element in sorted(site.pages[page]["elements"].items()):
-        if element["type"] == SHARED_TYPE and set(element.get("props", {})) != {"of"}:
-            where = pointer("pages", page, "elements", key, "props")
-            findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
-    return list(findings)
+    for path, page in sorted(site.pages.items()):
+        for key, element in sorted(page["elements"].items()):
+            if element["type"] == SHARED_TYPE and set(element.get("props", {})) != {"of"}:
+                where = pointer("pages", path, "elements", key, "props")
+                findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
+    return list(findings) or _check_links(site, shown_trees)
 
 
 def _findings_of(error: ValidationError, node: Node, component: Component) -> Iterator[Finding]:
@@ -166,12 +178,12 @@ def _findings_of(error: ValidationError, node: Node, component: Component) -> It
         yield Finding(code, where[:300], f"{message[0].lower()}{message[1:300]}")
 
 
-def _check_links(site: Site, catalog: Mapping[str, Component]) -> list[Finding]:
+def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
     """Warn about links to pages and sections that this site does not have; they may still exist beside the spec."""
     findings: dict[Finding, None] = {}
-    ids = {path: {node.id for node in walk(resolve_page(site, path))} for path in site.pages}
-    for path in sorted(site.pages):
-        for node in walk(resolve_page(site, path)):
+    ids = {path: {node.id for node in walk(tree)} for path, tree in trees.items()}
+    for path, tree in trees.items():
+        for node in walk(tree):
             for where, href in _hrefs(node.props, node.path + "/props"):
                 target, _, fragment = href.removeprefix("/").partition("#")
                 target = target or path

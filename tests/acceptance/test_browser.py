@@ -51,3 +51,27 @@ def test_a_preview_looks_as_built_at_both_widths(installation: Installation, bro
     page.close()
     installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})
     installation.wait_for(job_id, "rejected")
+
+
+@pytest.mark.threat("H1", "H2")
+def test_a_previews_scripts_run_in_an_origin_of_their_own_and_its_links_tell_nobody_the_token(
+    installation: Installation, browser: Browser
+) -> None:
+    installation.embedded.import_site("walled")
+    job_id = installation.submit("Change the hero heading to 'Behind a wall'", site="walled")
+    job = installation.wait_for(job_id, "awaiting_approval")
+    page = browser.new_page()
+    referrers: list[str | None] = []
+    page.on("request", lambda request: referrers.append(request.headers.get("referer")))
+    page.goto(job["preview_url"], wait_until="networkidle")
+    assert page.evaluate("self.origin") == "null"
+    assert page.evaluate("document.referrer") == ""
+    reach = "url => fetch(url).then(() => 'reached', error => 'refused: ' + error.name)"
+    assert page.evaluate(reach, f"{installation.embedded.api_url}/healthz") == "refused: TypeError"
+    kept = "() => { try { localStorage.x = 1; return 'kept' } catch (error) { return error.name } }"
+    assert page.evaluate(kept) == "SecurityError"
+    assert len(referrers) > 1
+    assert not any(referrers)
+    page.close()
+    installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})
+    installation.wait_for(job_id, "rejected")

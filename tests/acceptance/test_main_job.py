@@ -12,22 +12,23 @@ pytestmark = pytest.mark.timeout(180)
 
 def test_a_direct_edit_is_previewed_approved_published_and_rolled_back(installation: Installation) -> None:
     installation.embedded.import_site("bakery")
-    live = "/live/demo/bakery/"
-    before = installation.http.get(live).text
+    live = f"{installation.embedded.pages_url}/live/demo/bakery/"
+    before = httpx.get(live, trust_env=False).text
+    assert installation.http.get("/live/demo/bakery/").status_code == httpx.codes.NOT_FOUND
 
     job_id = installation.submit("Change the hero heading to 'Bread since 1932'", site="bakery")
     waiting = installation.wait_for(job_id, "awaiting_approval")
     preview = httpx.get(waiting["preview_url"], trust_env=False)
     assert "Bread since 1932" in preview.text
-    assert installation.http.get(live).text == before
+    assert httpx.get(live, trust_env=False).text == before
     assert waiting["bill"]["spent_nanousd"] == 0
 
     installation.http.post(f"/v1/jobs/{job_id}/approve")
     installation.wait_for(job_id, "published")
-    assert installation.http.get(live).text == preview.text
+    assert httpx.get(live, trust_env=False).text == preview.text
 
     installation.http.post("/v1/sites/bakery/rollback")
-    assert installation.http.get(live).text == before
+    assert httpx.get(live, trust_env=False).text == before
 
 
 def test_an_edit_that_needs_the_model_is_billed_as_the_provider_logged_it(installation: Installation) -> None:
@@ -73,12 +74,23 @@ def test_a_trivial_command_is_answered_without_a_model(installation: Installatio
     assert (job["queue"], job["answer"], job["bill"]["calls"]) == ("tools", "hello", 0)
 
 
-@pytest.mark.parametrize(("tier", "queue"), [("patch", "patch"), ("agent", "agent")])
-def test_a_tier_that_is_not_installed_says_so(installation: Installation, tier: str, queue: str) -> None:
-    installation.embedded.import_site(f"needs-{tier}")
-    job_id = installation.submit("Change the hero heading to 'Hi'", site=f"needs-{tier}", tier=tier)
+def test_a_patch_of_a_page_s_files_is_previewed_and_published(
+    installation: Installation,
+) -> None:
+    installation.embedded.import_site("patched")
+    job_id = installation.submit("Add a hover effect to the cards", site="patched")
+    job = installation.wait_for(job_id, "awaiting_approval")
+    assert (job["queue"], job["tier"]) == ("patch", "patch")
+    assert job["bill"]["calls"] == 1
+    installation.http.post(f"/v1/jobs/{job_id}/approve")
+    installation.wait_for(job_id, "published")
+
+
+def test_a_tier_that_is_not_installed_says_so(installation: Installation) -> None:
+    installation.embedded.import_site("needs-agent")
+    job_id = installation.submit("Change the hero heading to 'Hi'", site="needs-agent", tier="agent")
     job = installation.wait_for(job_id, "failed")
-    assert (job["queue"], job["reason"]) == (queue, "not_available")
+    assert (job["queue"], job["reason"]) == ("agent", "not_available")
     assert "not available in this installation" in job["detail"]
 
 
@@ -106,3 +118,19 @@ def test_the_exporter_counts_what_the_ledger_holds(installation: Installation) -
     jobs = installation.http.get("/v1/jobs", params={"limit": 200}).json()
     accepted = [job for job in jobs if job["reason"] != "invalid_request"]
     assert counted == sum(1 for job in accepted if job["ended_at"])
+
+
+def test_a_job_without_a_site_asks_for_one_and_is_done_by_the_reply(installation: Installation) -> None:
+    for name in ("asked-cafe", "asked-florist"):
+        installation.embedded.import_site(name)
+    job_id = installation.submit("Change the hero heading to 'Fresh today'")
+    asked = installation.wait_for(job_id, "clarifying")
+    assert {"asked-cafe", "asked-florist"} <= {option["id"] for option in asked["clarification"]["options"]}
+
+    reply = installation.http.post(f"/v1/jobs/{job_id}/reply", json={"text": "gribble grabble"}).json()
+    assert (reply["handled"], installation.job(job_id)["state"]) == (True, "clarifying")
+    reply = installation.http.post(f"/v1/jobs/{job_id}/reply", json={"text": "the asked-florist one please"}).json()
+    assert reply["handled"] is True
+    done = installation.wait_for(job_id, "awaiting_approval")
+    assert (done["site"], done["bill"]["spent_nanousd"]) == ("asked-florist", 0)
+    installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})

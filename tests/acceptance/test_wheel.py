@@ -56,8 +56,10 @@ def test_the_wheel_runs_everything_embedded_and_leaves_nothing_behind(installed:
             said += line
         api = re.search(r"API\s+(http://\S+)/docs", said)
         assert api is not None, said
+        pages = re.search(r"pages\s+(http://\S+)", said)
+        assert pages is not None, said
         assert httpx.get(f"{api[1]}/readyz", trust_env=False).status_code == httpx.codes.OK
-        assert "<main" in httpx.get(f"{api[1]}/live/demo/bakery/", trust_env=False).text
+        assert "<main" in httpx.get(f"{pages[1]}/live/demo/bakery/", trust_env=False).text
 
         prompt = "Change the hero heading to 'Bread since 1932'"
         job = json.loads(run(pointsman, "submit", prompt, "--site", "bakery", "--wait", "--json", cwd=home,

@@ -9,15 +9,13 @@ from uuid import UUID, uuid4
 from sqlalchemy import RowMapping, text
 
 from monitoring.ledger import money
+from monitoring.ledger.approvals import approve, approved_release, await_approval
 from monitoring.ledger.attempts import Claim, claim, hash_token, hold
 from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
 from monitoring.ledger.releases import (
     NewRelease,
     activate,
     add_release,
-    approve,
-    approved_release,
-    await_approval,
     ensure_site,
 )
 from monitoring.ledger.store import Ledger
@@ -124,7 +122,7 @@ class Fleet:
 
     def publish(self, job_id: UUID) -> None:
         with self.ledger.begin() as session:
-            approve(session, job_id, actor="reviewer")
+            approve(session, job_id, actor="reviewer", policy=platform_policy())
         claimed = self.claim(job_id)
         with self.ledger.begin() as session:
             job = hold(session, claimed.attempt)

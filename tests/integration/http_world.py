@@ -16,15 +16,18 @@ from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 from sqlmodel import SQLModel
 
+from monitoring.ledger.approvals import await_approval
 from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.jobs import end, find_job, move
-from monitoring.ledger.releases import active_release, add_release, await_approval, find_site
+from monitoring.ledger.releases import active_release, add_release, find_site
 from monitoring.ledger.runway import pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from producers.api.app import create_app
 from producers.api.resources import Resources
 from producers.keys import Scope, create_key, create_tenant
+from producers.pages.app import create_pages_app
+from producers.pages.resources import PageResources
 from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app as create_celery
@@ -39,7 +42,7 @@ from workers.lifecycle import Resources as WorkerResources
 from workers.publish import run_publish
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
-PUBLIC_URL = "http://testserver"
+PAGES_URL = "http://pages.testserver"
 
 HOME = b"<!doctype html><html lang=en><title>Bakery</title><h1>Bread</h1><link rel=stylesheet href=style.css></html>"
 STYLE = b"h1 { color: #123456 }\n"
@@ -67,6 +70,9 @@ class World:
     policy: Policy
     app: FastAPI
     client: TestClient
+    pages_app: FastAPI
+    pages: TestClient
+    """A client of the pages' own origin."""
     resources: Resources
     clock: Clock
     tenant: str
@@ -206,7 +212,7 @@ def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
         den=den,
         signer=PreviewSigner(["preview-key-of-the-tests-0123456789"], clock=clock),
         policy=policy,
-        public_url=PUBLIC_URL,
+        pages_url=PAGES_URL,
         poll_seconds=0.02,
     )
     app = create_app(resources)
@@ -215,5 +221,6 @@ def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
         create_tenant(session, tenant)
         for queue in TASK_OF_QUEUE:
             pause(session, queue, is_paused=True)
-    with TestClient(app) as client:
-        yield World(ledger, den, directory, policy, app, client, resources, clock, tenant)
+    pages_app = create_pages_app(PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600))
+    with TestClient(app) as client, TestClient(pages_app, base_url=PAGES_URL) as pages:
+        yield World(ledger, den, directory, policy, app, client, pages_app, pages, resources, clock, tenant)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.ledger.tables import AuditRow, Event
+from monitoring.ledger.record_tables import AuditRow, Event
 from tests.integration.http_world import PAGES, World, shared_ledger, shared_world
 
 __all__ = ["shared_ledger", "shared_world", "world"]

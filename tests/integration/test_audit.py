@@ -9,9 +9,9 @@ from sqlmodel import Session
 
 from monitoring.audit import AuditVerdict, export, seal, verify
 from monitoring.ledger import audit
-from monitoring.ledger.releases import reject
+from monitoring.ledger.approvals import reject
+from monitoring.ledger.record_tables import AuditSeal
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import AuditSeal
 from routing.jobs import Reason, State
 from tests.integration.driving import Fleet, create_fleet
 

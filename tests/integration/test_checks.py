@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from monitoring.checks import check_history
+from monitoring.ledger.approvals import reject
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.jobs import lock_job, request_cancel
-from monitoring.ledger.releases import reject
 from monitoring.ledger.store import Ledger
 from routing.jobs import Reason, State
 from routing.tiers import Tier

@@ -3,20 +3,25 @@
 import base64
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from redis import Redis
 
+from monitoring.ledger.releases import activate, add_release
 from monitoring.ledger.tables import Site
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
+from producers.projections import Projector
 from producers.publisher import Publisher
 from producers.runway import BrokerLists
 from routing.app import create_app
 from routing.policy import Runway
 from routing.tiers import QueueName
+from sandbox.den import Den
+from sandbox.release import build_release, site_key
 from tests.factories import Shop
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
@@ -35,14 +40,16 @@ def dispatcher(shop: Shop, broker_url: str) -> Iterator[Make]:
     opened: list[BrokerLists] = []
     apps = []
 
-    def make(holder: str = "one", *, url: str = broker_url, runway: Runway | None = None) -> Dispatcher:
+    def make(
+        holder: str = "one", *, url: str = broker_url, runway: Runway | None = None, projector: Projector | None = None
+    ) -> Dispatcher:  # fmt: skip
         app = create_app(url)
         apps.append(app)
         opened.append(BrokerLists(url))
         policy = shop.policy.model_copy(update={"runway": runway} if runway else {})
         return Dispatcher(
             shop.ledger, Publisher(app), opened[-1], policy=policy, config=DispatcherConfig(), holder=holder,
-            signing_key=b"k" * 32,
+            signing_key=b"k" * 32, show_lagging=projector.run if projector else None,
         )  # fmt: skip
 
     yield make
@@ -270,3 +277,19 @@ def test_a_step_that_fails_holds_up_no_other_step(shop: Shop, broker: Any, dispa
     finally:
         shop.execute("ALTER TABLE call_of_another_version RENAME TO call")
     assert ids(broker, "answer") == [waiting]
+
+
+def test_a_site_whose_copy_for_web_servers_lags_is_shown_by_the_leader_even_without_a_broker(
+    shop: Shop, dispatcher: Make, tmp_path: Path
+) -> None:
+    den = Den(tmp_path)
+    site_id = shop.site()
+    with shop.ledger.begin() as session:
+        new = build_release(den, {"a.txt": b"a"}, site=session.get_one(Site, site_id), policy=shop.policy)
+        release = add_release(session, new)
+        activate(session, site_id, release, base_release_id=None)
+    key = site_key(shop.find(Site, site_id))
+    assert den.active_release(key) is None
+    assert dispatcher(url=DEAD_BROKER, projector=Projector(shop.ledger, den)).run_once()
+    assert den.active_release(key) == str(release.id)
+    assert shop.find(Site, site_id).shown_release_id == release.id

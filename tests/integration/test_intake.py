@@ -16,7 +16,7 @@ from routing.errors import InvalidJobError
 from routing.jobs import Door, State
 from routing.policy import Assist, Policy, platform_policy
 from routing.tiers import QueueName
-from routing.vocabulary import load_vocabulary
+from routing.vocabularies import load_vocabularies
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
@@ -166,7 +166,7 @@ def test_an_operator_s_words_change_what_is_decided_at_the_door(rig: Rig, broker
     words.write_text("phrases:\n  logic:\n    match: [zoetrope]\n")
     prompt = "Add a zoetrope to the story section"
     assert rig.shop.job(submit(rig, broker_url, prompt, site="bakery")).tier != 3
-    own = load_vocabulary(words)
-    submitter = Submitter(rig.shop.ledger, Publisher(create_app(broker_url)), rig.shop.policy, vocabulary=own)
+    own = load_vocabularies(words)
+    submitter = Submitter(rig.shop.ledger, Publisher(create_app(broker_url)), rig.shop.policy, vocabularies=own)
     accepted = submitter.submit({"prompt": prompt, "site": "bakery"}, tenant="acme", door=Door.PYTHON)
     assert accepted.job.tier == 3

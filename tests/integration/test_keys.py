@@ -7,8 +7,9 @@ import re
 import pytest
 from sqlalchemy import select
 
+from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import ApiKey, AuditRow
+from monitoring.ledger.tables import ApiKey
 from producers.errors import AuthenticationError, UnknownTenantError
 from producers.keys import (
     Caller,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
 import threading
 from importlib import resources
 from pathlib import Path
@@ -14,6 +16,7 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from monitoring.errors import PublishConflictError, SiteNotFoundError
+from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.releases import (
     ReleaseNotFoundError,
     activate,
@@ -22,7 +25,7 @@ from monitoring.ledger.releases import (
     find_site,
     published_release,
 )
-from monitoring.ledger.tables import AuditRow, Release
+from monitoring.ledger.tables import Release
 from producers.errors import UnknownTenantError
 from producers.sites import (
     ImportRefusedError,
@@ -33,7 +36,7 @@ from producers.sites import (
     Sites,
 )
 from sandbox.archive import read_directory
-from sandbox.errors import PathRefusedError, TreeRefusedError
+from sandbox.errors import PathRefusedError, ReleaseAlteredError, TreeRefusedError
 from sandbox.release import build_release, manifest_of
 from sandbox.spec.errors import SpecError
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world, write_files
@@ -199,13 +202,18 @@ def test_a_site_that_a_job_is_writing_is_not_imported_over(world: World, sites: 
 def test_a_comparison_shows_added_removed_and_changed_files(world: World, sites: Sites, tmp_path: Path) -> None:
     before = world.site("bakery", PAGES, tmp_path)
     after = world.site("bakery", {k: v for k, v in NEW_PAGES.items() if k != "style.css"}, tmp_path)
-    changes = {change.path: change for change in sites.diff(world.tenant, "bakery", before.id, after.id)}
+    found = sites.diff(world.tenant, "bakery", before.id, after.id)
+    assert (found.added, found.removed, found.changed) == (1, 1, 1)
+    changes = {change.path: change for change in found.changes}
     assert {path: change.status for path, change in changes.items()} == {
         "about.html": "added", "index.html": "changed", "style.css": "removed",
     }  # fmt: skip
     assert changes["index.html"].diff is not None
     assert "+++ b/index.html" in changes["index.html"].diff
-    assert sites.diff(world.tenant, "bakery", after.id, after.id) == []
+    assert sites.diff(world.tenant, "bakery", after.id, after.id).changes == ()
+    assert sites.diff(world.tenant, "bakery") == found, "by default, what the last publish changed"
+    first = sites.diff(world.tenant, "bakery", after=before.id)
+    assert (first.before, first.added) == (None, len(PAGES))
     with pytest.raises(ReleaseNotFoundError):
         sites.diff(world.tenant, "bakery", before.id, uuid4())
 
@@ -233,18 +241,18 @@ def test_rollback_over_http_changes_what_is_served(world: World, tmp_path: Path)
     one = world.site("bakery", PAGES, tmp_path)
     world.site("bakery", NEW_PAGES, tmp_path)
     live = f"/live/{world.tenant}/bakery/"
-    assert world.client.get(live).content == NEW_PAGES["index.html"]
+    assert world.pages.get(live).content == NEW_PAGES["index.html"]
     answer = world.call("POST", "/v1/sites/bakery/rollback")
     assert (answer.status_code, answer.json()["id"], answer.json()["is_active"]) == (200, str(one.id), True)
-    assert world.client.get(live).content == PAGES["index.html"]
-    assert world.client.get(f"{live}about.html").status_code == 404
+    assert world.pages.get(live).content == PAGES["index.html"]
+    assert world.pages.get(f"{live}about.html").status_code == 404
     assert world.call("POST", "/v1/sites/bakery/rollback").status_code == 409
     releases = world.call("GET", "/v1/sites/bakery/releases").json()
     assert [(item["id"] == str(one.id), item["is_active"]) for item in releases] == [(False, False), (True, True)]
     assert releases[0]["files"] == len(NEW_PAGES)
     (site,) = world.call("GET", "/v1/sites").json()
     assert (site["name"], site["active_release_id"]) == ("bakery", str(one.id))
-    assert world.client.get(site["live_url"].removeprefix("http://testserver")).content == PAGES["index.html"]
+    assert world.pages.get(site["live_url"]).content == PAGES["index.html"]
 
 
 @pytest.mark.parametrize(
@@ -282,8 +290,8 @@ def test_a_job_that_waited_through_a_rollback_does_not_publish_over_it(
     world.site("bakery", NEW_PAGES, tmp_path)
     job_id = world.submit(**EDIT)
     world.offer(job_id, {**NEW_PAGES, "more.html": HOME})
-    sites.rollback(world.tenant, "bakery")
     world.call("POST", f"/v1/jobs/{job_id}/approve")
+    sites.rollback(world.tenant, "bakery")
     world.publish(job_id)
     view = world.call("GET", f"/v1/jobs/{job_id}").json()
     assert (view["state"], view["reason"]) == ("failed", "publish_conflict")
@@ -344,3 +352,54 @@ def test_a_site_is_added_once_however_many_ask(world: World) -> None:
     for thread in threads:
         thread.join(20)
     assert sorted(results) == [False, False, False, True]
+
+
+# ---------------------------------------------------------------- over HTTP
+
+
+def test_a_comparison_and_an_export_over_http_are_those_of_the_command_line(
+    world: World, sites: Sites, tmp_path: Path
+) -> None:
+    before = world.site("bakery", PAGES, tmp_path)
+    world.site("bakery", NEW_PAGES, tmp_path)
+    answer = world.call("GET", "/v1/sites/bakery/diff")
+    assert answer.json() == json.loads(sites.diff(world.tenant, "bakery").model_dump_json())
+    assert world.call("GET", "/v1/sites/bakery/diff", params={"before": str(uuid4())}).status_code == 404
+    answer = world.call("GET", "/v1/sites/bakery/export", params={"release": str(before.id)})
+    assert answer.headers["content-disposition"].startswith('attachment; filename="bakery-')
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as tar:
+        members = {member.name: tar.extractfile(member) for member in tar.getmembers()}
+    assert {name: file.read() for name, file in members.items() if file} == {
+        f"bakery/{path}": data for path, data in PAGES.items()
+    }
+
+
+@pytest.mark.threat("H8")
+def test_a_rollback_is_checked_as_a_publish_is_and_moves_nothing_but_the_pointer(
+    world: World, sites: Sites, tmp_path: Path
+) -> None:
+    one = world.site("bakery", PAGES, tmp_path)
+    two = world.site("bakery", NEW_PAGES, tmp_path)
+    rows = world.counts()["release"]
+    with world.ledger.begin() as session:
+        session.get_one(Release, one.id).manifest = dict(two.manifest)
+    with pytest.raises(ReleaseAlteredError, match="its files are not those"):
+        sites.rollback(world.tenant, "bakery")
+    assert (world.active("bakery"), projected(world)) == (two.id, NEW_PAGES)
+    with world.ledger.begin() as session:
+        session.get_one(Release, one.id).manifest = dict(one.manifest)
+    assert sites.rollback(world.tenant, "bakery").id == one.id
+    assert world.counts()["release"] == rows
+    (row,) = audited(world, "rolled_back")
+    assert (row.detail["origin"], row.detail["release"], row.detail["digest"]) == (str(two.id), str(one.id), one.digest)
+
+
+def test_an_import_tells_what_it_is_doing_and_what_the_scan_found(world: World, sites: Sites, tmp_path: Path) -> None:
+    told: list[str] = []
+    write_files(tmp_path / "in", {**PAGES, "bad.html": b"<h1 onclick='x()'>x</h1>"})
+    with pytest.raises(ImportRefusedError, match=r"findings: \d+\n  bad\.html:1: "):
+        sites.import_site(world.tenant, "bakery", tmp_path / "in", tell=told.append)
+    assert [text.split()[0] for text in told] == ["reading", "storing"]
+    (tmp_path / "in" / "bad.html").unlink()
+    sites.import_site(world.tenant, "bakery", tmp_path / "in", tell=told.append)
+    assert told[-1] == "the scan found nothing; publishing"

@@ -1,5 +1,6 @@
 """Tier 1 from claim to preview, through the real gateway, with the rehearsal model at the other end."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Release, Site
 from producers.sites import Sites
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.tiers import QueueName, Tier
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
@@ -25,7 +26,10 @@ from sandbox.rehearsal.testing import running_rehearsal
 from sandbox.release import manifest_of
 from tests.factories import Shop
 from workers.answer import answer_question
+from workers.attempt import Attempt
 from workers.lifecycle import Handler, Resources, run_attempt
+from workers.outcomes import Candidate, Outcome
+from workers.publish import run_publish
 from workers.spec import edit_spec
 from workers.unavailable import not_available
 
@@ -74,6 +78,33 @@ rules:
     say:
       - tool: argue
         input: {recommendation: ESCALATE, case: Nobody knows what is wanted.}
+  - name: raw-html
+    when: {tag: raw-html, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: |
+            index.html
+            <<<<<<< SEARCH
+              <p>Open from 8 to 17.</p>
+            =======
+              <script src="https://evil.example/x.js"></script>
+            >>>>>>> REPLACE
+          summary: A script.
+  - name: reaches-out
+    when: {tag: reaches-out, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: "../../etc/cron.d/x\\n<<<<<<< SEARCH\\n=======\\n* * * * * root id\\n>>>>>>> REPLACE\\n"
+          summary: Out.
+  - name: plants
+    when: {tag: plants, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          patch: ".npmrc\\n<<<<<<< SEARCH\\n=======\\nignore-scripts=false\\n>>>>>>> REPLACE\\n"
+          summary: Planted.
   - name: patch-it
     when: {tag: patch-it, tools: [classify]}
     say:
@@ -86,6 +117,16 @@ rules:
         input:
           summary: Nothing.
           operations: [{op: test, path: /pages/index.html/root, value: page}]
+  - name: loses-the-change
+    when: {tag: loses, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: A section about our ovens.
+          operations:
+            - op: replace
+              path: /pages/index.html/elements/hero/props/heading
+              value: Bread from our own hearth
   - name: drops-the-copy
     when: {tag: drops, tools: [edit_site]}
     say:
@@ -230,6 +271,16 @@ def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, t
     assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("spec_poor",)]
 
 
+@pytest.mark.req("H-068")
+def test_a_valid_spec_that_lost_what_was_asked_for_counts_as_poor(rig: Rig) -> None:
+    job = rig.edit("Add a short section titled 'The oven diary' for our regulars [rehearse:loses]", rig.site())
+    assert (job.state, job.queue) == ("queued", "patch")
+    assert len(rig.calls()) == 2
+    ((reason, detail),) = rig.shop.rows("SELECT data->>'reason', data->>'detail' FROM event WHERE kind = 'escalated'")
+    assert reason == "spec_poor"
+    assert "The oven diary" in str(detail)
+
+
 def test_a_pinned_job_stays_and_fails_with_the_reason(rig: Rig) -> None:
     job_id = rig.shop.accept(prompt=f"{BY_MODEL} [rehearse:invalid-spec]", site_id=rig.site())
     rig.shop.execute('UPDATE job SET request = \'{"tier": "spec", "pin": true}\' WHERE id = :id', id=job_id)
@@ -289,3 +340,157 @@ def test_a_question_about_a_site_is_answered_and_billed(rig: Rig) -> None:
     assert job.state == "answered"
     assert job.result["answer"]
     assert job.result["model_turns"] == len(rig.calls())
+
+
+BISTRO = Path(__file__).parents[1] / "data" / "direct" / "bistro"
+BY_HAND = (b"</main>", b"<p>Closed for a private party on Friday.</p></main>")
+
+
+def edit_file(rig: Rig, site_id: UUID, path: str, old: bytes, new: bytes) -> None:
+    """Do what tier 2 does: offer the site's files with a change in one of them, and publish."""
+
+    def patch(attempt: Attempt) -> Outcome:
+        files = dict(attempt.base_files)
+        assert files[path].count(old) == 1
+        files[path] = files[path].replace(old, new)
+        return Candidate(files, "By hand.")
+
+    publish(rig, rig.run(rig.shop.accept(prompt="Add a note", site_id=site_id, tier=Tier.PATCH), patch))
+
+
+def publish(rig: Rig, job: Job) -> None:
+    assert job.state == "awaiting_approval", (job.state, job.detail)
+    rig.shop.approve(job.id)
+    run_publish(rig.shop.message(job.id), rig.resources)
+    assert rig.shop.job(job.id).state == "published"
+
+
+def test_spec_then_file_then_spec_keeps_both_changes(rig: Rig) -> None:
+    site = rig.site()
+    publish(rig, rig.edit(DIRECT, site))
+    edit_file(rig, site, "index.html", *BY_HAND)
+    job = rig.edit("Change the price of First loaf to €80", site)
+    assert job.result["how"] == "direct edit, no model"
+    assert job.result["pages"] == "classes.html: spec-managed"
+    publish(rig, job)
+    shown = rig.shown(site)
+    assert b"Bread since 1932" in shown["index.html"]
+    assert BY_HAND[1] in shown["index.html"]
+    assert "€80".encode() in shown["classes.html"]
+    assert rig.calls() == []
+
+
+def test_a_detached_page_is_edited_in_place_and_stays_detached(rig: Rig) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", *BY_HAND)
+    before = rig.shown(site)
+    job = rig.edit("Replace 'a private party' with 'a wedding'", site)
+    assert job.result["how"] == "direct edit of plain HTML, no model"
+    assert job.result["pages"].startswith("index.html: plain HTML")
+    after = rig.files(job.release_id)
+    assert after == before | {"index.html": before["index.html"].replace(b"a private party", b"a wedding")}
+
+
+def test_a_text_that_a_page_of_either_kind_has_is_not_changed_on_one_of_them(rig: Rig) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", b"</main>", b"<p>Learn it with your hands</p></main>")
+    job = rig.edit("Replace 'Learn it with your hands' with 'X'", site)
+    assert (job.state, job.queue) == ("queued", "patch")
+
+
+def test_a_site_of_both_kinds_is_exported_so_that_it_can_be_imported_again(rig: Rig, tmp_path: Path) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", *BY_HAND)
+    sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    sites.export_site("acme", "bakery", tmp_path / "out")
+    sites.import_site("acme", "copy", tmp_path / "out")
+    copy: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'copy'")
+    assert rig.shown(copy) == rig.shown(site)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "detail"),
+    [
+        ("Change the primary color to teal", "styles.css"),
+        ("Change the phone number to +44 1632 960 999", "index.html"),
+        ("Remove the gallery", "index.html"),
+        ("Replace 'Hearth & Grain' with 'Holm' everywhere", "index.html"),
+    ],
+)
+def test_an_edit_that_needs_pages_of_both_kinds_goes_to_the_next_tier_with_the_reason(
+    rig: Rig, prompt: str, detail: str
+) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", *BY_HAND)
+    edit_file(rig, site, "styles.css", b"body {", b"body  {")
+    before = rig.shown(site)
+    job = rig.edit(prompt, site)
+    assert (job.state, job.queue) == ("queued", "patch")
+    (event,) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
+    assert event.data["reason"] == "not_spec_managed"
+    assert detail in event.data["detail"]
+    assert rig.shown(site) == before
+    assert rig.calls() == []
+
+
+def test_a_model_edit_never_overwrites_a_detached_page(rig: Rig) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", *BY_HAND)
+    job = rig.edit(BY_MODEL, site)
+    changed = rig.files(job.release_id) if job.release_id else rig.shown(site)
+    assert BY_HAND[1] in changed["index.html"]
+    assert changed["index.html"] == rig.shown(site)["index.html"]
+
+
+def import_bistro(rig: Rig) -> UUID:
+    Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy).import_site("acme", "bistro", BISTRO)
+    site_id: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'bistro'")
+    return site_id
+
+
+def test_an_imported_site_is_edited_in_place_for_nothing(rig: Rig) -> None:
+    site = import_bistro(rig)
+    before = rig.shown(site)
+    job = rig.edit("Change 'Food from the harbour' to 'Fish from the harbour'", site)
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "direct edit of plain HTML, no model")
+    assert job.result["pages"] == "index.html: plain HTML, for the site was imported without a spec"
+    after = rig.files(job.release_id)
+    assert after == before | {"index.html": before["index.html"].replace(b"Food from", b"Fish from")}
+    assert (rig.calls(), rig.shop.scalar("SELECT count(*) FROM call")) == ([], 0)
+
+
+@pytest.mark.parametrize("prompt", ["Make the headline friendlier", "Change 'Menu' to 'Food'"])
+def test_any_other_edit_of_an_imported_site_is_for_the_next_tier(rig: Rig, prompt: str) -> None:
+    job = rig.edit(prompt, import_bistro(rig))
+    assert (job.state, job.queue) == ("queued", "patch")
+    (event,) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
+    assert "imported without a spec" in event.data["detail"]
+    assert rig.calls() == []
+
+
+PROCESSES = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "os.spawn")
+watched: list[str] | None = None
+
+
+def note(event: str, arguments: tuple[object, ...]) -> None:
+    """Keep what this process starts and whom it calls, while a test watches."""
+    if watched is not None and event in PROCESSES:
+        watched.append(event)
+    if watched is not None and event == "socket.connect" and isinstance(arguments[1], str | bytes):
+        watched.append(f"socket {arguments[1]!r}")  # the engine's socket is a path, which it is for nothing else here
+
+
+@pytest.mark.req("H-088", "H-119")
+@pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
+def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
+    global watched
+    assert rig.shop.policy.queues[QueueName.SPEC].container == "none"
+    job_id = rig.shop.accept(prompt=prompt, site_id=rig.site())
+    sys.addaudithook(note)
+    seen: list[str] = []
+    watched = seen
+    try:
+        rig.run(job_id)
+    finally:
+        watched = None
+    assert [what for what in seen if "PGSQL" not in what] == []

@@ -16,6 +16,8 @@ import pytest
 
 from producers.keys import Scope
 from routing.errors import FieldError
+from routing.policy import platform_policy
+from routing.tiers import QueueName
 from sandbox.spec.errors import Finding
 
 PACKAGES = ("routing", "monitoring", "sandbox", "workers", "producers")
@@ -145,8 +147,9 @@ def sample(parameter: inspect.Parameter) -> Any:
 MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "InvalidJobError": lambda: ((FieldError("prompt", "is required"),),),
     "SpecError": lambda: ((Finding("code", "/path", "message"),),),
-    "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m"},),),
+    "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m", "fix": "f"},),),
     "MissingScopeError": lambda: (Scope.READ,),
+    "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
 }
 """Arguments of the errors that take more than plain values."""
 
@@ -179,6 +182,15 @@ def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[B
     assert {name: repr(value) for name, value in vars(again).items()} == {
         name: repr(value) for name, value in vars(made).items()
     }
+
+
+@pytest.mark.req("H-088", "H-119")
+def test_what_works_on_the_common_path_knows_no_container_engine() -> None:
+    for queue in (QueueName.SPEC, QueueName.ANSWER, QueueName.TOOLS, QueueName.INTAKE, QueueName.CONTROL):
+        assert platform_policy().queues[queue].container == "none"
+    modules = ", ".join(f"workers.{name}" for name in ("spec", "answer", "tools", "publish", "intake"))
+    done = python("-c", f"import sys, {modules}; print('docker' in sys.modules)")
+    assert done.stdout.strip() == "False", done.stderr
 
 
 @pytest.mark.req("R-115")

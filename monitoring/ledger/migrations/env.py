@@ -7,9 +7,10 @@ from alembic.autogenerate.api import AutogenContext
 from sqlmodel import SQLModel
 from sqlmodel.sql.sqltypes import AutoString
 
-from monitoring.ledger import tables
+from monitoring.ledger import record_tables, tables
 
-assert tables.Job.__tablename__ == "job"  # the import fills SQLModel.metadata
+assert tables.Job.__tablename__ == "job"  # the imports fill SQLModel.metadata
+assert record_tables.Event.__tablename__ == "event"
 
 
 def render_item(kind: str, item: Any, _: AutogenContext) -> str | Literal[False]:

@@ -1,4 +1,4 @@
-"""Rules for the look: colours, fonts, corners, spacing, light and dark, all of them in the index page's theme."""
+"""Rules for the look: colours, fonts, corners, spacing and mode of the site's theme, and the tone of a section."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from sandbox.spec.catalog import components
 from sandbox.spec.colours import COLOUR_NAMES
 from sandbox.spec.model import INDEX, Site
-from sandbox.spec.rules.targets import root_of
-from sandbox.spec.rules.wording import DirectEdit, Request, Rule, rule
-from sandbox.spec.theme import FONT_STACKS, PRESETS
+from sandbox.spec.rules.edits import DirectEdit, Rule, setting
+from sandbox.spec.rules.forms import Put, Step
+from sandbox.spec.rules.targets import find_sections, root_of
+from sandbox.spec.rules.vocabulary import COLOUR_ROLES, FONTS, RADII, SPACINGS, TONES, by_name, words
+from sandbox.spec.rules.wording import Request, plain
+from sandbox.spec.theme import PRESETS
 
-_COLOUR_ROLES: Final = {
-    "primary": "primary", "main": "primary", "brand": "primary", "theme": "primary",
-    "accent": "accent", "secondary": "accent", "highlight": "accent",
-    "background": "background", "page background": "background", "site background": "background", "bg": "background",
-}  # fmt: skip
-_FONTS: Final = {
-    **{name: name for name in FONT_STACKS},
-    **dict.fromkeys(("sans-serif", "sans serif", "system"), "sans"),
-    **dict.fromkeys(("slab serif", "slab-serif"), "slab"),
-    **dict.fromkeys(("monospace", "monospaced"), "mono"),
-}
-_RADII: Final = {
-    **dict.fromkeys(("square", "sharp"), "none"),
-    **dict.fromkeys(("slightly rounded", "small"), "small"),
-    **dict.fromkeys(("rounded", "round"), "medium"),
-    **dict.fromkeys(("very rounded", "very round", "fully rounded", "large"), "large"),
-}
-_SPACINGS: Final = {
-    **dict.fromkeys(("compact", "tight", "dense"), "compact"),
-    **dict.fromkeys(("regular", "normal", "default"), "regular"),
-    **dict.fromkeys(("airy", "generous", "spacious", "loose", "roomy"), "airy"),
-}
-_SPACING_STEPS: Final = ("compact", "regular", "airy")
+_SITE: Final = r"(?: (?:of|on|for|in|across) (?:the |our )?(?:whole |entire )?(?:site|website|page)| everywhere)?"
+_ROLES: Final = by_name(COLOUR_ROLES)
+_COLOUR: Final = re.compile(
+    rf"(?:new )?(?:(?P<role>{words(_ROLES)}) colou?r|(?P<ground>(?:page |site )?background)){_SITE}"
+)
+_FONT_OF: Final = r"site|website|main|whole site|body|body text|text|paragraphs?|headings?|titles?|headlines?"
+_FONT: Final = re.compile(
+    rf"(?:(?P<role>{_FONT_OF}) )?(?:fonts?|typeface)(?: family)?"
+    rf"(?: (?:of|on|for|in) (?:the |all )?(?:the )?(?P<of>{_FONT_OF}))?{_SITE}"
+    r"|(?:all )?(?P<words>headings?|titles?|body text)"
+)
+_THEME: Final = re.compile(rf"(?:theme|palette|preset|colou?rs|colou?r scheme|look){_SITE}")
+_MODE: Final = re.compile(r"(?:site|website|page|whole site|mode|theme|scheme|colou?r scheme)")
+_CORNERS: Final = re.compile(rf"corners?(?: radius)?{_SITE}")
+_SPACING: Final = re.compile(rf"(?:spacing|layout){_SITE}")
+_MORE_SPACE: Final = re.compile(
+    rf"(?:spacing|space|white ?space|layout)(?: between (?:the |our )?(?:\w+ )?sections)?{_SITE}"
+)
+_TONE_OF: Final = re.compile(
+    r"(?:background|tone|background colou?r) (?:of|on|in|for) (?P<section>.+)|(?P<named>.+?)(?:'s)? (?:background|tone)"
+)
+_STEPS: Final = ("compact", "regular", "airy")
 
 
 def _set(site: Site, changes: Mapping[str, Any], kind: str, summary: str) -> Iterator[DirectEdit]:
@@ -46,24 +49,43 @@ def _set(site: Site, changes: Mapping[str, Any], kind: str, summary: str) -> Ite
            for path, page in site.pages.items() if path != INDEX):  # fmt: skip
         return
     kept = {key: value for key, value in {**(theme or {}), **changes}.items() if value is not None}
-    op = "replace" if "theme" in root.props else "add"
-    yield DirectEdit(kind, summary, ({"op": op, "path": f"{root.path}/props/theme", "value": kept},))
+    yield setting(kind, summary, path=f"{root.path}/props/theme", value=kept, is_new="theme" not in root.props)
 
 
-def _colour(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
-    token = request.quoted(match["colour"]) or match["colour"]
-    colour = token.lower().replace(" ", "")
-    if colour not in COLOUR_NAMES and not re.fullmatch(r"#(?:[0-9a-f]{3}|[0-9a-f]{6})", colour):
+def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    if order.old is not None:
         return
-    role = _COLOUR_ROLES[match["role"].lower()]
-    yield from _set(site, {role: colour}, "colour", f"Set the {role} colour to {colour}.")
+    target = plain(order.target)
+    bare = re.sub(r" (?:font|typeface|one)$", "", order.value, flags=re.I)
+    word = _word(order.value, request)
+    yield from _colour(target, word, site)
+    yield from _font(target, _word(bare, request), site)
+    yield from _choice(target, word, site)
 
 
-def _font(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
-    font = _FONTS.get((request.quoted(match["font"]) or match["font"]).lower())
-    if font is None:
+def _word(token: str, request: Request) -> str:
+    return request.literal(re.sub(r"^(?:an?|the) ", "", token, flags=re.I)).lower()
+
+
+def parse_colour_word(word: str) -> str | None:
+    """Return a colour that is named or written in hex as a spec writes it, or None."""
+    colour = re.sub(r" (?:colou?r|one)$", "", word.lower()).replace(" ", "")
+    is_colour = colour in COLOUR_NAMES or re.fullmatch(r"#(?:[0-9a-f]{3}|[0-9a-f]{6})", colour)
+    return colour if is_colour else None
+
+
+def _colour(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
+    match, colour = _COLOUR.fullmatch(target), parse_colour_word(word)
+    if match and colour:
+        role = _ROLES[match["role"]] if match["role"] else "background"
+        yield from _set(site, {role: colour}, "colour", f"Set the {role} colour to {colour}.")
+
+
+def _font(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
+    match, font = _FONT.fullmatch(target), by_name(FONTS).get(word)
+    if not match or font is None or (match["role"] and match["of"]):
         return
-    role = (match["role"] or match.groupdict().get("role2") or "").lower()
+    role = match["role"] or match["of"] or match["words"] or ""
     theme = root_of(site, INDEX).props.get("theme") or {}
     if role.startswith(("head", "title")):
         yield from _set(site, {"headings": font}, "font", f"Set the font of the headings to {font}.")
@@ -75,98 +97,41 @@ def _font(match: re.Match[str], request: Request, site: Site) -> Iterator[Direct
         yield from _set(site, {"font": font, "headings": None}, "font", f"Set the font of the whole site to {font}.")
 
 
-def _corners(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
-    radius = _RADII[match["corners"].lower()]
-    yield from _set(site, {"radius": radius}, "corners", f"Set the corner radius to {radius}.")
-
-
-def _spacing(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
-    spacing = _SPACINGS[match["spacing"].lower()]
-    yield from _set(site, {"spacing": spacing}, "spacing", f"Set the spacing to {spacing}.")
-
-
-def _spacing_step(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
-    current = (root_of(site, INDEX).props.get("theme") or {}).get("spacing") or "regular"
-    step = 1 if re.match(r"(?:more|increase|add)", match["way"], re.I) else -1
-    wanted = _SPACING_STEPS.index(current) + step if current in _SPACING_STEPS else -1
-    if 0 <= wanted < len(_SPACING_STEPS):
-        spacing = _SPACING_STEPS[wanted]
+def _choice(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
+    if _CORNERS.fullmatch(target) and (radius := by_name(RADII).get(word)):
+        yield from _set(site, {"radius": radius}, "corners", f"Set the corner radius to {radius}.")
+    if _SPACING.fullmatch(target) and (spacing := by_name(SPACINGS).get(word)):
         yield from _set(site, {"spacing": spacing}, "spacing", f"Set the spacing to {spacing}.")
+    mode = re.sub(r" (?:mode|theme)$", "", word)
+    if _MODE.fullmatch(target) and mode in ("dark", "light"):
+        yield from _set(site, {"mode": mode}, "mode", f"The site is now always {mode}.")
+    preset = re.sub(r" (?:theme|palette|preset|colou?rs|colou?r scheme|look)$", "", word)
+    if _THEME.fullmatch(target) and preset in PRESETS:
+        own = dict.fromkeys(("primary", "accent", "background"))
+        yield from _set(site, {"preset": preset, **own}, "theme", f"Switched to the {preset} colours.")
 
 
-def _mode(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
-    mode = match["mode"].lower()
-    yield from _set(site, {"mode": mode}, "mode", f"The site is now always {mode}.")
+def _tone(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    """Set the background of one section, which the theme has three of."""
+    tone = by_name(TONES).get(_word(order.value, request))
+    if tone is None or order.old is not None:
+        return
+    match = _TONE_OF.fullmatch(plain(order.target))
+    phrase = (match["section"] or match["named"]) if match else order.target
+    for place in find_sections(phrase, site, request):
+        if "tone" in components()[place.type].props.model_fields:
+            summary = f"Gave {place.title()} a {tone} background."
+            is_new = "tone" not in place.props
+            yield setting("colour", summary, path=f"{place.path}/props/tone", value=tone, is_new=is_new)
 
 
-def _preset(match: re.Match[str], request: Request, site: Site) -> Iterator[DirectEdit]:
-    name = (request.quoted(match["preset"]) or match["preset"]).lower()
-    if name in PRESETS:
-        plain = dict.fromkeys(("primary", "accent", "background"))
-        yield from _set(site, {"preset": name, **plain}, "theme", f"Switched to the {name} colours.")
+def _step(order: Step, request: Request, site: Site) -> Iterator[DirectEdit]:
+    current = (root_of(site, INDEX).props.get("theme") or {}).get("spacing") or "regular"
+    if not _MORE_SPACE.fullmatch(plain(order.what)) or current not in _STEPS:
+        return
+    wanted = _STEPS.index(current) + (1 if order.is_more else -1)
+    if 0 <= wanted < len(_STEPS):
+        yield from _set(site, {"spacing": _STEPS[wanted]}, "spacing", f"Set the spacing to {_STEPS[wanted]}.")
 
 
-def _words(table: Mapping[str, Any]) -> str:
-    return "(?:" + "|".join(re.escape(word) for word in sorted(table, key=lambda word: (-len(word), word))) + ")"
-
-
-_ROLE: Final = rf"(?P<role>{_words(_COLOUR_ROLES)})"
-_NAME: Final = r"(?P<colour>#[0-9a-fA-F]+|[a-zA-Z]+(?: (?!as\b|for\b|to\b|the\b)[a-zA-Z]+){0,2}|<Q>)"
-_FONT_ROLE: Final = r"(?:(?P<role>(?:site|website|main|whole site|body|body text|text|paragraph|headings?|titles?)) )?"
-_SITE: Final = r"(?: (?:of|on|for) (?:the |our )?(?:whole |entire )?(?:site|website|page|everything)| everywhere)?"
-
-_MAKE: Final = r"(?:change|set|make|turn|switch|update)"
-RULES: Final[tuple[Rule, ...]] = (
-    rule(rf"{_MAKE} <THE>{_ROLE} colou?r{_SITE}(?: to| as| into| be)? {_NAME}", _colour),
-    rule(rf"{_MAKE} <THE>(?P<role>(?:page |site )?background){_SITE}(?: to| as| into| be)? {_NAME}", _colour),
-    rule(rf"(?:use|make) {_NAME} (?:as |for |to be )?<THE>(?:new )?{_ROLE}(?: colou?r)?{_SITE}", _colour),
-    rule(rf"<THE>{_ROLE} colou?r(?: should be|:| =) ?{_NAME}", _colour),
-    rule(
-        rf"{_MAKE} <THE>{_FONT_ROLE}(?:fonts?|typeface)(?: family)?{_SITE}(?: to| as| into)? "
-        rf"(?:an? )?(?P<font>[a-z -]+?|<Q>)(?: (?:font|typeface|one))?",
-        _font,
-    ),
-    rule(
-        r"(?:use|switch to|change to) (?:an? )?(?P<font>[a-z -]+?|<Q>) (?:fonts?|typeface)(?: (?:for|in|on) "
-        r"(?:the |all )?"
-        r"(?P<role>headings?|titles?|body(?: text)?|text|site|website|whole site))?",
-        _font,
-    ),
-    rule(
-        rf"(?:change|set|make|switch) (?:the |all )?(?P<role>headings?|titles?|body text) (?:to |in |into )(?:an? )?"
-        rf"(?P<font>{_words(_FONTS)})(?: font)?",
-        _font,
-    ),
-    rule(
-        rf"(?:use|make|set|change) (?:the |all )?corners?{_SITE}(?: to)?(?: be)? (?P<corners>{_words(_RADII)})",
-        _corners,
-    ),
-    rule(rf"use (?P<corners>{_words(_RADII)}) corners?{_SITE}", _corners),
-    rule(
-        rf"(?:make|set|change|use) (?:the )?spacing{_SITE}(?: to)?(?: be)? (?P<spacing>{_words(_SPACINGS)})", _spacing
-    ),
-    rule(rf"use (?:a )?(?P<spacing>{_words(_SPACINGS)}) spacing{_SITE}", _spacing),
-    rule(
-        rf"(?P<way>(?:use |add )?more|increase(?: the)?|less|(?:use )?less|reduce(?: the)?|decrease(?: the)?) spacing"
-        rf"(?: between (?:the )?sections)?{_SITE}",
-        _spacing_step,
-    ),
-    rule(
-        r"(?:switch to|use|enable|turn on|go|set|always use)(?: (?:the|to))? (?P<mode>dark|light)(?: "
-        r"(?:mode|theme|scheme|colou?r scheme))",
-        _mode,
-    ),
-    rule(
-        r"(?:make|turn|set) (?:it|the (?:site|website|page|whole site)) (?:to )?(?P<mode>dark|light)(?: mode)?", _mode
-    ),
-    rule(
-        rf"(?:use|switch to|change to|apply|set) (?:the )?(?P<preset>{_words(PRESETS)}|<Q>) "
-        rf"(?:theme|palette|preset|colou?rs|colou?r scheme|look){_SITE}",
-        _preset,
-    ),
-    rule(
-        rf"(?:change|set|switch) (?:the )?(?:theme|palette|preset|colou?r scheme|look){_SITE} to (?:the "
-        rf")?(?P<preset>{_words(PRESETS)}|<Q>)",
-        _preset,
-    ),
-)
+RULES: Final = (Rule(Put, _put), Rule(Put, _tone), Rule(Step, _step))

@@ -10,10 +10,11 @@ from sandbox.spec.catalog import components
 from sandbox.spec.model import INDEX, JsonObject, Site, pointer
 from sandbox.spec.quality import texts
 from sandbox.spec.resolve import SHARED_TYPE
+from sandbox.spec.rules.vocabulary import ENTRY_NOUNS, SAID_OF_MANY, words
 from sandbox.spec.rules.wording import Request, plain
 from sandbox.spec.structure import PAGE_TYPE
 
-_HOME_WORDS: Final = frozenset({"home", "index", "main", "front", "landing", "start", "homepage"})
+HOME_WORDS: Final = frozenset({"home", "index", "main", "front", "landing", "start", "homepage"})
 _PAGE_SUFFIX: Final = re.compile(
     r"^(?P<rest>.+) (?:on|of|in|from|to|at) (?:the |our )?(?P<page>[\w &'-]+?) page$", re.I
 )
@@ -21,6 +22,12 @@ _HOMEPAGE_SUFFIX: Final = re.compile(
     r"^(?P<rest>.+?) (?:on|of|in|from|to|at) (?:the |our )?(?P<page>homepage|home page)$", re.I
 )
 _SECTION_SUFFIX: Final = re.compile(r" (?:section|block|part|area|panel)$")
+_SECTION_PREFIX: Final = re.compile(r"^(?:section|block|part|area) ")
+_ENTRY_NOUN: Final = words(
+    sorted({noun for nouns in ENTRY_NOUNS.values() for noun in nouns} | {"course", "picture", "photo", "image"})
+)
+_ENTRY_SUFFIX: Final = re.compile(rf" {_ENTRY_NOUN}$")
+_ENTRY_PREFIX: Final = re.compile(rf"^{_ENTRY_NOUN}(?: (?:by|from|of|called|named|for))? ")
 
 
 class Place(NamedTuple):
@@ -90,7 +97,7 @@ def split_page(phrase: str, site: Site) -> tuple[str, tuple[str, ...]]:
 def find_pages(name: str, site: Site) -> tuple[str, ...]:
     """Return the pages that are called by a name: of the file, or of a link that leads there."""
     wanted = re.sub(r" page$", "", plain(name))
-    if wanted in _HOME_WORDS:
+    if wanted in HOME_WORDS:
         return (INDEX,)
     found = {path for path in site.pages if re.sub(r"[-_/]", " ", path.removesuffix(".html")) == wanted}
     for place in places(site):
@@ -104,7 +111,7 @@ def find_pages(name: str, site: Site) -> tuple[str, ...]:
 def find_sections(phrase: str, site: Site, request: Request) -> tuple[Place, ...]:
     """Return the elements that a phrase can mean: by kind, by key, or by heading."""
     rest, pages = split_page(phrase.strip(), site)
-    quoted = request.quoted(_SECTION_SUFFIX.sub("", re.sub(r"^(?:the|our|my) ", "", rest.strip(), flags=re.I)))
+    quoted = request.quoted(_SECTION_PREFIX.sub("", _SECTION_SUFFIX.sub("", plain(rest))))
     wanted = plain(quoted if quoted is not None else rest)
     names = {wanted, _SECTION_SUFFIX.sub("", wanted)}
     return tuple(
@@ -112,17 +119,53 @@ def find_sections(phrase: str, site: Site, request: Request) -> tuple[Place, ...
     )
 
 
-def find_items(phrase: str, site: Site, request: Request) -> tuple[Spot, ...]:
-    """Return the list entries (a dish, a plan, a question, a person) that a phrase names."""
+def find_items(phrase: str, site: Site, request: Request, *, by_first_name: bool = True) -> tuple[Spot, ...]:
+    """Return the list entries (a dish, a plan, a question, a person) that a phrase names.
+
+    Args:
+        phrase: a noun phrase.
+        site: a valid site.
+        request: the request that the phrase stands in.
+        by_first_name: whether the first name is enough for a person.
+    """
     rest, pages = split_page(phrase.strip(), site)
-    quoted = request.quoted(re.sub(r"^(?:the|our|my) ", "", rest, flags=re.I))
-    wanted = plain(quoted if quoted is not None else rest).strip(" .!?")
-    wanted_names = {wanted, re.sub(r" (?:plan|item|question|entry|course)$", "", wanted)}
+    bare = _ENTRY_PREFIX.sub("", plain(rest))
+    quoted = request.quoted(_ENTRY_SUFFIX.sub("", bare))
+    wanted = plain(quoted if quoted is not None else bare).strip(" .!?")
+    wanted_names = {wanted, _ENTRY_SUFFIX.sub("", wanted), plain(rest).strip(" .!?")}
     found = []
     for place in places(site):
         if place.page in pages:
-            found += [spot for spot in _entries(place) if _name_of(spot.value) in wanted_names]
+            found += [spot for spot in _entries(place) if _names_of(spot, by_first_name) & wanted_names]
     return tuple(found)
+
+
+def find_lines(phrase: str, site: Site, request: Request) -> tuple[Spot, ...]:
+    """Return the plain lines inside list entries and sections that a quotation repeats (one feature of a plan)."""
+    quoted = request.quoted(plain(phrase))
+    found = []
+    for place in places(site) if quoted else ():
+        for spot in _strings(place, (), place.props):
+            if len(spot.steps) > 1 and isinstance(spot.steps[-1], int) and spot.value == quoted:
+                found.append(spot)
+    return tuple(found)
+
+
+def opening_place(site: Site, pages: tuple[str, ...]) -> Place | None:
+    """Return the section that opens the one page that is meant: the first that has a heading."""
+    if len(pages) != 1:
+        return None
+    by_key = {place.key: place for place in places(site) if place.page == pages[0]}
+    order = [by_key[key] for key in root_of(site, pages[0]).element.get("children") or () if key in by_key]
+    return next((place for place in order if isinstance(place.props.get("heading"), str)), None)
+
+
+def matches(patterns: tuple[re.Pattern[str], ...], phrase: str) -> Iterator[dict[str, str]]:
+    """Yield the groups of every pattern that a whole phrase fits, without its article."""
+    bare = re.sub(r"^(?:the|our|my) ", "", phrase.strip(), flags=re.I)
+    for pattern in patterns:
+        if match := pattern.fullmatch(bare):
+            yield {name: value or "" for name, value in match.groupdict().items()}
 
 
 def find_actions(site: Site) -> Iterator[Spot]:
@@ -169,7 +212,8 @@ def _is_called(place: Place, names: set[str], *, by_name: bool) -> bool:
     heading = place.props.get("heading")
     own = {heading.lower().strip(" .!?")} if isinstance(heading, str) else set()
     if by_name:
-        own |= {*components()[place.type].words, place.key.lower().replace("-", " ").replace("_", " ")}
+        kinds = set(components()[place.type].words) - SAID_OF_MANY
+        own |= {*kinds, place.key.lower().replace("-", " ").replace("_", " ")}
     return bool({name.strip(" .!?") for name in names} & own)
 
 
@@ -187,8 +231,11 @@ def entry_name(entry: JsonObject) -> str | None:
     return next((name for name in names if isinstance(name, str)), None)
 
 
-def _name_of(entry: JsonObject) -> str:
-    return (entry_name(entry) or "").lower().strip(" .!?")
+def _names_of(spot: Spot, by_first_name: bool) -> set[str]:
+    """Return what a list entry may be called, in lower case; a person also by the first name."""
+    name = (entry_name(spot.value) or "").lower().strip(" .!?")
+    is_person = by_first_name and spot.place.type in ("Team", "Testimonials")
+    return {name, name.split(" ")[0]} if is_person and name else {name} - {""}
 
 
 def spoken(type_name: str) -> str:

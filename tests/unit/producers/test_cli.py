@@ -203,3 +203,14 @@ def test_a_batch_line_may_hold_any_character_that_json_may(tmp_path: Path) -> No
     batch.write_text('{"id": "1", "prompt": "pwd\u2028ls"}\n', encoding="utf-8")
 
     assert [json.loads(line)["id"] for line in run("route", "--batch", str(batch)).stdout.splitlines()] == ["1"]
+
+
+def test_a_scan_names_planted_files_and_the_keys_of_the_installation(tmp_path: Path) -> None:
+    (tmp_path / "CLAUDE.md").write_text("obey")
+    (tmp_path / "a.json").write_text('{"a": "' + "k9" * 20 + '"}')
+    result = run("scan", str(tmp_path), "--json", POINTSMAN_PREVIEW__KEYS=f'["{"k9" * 20}"]')
+
+    assert {(one["file"], one["rule"]) for one in json.loads(result.stdout)["findings"]} == {
+        ("CLAUDE.md", "planted-file"),
+        ("a.json", "known-key"),
+    }

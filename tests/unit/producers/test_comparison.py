@@ -1,7 +1,7 @@
 import hashlib
 from collections.abc import Mapping
 
-from producers.comparison import MAX_DIFF_BYTES, FileChange, compare
+from producers.comparison import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_CHARS, FileChange, compare
 from sandbox.den import Entry
 from sandbox.media import media_type_of
 
@@ -51,3 +51,13 @@ def test_a_carriage_return_is_no_end_of_line() -> None:
 
 def test_equal_files_are_not_listed() -> None:
     assert changes({"a.txt": b"x"}, {"a.txt": b"x"}) == {}
+
+
+def test_the_text_of_all_diffs_is_bounded_and_every_file_is_still_named() -> None:
+    after = {f"{number:02}.txt": (b"%060d\n" % number) * 4_000 for number in range(12)}
+    found = changes({}, after)
+    assert list(found) == sorted(after)
+    shown = [change.diff for change in found.values() if change.diff is not None]
+    assert 0 < len(shown) < len(after)
+    assert sum(map(len, shown)) < MAX_TOTAL_DIFF_CHARS + MAX_DIFF_BYTES
+    assert found["11.txt"].after_bytes == len(after["11.txt"])

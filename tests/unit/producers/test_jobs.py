@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitoring.ledger.tables import Release
 from producers.jobs import PREVIEW_AUDIENCE, PreviewLinks, tier_name, usd_text
 from sandbox.preview import PreviewSigner
 
@@ -29,8 +30,8 @@ def test_tiers_have_names() -> None:
 
 def test_a_preview_link_names_its_release_and_ends_in_a_directory() -> None:
     signer = PreviewSigner(["a-key-of-at-least-thirty-two-characters"])
-    site, release = uuid4(), uuid4()
-    url = PreviewLinks(signer, "https://edits.example.com/").url_of(site, release)
-    token = url.removeprefix("https://edits.example.com/preview/").removesuffix("/")
+    release = Release(site_id=uuid4(), digest="d", preview_generation=3)
+    url = PreviewLinks(signer, "https://previews.example.com/").url_of(release)
+    token = url.removeprefix("https://previews.example.com/preview/").removesuffix("/")
     claim = signer.verify(token, max_age_seconds=60, audience=PREVIEW_AUDIENCE)
-    assert (claim.site, claim.release_id) == (str(site), str(release))
+    assert (claim.site, claim.release_id, claim.generation) == (str(release.site_id), str(release.id), 3)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from routing.config import BrokerConfig, PolicyConfig, Section, read_settings
+from routing.config import BrokerConfig, PolicyConfig, Section, read_settings, secrets_of
 from routing.errors import PolicyError
 
 
@@ -76,3 +76,25 @@ def test_a_wrong_name_or_value_is_refused_by_its_name_and_not_repeated(environme
 def test_two_variables_that_give_one_place_two_shapes_are_refused(names: tuple[str, str]) -> None:
     with pytest.raises(PolicyError, match="contradict"):
         read_settings(Settings, {f"POINTSMAN_BROKER__{name}": "x" for name in names})
+
+
+class Held(BaseModel):
+    key: SecretStr = SecretStr("")
+    keys: tuple[SecretStr, ...] = ()
+    url: str = ""
+    ledger: SecretStr = SecretStr("")
+
+
+class Holder(BaseModel):
+    one: Held = Held()
+    two: Held = Held()
+
+
+@pytest.mark.threat("C9")
+def test_the_secrets_of_a_program_are_its_secret_settings_and_the_passwords_in_its_urls() -> None:
+    held = Holder(
+        one=Held(key=SecretStr("first-key"), keys=(SecretStr("old"), SecretStr("new"))),
+        two=Held(url="redis://user:pass%2Fword@host/0", ledger=SecretStr("postgresql://me:hunter2@host/db")),
+    )
+    assert set(secrets_of(held)) == {"first-key", "old", "new", "pass%2Fword", "pass/word", "hunter2"}
+    assert secrets_of(Holder(one=Held(url="redis://host/0"))) == ()

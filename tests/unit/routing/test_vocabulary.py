@@ -11,7 +11,8 @@ from routing.policy import platform_policy
 from routing.router import Mode, Route, Signals, SiteSignals, decide
 from routing.text import canonicalise
 from routing.tiers import Tier
-from routing.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary, shipped_vocabulary
+from routing.vocabularies import load_vocabularies
+from routing.vocabulary import Vocabulary, parse_vocabulary, shipped_vocabulary
 
 
 def vocabulary(*phrases: str) -> Vocabulary:
@@ -114,7 +115,7 @@ def extended(tmp_path: Path) -> Vocabulary:
         "  suggestion:\n"
         "    match: [could we perhaps @order]\n"
     )
-    return load_vocabulary(path)
+    return load_vocabularies(path).shared
 
 
 def route(prompt: str, vocabulary: Vocabulary | None = None, *, site: bool = True) -> Route:
@@ -123,7 +124,7 @@ def route(prompt: str, vocabulary: Vocabulary | None = None, *, site: bool = Tru
 
 
 def test_without_a_file_the_shipped_words_hold() -> None:
-    assert load_vocabulary(None) is shipped_vocabulary()
+    assert load_vocabularies(None).of("any") is shipped_vocabulary()
 
 
 def test_a_phrase_that_is_added_to_a_group_changes_the_tier(extended: Vocabulary) -> None:
@@ -176,7 +177,7 @@ def test_a_bad_extension_is_refused_with_its_file_and_line(tmp_path: Path, text:
     path = tmp_path / "words.yaml"
     path.write_text(text)
     with pytest.raises(PolicyError) as refusal:
-        load_vocabulary(path)
+        load_vocabularies(path)
     assert f"words.yaml, line {line}: " in str(refusal.value)
     assert said in str(refusal.value)
 
@@ -187,4 +188,26 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, content: 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(PolicyError, match=r"words\.yaml"):
-        load_vocabulary(path)
+        load_vocabularies(path)
+
+
+def test_a_project_s_own_words_go_over_those_for_all_and_hold_for_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text("phrases:\n  logic:\n    match: [seat map]\n")
+    (tmp_path / "acme.yaml").write_text("phrases:\n  logic:\n    match: [tasting wheel]\n")
+    words = load_vocabularies(tmp_path)
+    with_both, with_one = words.of("acme"), words.of("other")
+    usual = route("Add a seat map").tier
+    assert route("Add a seat map", with_both).tier is route("Add a seat map", with_one).tier is not usual
+    assert route("Add a tasting wheel", with_both).tier is not route("Add a tasting wheel", with_one).tier
+    assert len({with_both.version, with_one.version, shipped_vocabulary().version}) == 3
+
+
+def test_a_fault_in_a_project_s_words_names_its_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "acme.yaml").write_text("phrases:\n  no-such-group:\n    match: [x]\n")
+    with pytest.raises(PolicyError, match=r"acme\.yaml, line 3"):
+        load_vocabularies(tmp_path)
+
+
+def test_a_directory_without_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="no YAML file"):
+        load_vocabularies(tmp_path)

@@ -1,10 +1,12 @@
+import io
 import os
 import socket
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from sandbox.archive import read_directory, write_directory
+from sandbox.archive import read_directory, write_directory, write_tar
 from sandbox.errors import PathRefusedError, TreeRefusedError
 
 CAPS = {"max_bytes": 1000, "max_files": 10}
@@ -148,3 +150,16 @@ def test_an_export_with_one_bad_name_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(PathRefusedError):
         write_directory({"good": b"", "../bad": b""}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tar_of_equal_sites_is_equal_byte_for_byte_and_holds_plain_files_below_one_name() -> None:
+    files = {"b/c.txt": b"c", "a.html": b"a"}
+    one = write_tar(files, "bakery")
+    assert one == write_tar(dict(reversed(files.items())), "bakery")
+    with tarfile.open(fileobj=io.BytesIO(one)) as tar:
+        members = tar.getmembers()
+    assert [member.name for member in members] == ["bakery/a.html", "bakery/b/c.txt"]
+    assert {(member.isreg(), member.mode, member.uid, member.mtime) for member in members} == {(True, 0o644, 0, 0)}
+    for name in ("../x", "/etc/passwd"):
+        with pytest.raises(PathRefusedError):
+            write_tar({name: b""}, "bakery")

@@ -1,6 +1,8 @@
+import hashlib
 from dataclasses import dataclass
 
 import pytest
+from itsdangerous import URLSafeTimedSerializer
 
 from sandbox.errors import PreviewRefusedError
 from sandbox.preview import PreviewClaim, PreviewSigner, live_headers, preview_headers
@@ -25,13 +27,14 @@ def signed(signer: PreviewSigner, *, site: str = "bakery", release_id: str = "r1
 def test_a_token_names_the_site_release_and_audience_it_was_made_for() -> None:
     signer = PreviewSigner([NEW])
     claim = signer.verify(signed(signer), max_age_seconds=60)
-    assert claim == PreviewClaim("bakery", "r1", "reviewer", claim.token_id)
+    assert claim == PreviewClaim("bakery", "r1", "reviewer", 0)
 
 
-def test_two_tokens_for_one_release_can_be_told_apart() -> None:
+@pytest.mark.threat("H1")
+def test_a_token_says_of_which_generation_of_links_it_is() -> None:
     signer = PreviewSigner([NEW])
-    one, two = (signer.verify(signed(signer), max_age_seconds=60) for _ in range(2))
-    assert one.token_id != two.token_id
+    token = signer.sign(site="bakery", release_id="r1", audience="reviewer", generation=7)
+    assert signer.verify(token, max_age_seconds=60).generation == 7
 
 
 @pytest.mark.req("H-082")
@@ -95,6 +98,30 @@ def test_a_token_of_another_installation_or_audience_is_refused() -> None:
         signer.verify(signed(signer, audience="owner"), max_age_seconds=60, audience="reviewer")
 
 
+@pytest.mark.threat("H1")
+def test_what_the_same_key_signed_for_another_purpose_opens_nothing() -> None:
+    claim = ["bakery", "r1", "reviewer", 0]
+    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    for salt, opens in (("pointsman.preview.v1", True), ("pointsman.session.v1", False)):
+        token = str(URLSafeTimedSerializer([NEW], salt=salt, signer_kwargs=options).dumps(claim))
+        if opens:
+            assert PreviewSigner([NEW]).verify(token, max_age_seconds=60).site == "bakery"
+        else:
+            with pytest.raises(PreviewRefusedError):
+                PreviewSigner([NEW]).verify(token, max_age_seconds=60)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [["bakery", "r1", "reviewer"], ["bakery", "r1", "reviewer", True], ["bakery", "r1", 7, 0], {"site": "x"}, 7],
+)
+def test_a_signed_claim_of_another_shape_is_refused(claim: object) -> None:
+    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    serializer = URLSafeTimedSerializer([NEW], salt="pointsman.preview.v1", signer_kwargs=options)
+    with pytest.raises(PreviewRefusedError):
+        PreviewSigner([NEW]).verify(str(serializer.dumps(claim)), max_age_seconds=60)
+
+
 @pytest.mark.parametrize("keys", [[], ["short"], [NEW, "short"]])
 def test_weak_keys_are_refused_at_the_start(keys: list[str]) -> None:
     with pytest.raises(ValueError, match="at least 32 characters"):
@@ -103,13 +130,22 @@ def test_weak_keys_are_refused_at_the_start(keys: list[str]) -> None:
 
 @pytest.mark.threat("H1", "H2", "G11")
 def test_a_preview_is_never_stored_indexed_framed_sniffed_or_named_to_others() -> None:
-    headers = preview_headers("default-src 'none'")
-    assert headers["Content-Security-Policy"] == "default-src 'none'"
+    headers = preview_headers("default-src 'none'; frame-ancestors 'none'")
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; frame-ancestors 'none'; sandbox ")
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Robots-Tag"].startswith("noindex")
     assert headers["Referrer-Policy"] == "no-referrer"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["X-Frame-Options"] == "DENY"
+
+
+@pytest.mark.threat("H2")
+@pytest.mark.parametrize("headers", [live_headers("default-src 'none'"), preview_headers("default-src 'none'")])
+def test_no_page_shares_its_origin_with_another(headers: dict[str, str]) -> None:
+    sandbox = headers["Content-Security-Policy"].split("; ")[-1].split()
+    assert sandbox[0] == "sandbox"
+    assert not {"allow-same-origin", "allow-top-navigation"} & set(sandbox)
+    assert "Cross-Origin-Opener-Policy" not in headers, "HTML makes a sandboxed page that has one a network error"
 
 
 def test_a_live_page_may_be_found_and_stored() -> None:

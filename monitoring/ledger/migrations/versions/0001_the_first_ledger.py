@@ -141,6 +141,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("profile", sa.String(), nullable=False),
         sa.Column("active_release_id", sa.Uuid(), nullable=True),
+        sa.Column("shown_release_id", sa.Uuid(), nullable=True),
         sa.Column("lock_job_id", sa.Uuid(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.ForeignKeyConstraint(
@@ -150,11 +151,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("tenant", "name"),
     )
+    op.create_index(
+        "ix_site_lagging",
+        "site",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("active_release_id IS DISTINCT FROM shown_release_id"),
+    )
     op.create_table(
         "job",
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("door", sa.String(), nullable=False),
+        sa.Column("requested_by", sa.String(), server_default="", nullable=False),
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("prompt", sa.Text(), nullable=False),
         sa.Column("request", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
@@ -237,13 +246,17 @@ def upgrade() -> None:
         sa.Column("digest", sa.String(), nullable=False),
         sa.Column("manifest", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("spec_sha256", sa.String(), nullable=True),
+        sa.Column("diff_sha256", sa.String(), nullable=True),
+        sa.Column("reverse_sha256", sa.String(), nullable=True),
         sa.Column("total_bytes", sa.BigInteger(), nullable=False),
         sa.Column("signals", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("scan", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("scan_passed", sa.Boolean(), nullable=False),
         sa.Column("scan_digest", sa.String(), nullable=False),
+        sa.Column("preview_generation", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("published_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("swept_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
             ["site_id"],
             ["site.id"],

@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from monitoring.ledger.tables import Event
+from monitoring.ledger.record_tables import Event
 from producers.api.stream import PAGE, Tail
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

@@ -3,8 +3,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from routing.policy import Profile
+from routing.policy import Profile, platform_policy
 from sandbox.den import Den
 from sandbox.scan.engine import scan
 from sandbox.scan.report import GATES, ScanReport
@@ -262,6 +263,7 @@ def test_hostile_markup_is_refused_by_its_rule(body: str | bytes, rule: str) -> 
         "<img src=https://img.example:443/a.png>",
         "<a href='https://пример.example/'>",
         "<a href=tel:+123>",
+        "<a href=https://example.org:8443/>",
         "<form action=mailto:a@example.org>",
         "<!-- <p onclick=x> -->",
         "<textarea>&lt;p onclick=x></textarea>",
@@ -421,3 +423,26 @@ def test_a_scan_that_finds_too_much_closes_every_gate() -> None:
     result = report(files)
     assert not any(gate.passed for gate in result.gates)
     assert len(result.findings) < 200
+
+
+@pytest.mark.req("H-106")
+def test_the_profiles_that_ship_judge_one_release_differently() -> None:
+    profiles = platform_policy().profiles
+    files = {"a.js": b"a(1);"}
+    passed = {name: scan(files, profile, profile_name=name).passed for name, profile in profiles.items()}
+    assert passed == {"default": True, "static": False, "interactive": True}
+
+
+@pytest.mark.threat("G8")
+@pytest.mark.parametrize(
+    "host", ["*.example", "https://cdn.example", "cdn.example; script-src *", "CDN.example", "a b"]
+)
+def test_a_profile_takes_nothing_but_plain_hosts_into_the_header(host: str) -> None:
+    with pytest.raises(ValidationError):
+        Profile(js_bytes=0, js_gzip_bytes=0, script_hosts=(host,), max_files=1)
+
+
+def test_a_page_that_ends_inside_a_tag_is_refused() -> None:
+    assert page("<p>x</p><a href=") == {"html-ambiguous"}
+    assert page("<p>x</p><!-- y") == {"html-ambiguous"}
+    assert page("<p>x</p>") == set()

@@ -1,4 +1,6 @@
-from base64 import b64encode
+import gzip
+import zlib
+from base64 import b64encode, encodebytes
 from html import escape
 from urllib.parse import quote
 
@@ -30,6 +32,13 @@ SAMPLES = [
     ("secret-url-password", "postgres://admin:" + "hunter2pass@db.internal/x"),
     ("secret-assigned", 'apiKey: "' + 'f81d4fae7dec11d0a76500a0c91e6bf6x"'),
     ("secret-azure-storage", "AccountKey=" + "aB3dE5gH7jK9" * 7 + "aB=="),
+    ("secret-env-line", "API_SECRET=" + "f81d4fae7dec11d0a76500a0c91e6bf6x"),
+    ("secret-docker", "dckr_pat_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N"),
+    ("secret-groq", "gsk_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0u1V2"),
+    ("secret-age", "AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L" * 2),
+    ("secret-tailscale", "tskey-" + "auth-kA1b2C3d4E5f6CNTRL-a1B2c3D4"),
+    ("secret-airtable", "pat" + "A1b2C3d4E5f6G7." + "0123456789abcdef" * 4),
+    ("secret-planetscale", "pscale_" + "tkn_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6"),
     ("secret-shopify", "shpat_" + "0123456789abcdef0123456789abcdef"),
 ]  # fmt: skip
 
@@ -72,6 +81,29 @@ def test_each_kind_of_key_is_found_and_never_shown(rule: str, sample: str) -> No
         ("a.html", "".join(f"&#{ord(letter)};" for letter in KEY)),
         ("a.html", "".join(f"&#x{ord(letter):x}" for letter in KEY)),
         ("a.html", escape(KEY).replace("-", "&#45;")),
+        ("a.html", KEY.replace("-", "-<wbr>")),
+        ("a.html", f"{KEY[:9]}<b></b>{KEY[9:14]}<i class='x'>{KEY[14:]}"),
+        ("a.html", f"{KEY[:9]}&shy;{KEY[9:]}"),
+        ("a.html", f"{KEY[:9]}&#8203;{KEY[9:]}"),
+        ("a.txt", f"{KEY[:9]}\xe2\x80\x8b{KEY[9:]}"),
+        ("a.js", f"'{KEY[:9]}'.concat('{KEY[9:]}')"),
+        ("a.js", f"['{KEY[:9]}', '{KEY[9:]}'].join('')"),
+        ("a.js", "String.fromCharCode(" + ", ".join(str(ord(letter)) for letter in KEY) + ")"),
+        ("a.js", "".join(f"\\{ord(letter):03o}" for letter in KEY)),
+        ("a.css", "a{content:'" + "".join(f"\\{ord(letter):x} " for letter in KEY) + "'}"),
+        ("a.txt", f"key is {KEY}".encode().hex()),
+        ("a.txt", b64encode(f"key is {KEY}".encode().hex().encode()).decode()),
+        ("a.txt", b64encode(quote(KEY).replace("-", "%2d").encode()).decode()),
+        ("a.txt", quote(b64encode(b64encode(KEY.encode())).decode()).replace("=", "%3d")),
+        ("a.txt", b64encode(gzip.compress(KEY.encode() * 2)).decode()),
+        ("a.txt", b64encode(zlib.compress(KEY.encode() * 2)).decode()),
+        ("a.txt", encodebytes(b"x" * 70 + KEY.encode() + b"x" * 30).decode()),
+        ("a.txt", b64encode(KEY.encode("utf-16")).decode()),
+        (
+            "a.js",
+            "atob('" + b64encode(KEY.encode()).decode()[:17] + "' + '" + b64encode(KEY.encode()).decode()[17:] + "')",
+        ),
+        ("a.gz", gzip.compress(KEY.encode()).decode("latin-1")),
     ],
 )
 def test_no_name_comment_or_encoding_silences_the_scan(name: str, data: str) -> None:
@@ -116,6 +148,10 @@ def test_a_known_key_that_is_absent_is_not_found() -> None:
         "-----BEGIN CERTIFICATE-----",
         "AKIAshort",
         "eyJhbGciOiJIUzI1NiJ9 alone",
+        "SUPPORTED_KEY=value and more words",
+        "deadbeef" * 8,
+        "['skill', 'ant'].join('-')",
+        ",".join(str(number) for number in range(100, 400)),
     ],
 )
 def test_ordinary_text_is_no_secret(text: str) -> None:

@@ -293,9 +293,9 @@ UNDECIDABLE = [
     "Remove the page",
     # more than one request
     "Change the hero heading to 'A' and make it blue",
-    "Change the hero heading to Fresh bread and remove the gallery",
-    "Remove the gallery and the team",
-    "Change the primary color to teal and the accent to gold",
+    "Change the hero heading to 'A' and the menu",
+    "Remove the gallery and the moon",
+    "Change the hero heading to 'A' and change the hero heading to 'B'",
     "Change the hero heading to 'A' or 'B'",
     "Change the hero heading to Fresh bread, make it bold",
     # needs judgement or new words

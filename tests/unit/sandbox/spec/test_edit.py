@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.spec.edit import MAX_OPERATIONS, MAX_PART_CHARS, apply_edit, edit_tool, relevant_part
+from sandbox.spec.edit import MAX_PART_CHARS, apply_edit, edit_tool, relevant_part
+from sandbox.spec.edit_forms import MAX_OPERATIONS
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, Site, parse_site
 from tests.unit.sandbox.spec.samples import demo_site, element, page
@@ -145,6 +146,37 @@ def test_patches_of_a_part_apply_to_the_whole_site() -> None:
 def test_a_part_never_grows_without_bound() -> None:
     many = page(**{f"t{number}": element("Text", text="bread " * 900) for number in range(60)})
     assert len(relevant_part(parse_site(many), "change the bread").to_text()) < MAX_PART_CHARS + 8000
+
+
+def test_a_part_of_a_large_site_stays_small_whatever_makes_it_large() -> None:
+    heading = "A heading that is rather long, as headings of large sites tend to be when nobody cares"
+    big = page(**{f"t{number}": element("Text", text=heading) for number in range(190)}) | {
+        "state": {"list": ["bread"] * 900}
+    }
+    site = parse_site({"pages": {path: big for path in (INDEX, *(f"page-{n}.html" for n in range(9)))}})
+    for prompt in ("change the bread", "Translate everything to German", "Move t7 up on page-3"):
+        assert len(relevant_part(site, prompt).to_text()) < MAX_PART_CHARS + 8000
+
+
+def test_a_page_that_is_named_is_sent_with_its_root() -> None:
+    pages = {
+        path: page(**{f"t{n}": element("Text", text="x") for n in range(200)})
+        for path in (INDEX, "a.html", "about.html")
+    }
+    part = relevant_part(parse_site({"pages": pages}), "Put a map on the about page")
+    assert "page" in part.document["pages"]["about.html"]["elements"]
+
+
+def test_state_is_sent_only_to_those_who_use_it() -> None:
+    spec = page(
+        hero=element("Hero", heading={"$state": "/slogan"}),
+        faq=element("FAQ", items=[{"question": "q", "answer": "a"}]),
+    ) | {"state": {"slogan": "Bread"}}
+    site = parse_site(spec)
+    assert relevant_part(site, "Change the hero").document["pages"][INDEX]["state"] == {"slogan": "Bread"}
+    part = relevant_part(site, "Shorten the FAQ")
+    assert "state" not in part.document["pages"][INDEX]
+    assert f"{INDEX}: state with slogan" in part.omitted
 
 
 def test_the_tool_offers_exactly_the_operations_that_are_applied() -> None:

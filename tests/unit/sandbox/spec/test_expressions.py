@@ -4,14 +4,23 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec.expressions import MISSING, Scope, complaint_about_condition, is_visible, look_up, resolve
+from sandbox.spec.conditions import complaint_about_condition, is_visible
+from sandbox.spec.expressions import resolve
+from sandbox.spec.javascript import MISSING
 from sandbox.spec.model import parse_site
+from sandbox.spec.paths import look_up
 from sandbox.spec.render import render
-from tests.unit.sandbox.spec.samples import element
+from sandbox.spec.scope import Scope
+from sandbox.spec.validate import validate
+from tests.unit.sandbox.spec.samples import element, page
 
 SCOPE = Scope(
-    state={"user": {"name": "Ann"}, "n": 3, "list": [1, 2], "a/b": "slash", "yes": True}, item={"title": "Rye"}, index=1
-)
+    state={
+        "user": {"name": "Ann"}, "n": 3, "list": [1, 2], "a/b": "slash", "yes": True,
+        "loaves": [{"title": "White"}, {"title": "Rye"}],
+    },
+    item={"title": "Rye"}, index=1, item_path="/loaves/1",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -105,3 +114,55 @@ def test_repeats_conditions_and_slots_are_resolved_when_the_page_is_built() -> N
     )
     html = render(site)["index.html"].decode()
     assert ("Rye" in html, "Spelt" in html, "We are open" in html, "Beside" in html) == (True, False, False, True)
+
+
+def repeated(condition: Any, *, inner: Any = True) -> str:
+    """A page of two breads with three slices each, with a condition on the outer list and one on the inner."""
+    breads = [{"name": name, "sold": name == "Spelt", "slices": [1, 2, 3]} for name in ("Rye", "Spelt")]
+    site = {
+        "root": "page",
+        "state": {"breads": breads, "open": True, "shut": False},
+        "elements": {
+            "page": {"type": "Page", "props": {"title": "x"}, "children": ["outer"]},
+            "outer": {
+                "type": "Stack", "props": {}, "children": ["bread"], "repeat": {"statePath": "/breads"},
+                "visible": condition,
+            },
+            "bread": {"type": "Stack", "props": {}, "children": ["name", "inner"]},
+            "name": element("Text", text={"$bindItem": "name"}),
+            "inner": {
+                "type": "Stack", "props": {}, "children": ["slice"], "repeat": {"statePath": {"$item": "slices"}},
+                "visible": inner,
+            },
+            "slice": element("Text", text={"$template": "slice ${/breads/0/slices/0} of ${}"}),
+        },
+    }  # fmt: skip
+    return render(parse_site(site))["index.html"].decode()
+
+
+@pytest.mark.parametrize(
+    ("condition", "breads"),
+    [
+        (True, ["Rye", "Spelt"]),
+        ({"$item": "sold"}, ["Spelt"]),
+        ({"$index": True, "lt": 1}, ["Rye"]),
+        ([{"$state": "/open"}, {"$item": "sold", "not": True}], ["Rye"]),
+        ([{"$state": "/shut"}, {"$item": "sold", "not": True}], []),
+        ({"$and": [{"$or": [{"$item": "sold"}, {"$state": "/open"}]}, {"$state": "/open"}]}, ["Rye", "Spelt"]),
+    ],
+)
+def test_the_parts_of_a_condition_that_ask_about_items_filter_them_and_the_rest_hides_the_list(
+    condition: Any, breads: list[str]
+) -> None:
+    html = repeated(condition)
+    assert [name for name in ("Rye", "Spelt") if f">{name}<" in html] == breads
+
+
+def test_an_inner_repeat_is_shown_or_hidden_by_the_item_around_it() -> None:
+    html = repeated(True, inner={"$item": "sold"})
+    assert html.count("slice 1 of ${}") == 3
+
+
+def test_a_site_that_makes_too_much_of_little_is_refused() -> None:
+    spec = page(text=element("Text", text={"$template": "${/long}" * 500})) | {"state": {"long": "x" * 20_000}}
+    assert [finding.code for finding in validate(parse_site(spec))] == ["too_large"]

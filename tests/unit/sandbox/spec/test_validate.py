@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.spec.errors import Finding, errors_of
+from sandbox.spec.errors import Finding, SpecError, errors_of
 from sandbox.spec.model import INDEX, MAX_ELEMENTS, Site, parse_site
 from sandbox.spec.validate import accept, auto_fix, validate
 from tests.unit.sandbox.spec.samples import demo_site, element, every_component, page
@@ -245,6 +246,78 @@ def test_auto_fix_never_overwrites_a_field_that_is_already_there() -> None:
 def test_accept_repairs_and_checks_in_one_step() -> None:
     spec = page(hero=element("Hero", heading="x", visible=True))
     assert accept(spec).pages[INDEX]["elements"]["hero"]["props"] == {"heading": "x"}
+
+
+def test_without_repair_a_misplaced_field_is_refused_as_upstream_refuses_it() -> None:
+    with pytest.raises(SpecError) as caught:
+        accept(page(hero=element("Hero", heading="x", visible=True)), repair=False)
+    assert caught.value.code == "visible_in_props"
+
+
+def repeating(child: dict[str, Any], **state: Any) -> dict[str, Any]:
+    """A page whose one child is rendered for each entry of a long list."""
+    return {
+        "root": "page",
+        "state": {"list": [0] * 2900, **state},
+        "elements": {
+            "page": {"type": "Page", "props": {"title": "x"}, "children": ["grid"]},
+            "grid": {"type": "Grid", "props": {}, "children": ["one"], "repeat": {"statePath": "/list"}},
+            "one": child,
+        },
+    }
+
+
+def ladder(steps: int) -> dict[str, Any]:
+    """Elements with two parents each: as many ways lead through them as there are subsets of steps."""
+    rungs = {
+        f"{side}{n}": {
+            "type": "Stack", "props": {}, "children": [f"a{n + 1}", f"b{n + 1}"],
+            "repeat": {"statePath": {"$item": side}},
+        }
+        for n in range(steps)
+        for side in "ab"
+    }  # fmt: skip
+    ends = {f"{side}{steps}": element("Text", text="x") for side in "ab"}
+    return page(top={"type": "Stack", "props": {}, "children": ["a0", "b0"], "repeat": {"statePath": "/x"}}) | {
+        "state": {"x": []},
+        "elements": {**page(top={"type": "Stack", "props": {}, "children": ["a0"]})["elements"], **rungs, **ends},
+    }
+
+
+HEAVY: dict[str, Any] = {
+    "a template that repeats a long text": page(t=element("Text", text={"$template": "${/b}" * 50_000}))
+    | {"state": {"b": "x" * 200_000}},
+    "a template of openings": page(t=element("Text", text={"$template": "${" * 200_000})),
+    "a repeated template": repeating(element("Text", text={"$template": "${/b}" * 20_000}), b="x"),
+    "a repeated reference": repeating(element("Text", text={"$state": "/big"}), big=["x"] * 40_000),
+    "a repeated condition": repeating(
+        {**element("Text", text="x"), "visible": {"$and": [{"$state": "/n"}] * 10_000}}, n=1
+    ),
+    "ways without end": ladder(60),
+    "twenty pages of repeats": {
+        "pages": {path: repeating(element("Text", text="x")) for path in (INDEX, *(f"p{n}.html" for n in range(15)))}
+    },
+    "addresses that almost match": page(
+        **{
+            f"h{n}": element("Hero", heading="x", actions=[{"label": "a", "href": f"https://{'a' * 900}!"}])
+            for n in range(380)
+        }
+    ),
+    "as many elements as fit": {
+        "pages": {
+            path: page(**{f"h{n}": element("Hero", heading="x") for n in range(390)})
+            for path in (INDEX, *(f"p{n}.html" for n in range(17)))
+        }
+    },
+}
+
+
+@pytest.mark.threat("F13")
+@pytest.mark.parametrize("name", HEAVY)
+def test_no_spec_within_the_byte_cap_takes_long(name: str) -> None:
+    started = time.process_time()
+    assert isinstance(validate(parse_site(HEAVY[name])), list)
+    assert time.process_time() - started < 6
 
 
 def shared(of: object) -> dict[str, Any]:

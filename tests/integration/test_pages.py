@@ -11,12 +11,19 @@ from urllib.parse import unquote
 from uuid import UUID
 
 import pytest
+from pydantic import SecretStr
 
 from monitoring.ledger.tables import Release, Site
+from producers.api.serve import serve
+from producers.bootstrap import Installation, Settings
+from producers.config import ApiConfig, PagesConfig
+from producers.pages.app import is_same_origin
+from routing.errors import PolicyError
 from routing.jobs import State
-from sandbox.preview import PreviewSigner
+from sandbox.config import PreviewConfig
+from sandbox.preview import SANDBOX, PreviewSigner
 from sandbox.release import manifest_of
-from tests.integration.http_world import HOME, PAGES, STYLE, World, shared_ledger, world
+from tests.integration.http_world import HOME, PAGES, PAGES_URL, STYLE, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
 
@@ -36,13 +43,13 @@ def offered(world: World, tmp_path: Path) -> tuple[UUID, str]:
     job_id = world.submit(**EDIT)
     world.offer(job_id, NEW_PAGES)
     url: str = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"]
-    assert url.startswith("http://testserver/preview/")
+    assert url.startswith(f"{PAGES_URL}/preview/")
     assert url.endswith("/")
-    return job_id, url.removeprefix("http://testserver")
+    return job_id, url.removeprefix(PAGES_URL)
 
 
 def get(world: World, path: str, method: str = "GET", **headers: str) -> Any:
-    return world.client.request(method, path, follow_redirects=False, headers=headers)
+    return world.pages.request(method, path, follow_redirects=False, headers=headers)
 
 
 @pytest.mark.req("H-082")
@@ -56,7 +63,7 @@ def test_a_preview_shows_exactly_the_scanned_bytes_under_the_scans_policy(world:
     for path in manifest_of(release):
         answer = get(world, preview + path)
         assert (answer.status_code, answer.content) == (200, NEW_PAGES[path])
-        assert answer.headers["content-security-policy"] == release.scan["csp"]
+        assert answer.headers["content-security-policy"] == f"{release.scan['csp']}; {SANDBOX}"
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -190,7 +197,7 @@ def raw_get(world: World, path: str) -> tuple[int, bytes]:
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(world.app(scope, receive, send))
+    asyncio.run(world.pages_app(scope, receive, send))
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
@@ -219,3 +226,90 @@ def test_only_this_tenants_site_of_a_name_is_shown(world: World, tmp_path: Path)
     assert site.tenant == world.tenant
     world.headers(tenant=f"{world.tenant}-b")
     assert get(world, f"/live/{world.tenant}-b/bakery/").status_code == 404
+
+
+# ---------------------------------------------------------------- an origin of its own
+
+
+@pytest.mark.threat("H2")
+def test_the_api_serves_no_page_and_the_pages_listener_no_api(world: World, tmp_path: Path) -> None:
+    _, preview = offered(world, tmp_path)
+    live = f"/live/{world.tenant}/bakery/"
+    for path in (preview, preview + "style.css", live, live + "index.html"):
+        assert get(world, path).status_code == 200
+        assert world.client.get(path, headers=world.headers()).status_code == 404, "not on the API's origin"
+    for path in ("/v1/jobs", "/v1/sites", "/docs", "/openapi.json", "/metrics", "/readyz"):
+        assert world.client.get(path, headers=world.headers()).status_code == 200
+        assert world.pages.get(path, headers=world.headers()).status_code == 404, "not on the pages' origin"
+
+
+@pytest.mark.threat("H1", "H2")
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
+def test_whatever_the_pages_listener_answers_no_referrer_carries_a_token_and_nothing_is_kept(
+    world: World, tmp_path: Path, method: str
+) -> None:
+    _, preview = offered(world, tmp_path)
+    token = preview.split("/")[2]
+    for path in (preview, f"/preview/{token}", f"{preview}nothing", "/preview/x/", "/nothing", "/favicon.ico"):
+        answer = get(world, path, method)
+        assert answer.headers["referrer-policy"] == "no-referrer", path
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["cache-control"] == "no-store"
+        assert "noindex" in answer.headers["x-robots-tag"]
+        assert "set-cookie" not in answer.headers
+        assert "access-control-allow-credentials" not in answer.headers
+        assert token not in answer.text
+
+
+@pytest.mark.threat("G11")
+def test_a_file_of_a_kind_that_nobody_knows_is_kept_never_shown(world: World, tmp_path: Path) -> None:
+    job_id, preview = offered(world, tmp_path)
+    with world.ledger.begin() as session:
+        release = session.get_one(Release, world.job(job_id).release_id)
+        files = dict(release.manifest["files"])
+        files["thing.xyz"] = [world.den.put(HOME), len(HOME), "application/octet-stream"]
+        release.manifest = {**release.manifest, "files": files}
+    answer = get(world, preview + "thing.xyz")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == "attachment"
+    assert get(world, preview + "index.html").headers["content-disposition"] == "inline"
+
+
+# ---------------------------------------------------------------- revoked links
+
+
+@pytest.mark.threat("H1")
+def test_a_revoked_link_opens_nothing_and_the_next_one_does(world: World, tmp_path: Path) -> None:
+    job_id, leaked = offered(world, tmp_path)
+    release_id = str(world.job(job_id).release_id)
+    other = world.site("butcher", PAGES, tmp_path)
+    answer = world.call("POST", "/v1/sites/bakery/revoke-previews", json={"release_id": release_id})
+    assert answer.json() == {"releases": 1}
+    assert get(world, leaked).status_code == 410
+    fresh = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"].removeprefix(PAGES_URL)
+    assert get(world, fresh).status_code == 200
+    assert world.call("POST", "/v1/sites/bakery/revoke-previews", json={}).json() == {"releases": 2}
+    assert get(world, fresh).status_code == 410
+    wrong = world.call("POST", "/v1/sites/bakery/revoke-previews", json={"release_id": str(other.id)})
+    assert wrong.status_code == 404
+
+
+@pytest.mark.threat("H2")
+@pytest.mark.parametrize(
+    ("api", "pages"),
+    [("https://a.example", "https://a.example:443/x"), ("http://a.example:80", "http://A.example")],
+)
+def test_pages_that_would_share_the_apis_origin_are_refused_at_the_start(api: str, pages: str) -> None:
+    settings = Settings(
+        api=ApiConfig(public_url=api), pages=PagesConfig(public_url=pages),
+        preview=PreviewConfig(keys=(SecretStr("k" * 32),)),
+    )  # fmt: skip
+    with pytest.raises(PolicyError, match="POINTSMAN_PAGES__PUBLIC_URL: must be another origin"):
+        serve(Installation(settings))
+
+
+def test_another_port_or_scheme_is_another_origin() -> None:
+    assert not is_same_origin("http://127.0.0.1:8080", "http://127.0.0.1:8081")
+    assert not is_same_origin("https://a.example", "http://a.example")

@@ -11,23 +11,23 @@ from urllib.parse import quote
 from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import PlainTextResponse, RedirectResponse
 from sqlmodel import Session
 
 from monitoring.errors import SiteNotFoundError
-from monitoring.ledger.releases import ReleaseNotFoundError
+from monitoring.ledger.releases import active_release, find_site
 from monitoring.ledger.tables import Job, Release
 from producers.api.problems import PageNotFoundError, PreviewGoneError
-from producers.api.resources import Resources, ResourcesDep
 from producers.jobs import PREVIEW_AUDIENCE
+from producers.pages.resources import PageResources, PageResourcesDep
 from routing.jobs import SiteName, State
 from sandbox.den import Entry
 from sandbox.errors import PreviewRefusedError
-from sandbox.media import content_type_of
+from sandbox.media import content_type_of, disposition_of
 from sandbox.preview import PreviewClaim, live_headers, preview_headers
 from sandbox.release import manifest_of
 
-router = APIRouter(tags=["pages"], include_in_schema=False)
+router = APIRouter()
 
 INDEX = "index.html"
 NO_CSP = "default-src 'none'"
@@ -46,15 +46,16 @@ class Found(NamedTuple):
 @router.api_route("/preview/{token}", methods=["GET", "HEAD"])
 def enter_preview(token: str) -> Response:
     """Lead to the directory: relative links work only there."""
-    return RedirectResponse(f"/preview/{quote(token, safe='')}/", headers={"Referrer-Policy": "no-referrer"})
+    return RedirectResponse(f"/preview/{quote(token, safe='')}/")
 
 
 @router.api_route("/preview/{token}/{path:path}", methods=["GET", "HEAD"])
-def show_preview(resources: ResourcesDep, request: Request, token: str, path: str) -> Response:
+def show_preview(resources: PageResourcesDep, request: Request, token: str, path: str) -> Response:
     """Show one file of the release that a signed link names."""
-    seconds = resources.policy.approval.preview_hours * 3600
     try:
-        claim = resources.signer.verify(token, max_age_seconds=seconds, audience=PREVIEW_AUDIENCE)
+        claim = resources.signer.verify(
+            token, max_age_seconds=resources.preview_seconds, audience=PREVIEW_AUDIENCE
+        )  # fmt: skip
     except PreviewRefusedError as error:
         raise (PreviewGoneError if error.reason == "expired" else PageNotFoundError)() from None
     with resources.ledger.begin() as session:
@@ -71,12 +72,15 @@ def enter_site(tenant: SiteName, site: SiteName) -> Response:
 
 
 @router.api_route("/live/{tenant}/{site}/{path:path}", methods=["GET", "HEAD"])
-def show_page(resources: ResourcesDep, request: Request, tenant: SiteName, site: SiteName, path: str) -> Response:
+def show_page(resources: PageResourcesDep, request: Request, tenant: SiteName, site: SiteName, path: str) -> Response:
     """Show one file of a site's active release."""
-    try:
-        release = resources.sites.active(tenant, site)
-    except (SiteNotFoundError, ReleaseNotFoundError):
-        raise PageNotFoundError from None
+    with resources.ledger.begin() as session:
+        try:
+            release = active_release(session, find_site(session, tenant, site))
+        except SiteNotFoundError:
+            release = None
+    if release is None:
+        raise PageNotFoundError
     found = _find(release, path, request)
     headers = live_headers(str(release.scan.get("csp") or NO_CSP)) | {"ETag": f'"{found.entry.sha256}"'}
     if request.headers.get("if-none-match") == headers["ETag"]:
@@ -85,7 +89,12 @@ def show_page(resources: ResourcesDep, request: Request, tenant: SiteName, site:
 
 
 def _offered_release(session: Session, claim: PreviewClaim) -> Release:
-    """Return the release while it may be shown: as long as it waits for a judgement, and once it is published."""
+    """Return the release while it may be shown: as long as it waits for a judgement, and once it is published.
+
+    Raises:
+        PageNotFoundError: the bearer's fault: there is no such release of this site.
+        PreviewGoneError: nobody's fault: the link was revoked, or its release is offered no more.
+    """
     try:
         release_id = UUID(claim.release_id)
     except ValueError:
@@ -93,6 +102,8 @@ def _offered_release(session: Session, claim: PreviewClaim) -> Release:
     release = session.get(Release, release_id)
     if release is None or str(release.site_id) != claim.site:
         raise PageNotFoundError
+    if claim.generation != release.preview_generation or release.swept_at is not None:
+        raise PreviewGoneError
     job = session.get(Job, release.job_id) if release.job_id else None
     is_offered = job is not None and job.release_id == release.id and State(job.state) in _OFFERED
     if not release.scan_passed or not (is_offered or release.published_at is not None):
@@ -115,16 +126,29 @@ def _find(release: Release, path: str, request: Request) -> Found:
     raise PageNotFoundError
 
 
-def _serve(resources: Resources, request: Request, found: Found, headers: dict[str, str]) -> Response:
+def _serve(resources: PageResources, request: Request, found: Found, headers: dict[str, str]) -> Response:
     served = headers | {
         "Content-Type": content_type_of(found.entry.media_type),
+        "Content-Disposition": disposition_of(found.entry.media_type),
         "Content-Length": str(found.entry.size),
     }
     body = b"" if request.method == "HEAD" else resources.den.get(found.entry.sha256)
     return Response(body, headers=served)
 
 
-@router.get("/favicon.ico", include_in_schema=False)
+@router.get("/favicon.ico")
 def get_icon() -> Response:
     """Browsers ask for one at the origin of every page; a site's own icon is named by its pages."""
-    return Response(status_code=204)
+    return Response(status_code=204, headers={"Cross-Origin-Resource-Policy": "cross-origin"})
+
+
+@router.get("/robots.txt")
+def get_robots() -> PlainTextResponse:
+    """Keep crawlers from previews, should a link ever be found."""
+    return PlainTextResponse("User-agent: *\nDisallow: /preview/\n")
+
+
+@router.get("/healthz")
+def get_health() -> PlainTextResponse:
+    """Tell that the process serves requests."""
+    return PlainTextResponse("ok")

@@ -1,0 +1,31 @@
+"""Columns that several tables have: moments, amounts of money, JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, DateTime, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Field
+
+NOW = text("now()")
+
+
+def when_column(*, nullable: bool = True, default_now: bool = False) -> Any:
+    """Return a moment with time zone, by the database's clock where it sets it."""
+    return Field(
+        default=None,
+        sa_type=DateTime(timezone=True),
+        nullable=nullable,
+        sa_column_kwargs={"server_default": NOW} if default_now else {},
+    )
+
+
+def json_column(default: type) -> Any:
+    """Return a JSON value that is never NULL, made by `default`."""
+    return Field(default_factory=default, sa_type=JSONB, nullable=False)
+
+
+def money_column() -> Any:
+    """Return an amount in nanodollars, 0 by default."""
+    return Field(default=0, sa_type=BigInteger, nullable=False)

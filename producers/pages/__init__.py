@@ -1,0 +1,1 @@
+"""The origin of the pages: previews and live pages, on a listener that serves nothing else."""

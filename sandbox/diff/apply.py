@@ -1,0 +1,177 @@
+"""Applies a diff to a set of files: all of it or nothing, in bounded time, with a refusal that says what to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from sandbox.diff.canonical import unified
+from sandbox.diff.errors import DiffRefusedError, Reason
+from sandbox.diff.lines import Budget, FileText, split_lines
+from sandbox.diff.match import match_file, receipts_of
+from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line
+from sandbox.diff.options import Option
+from sandbox.diff.parse import parse_diff
+from sandbox.diff.policy import MATCHING, DiffPolicy, check_deletion, check_modes, check_policy
+from sandbox.diff.result import Applied, FileReceipt, Fuzz, HunkReceipt
+from sandbox.diff.tree import Tree, resolve
+
+_DEFAULT_LIMITS = Limits()
+_DONE = (HunkReceipt(1, Fuzz.EXACT, is_already_applied=True),)
+
+
+def apply_diff(
+    files: Mapping[str, bytes], diff: str | bytes, *, policy: DiffPolicy = MATCHING, limits: Limits = _DEFAULT_LIMITS,
+    obstacles: Collection[str] = (),
+) -> Applied:  # fmt: skip
+    """Apply a diff, whatever format it is in.
+
+    Args:
+        files: contents by checked path (`sandbox.tree.check_tree`); never changed.
+        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, prose and fences around it or not.
+        policy: what it may do beyond what is never safe.
+        limits: what it may ask for.
+        obstacles: names beside the files that are no plain files, such as symbolic links.
+
+    Returns:
+        What changed, and how sure each place was.
+
+    Raises:
+        DiffRefusedError: the diff is not applied, and nothing of it is (the fault of whoever wrote it).
+    """
+    ops = parse_diff(diff, limits)
+    first = Tree(files, obstacles, ())
+    vacated: set[str] = set()
+    for op in ops:
+        check_modes(op)
+        resolved = resolve(op, first)
+        check_policy(resolved, policy)
+        if resolved.kind in (Kind.DELETE, Kind.RENAME):
+            vacated.add(resolved.source or resolved.path)
+    tree = Tree(files, obstacles, vacated)
+    budget = Budget(limits.max_steps)
+    receipts, missing = _apply_all(ops, tree, budget, policy)
+    is_done = all(receipt.is_already_applied for receipt in receipts)
+    if missing is not None and not is_done:
+        raise missing
+    changed = tree.changed()
+    if is_done:
+        raise DiffRefusedError(Reason.ALREADY_APPLIED, "every change of the diff is in the files already")
+    if not changed and all(receipt.mode is None for receipt in receipts):
+        raise DiffRefusedError(Reason.NO_CHANGE, "the diff changes nothing")
+    before = {path: files.get(path) for path in changed}
+    return Applied(changed, tuple(receipts), canonical=unified(before, changed), reverse=unified(changed, before))
+
+
+def _apply_all(
+    ops: Sequence[FileOp], tree: Tree, budget: Budget, policy: DiffPolicy
+) -> tuple[list[FileReceipt], DiffRefusedError | None]:  # fmt: skip
+    """Return what happened to each file, and the refusal that stands unless the whole diff was applied before."""
+    receipts: list[FileReceipt] = []
+    missing: DiffRefusedError | None = None
+    for op in ops:
+        resolved = resolve(op, tree)
+        try:
+            receipts.append(_HANDLERS[resolved.kind](resolved, tree, budget, policy))
+        except _GoneError as gone:
+            receipts.append(FileReceipt(resolved.path, resolved.kind, resolved.source, hunks=_DONE))
+            missing = missing or gone.refusal
+    return receipts, missing
+
+
+class _GoneError(Exception):
+    """A file that a diff takes away is not there: an error, unless the whole diff was applied before."""
+
+    def __init__(self, refusal: DiffRefusedError) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+
+
+def _not_found(path: str) -> DiffRefusedError:
+    return DiffRefusedError(Reason.FILE_NOT_FOUND, "there is no such file", path)
+
+
+def _create(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    data = b"".join(line.text for number, hunk in enumerate(op.hunks, start=1) for line in _added(op, hunk, number))
+    budget.spend(sum(len(hunk.lines) for hunk in op.hunks))
+    if tree.read(op.path) == data:
+        return FileReceipt(op.path, Kind.CREATE, hunks=_DONE)
+    tree.make(op.path, data)
+    hunks = tuple(HunkReceipt(1, Fuzz.EXACT) for _ in op.hunks)
+    return FileReceipt(op.path, Kind.CREATE, mode=op.new_mode, hunks=hunks)
+
+
+def _added(op: FileOp, hunk: Hunk, number: int) -> list[Line]:
+    """Return the lines of a new file; an empty line between them has lost its plus."""
+    lines = list(hunk.lines)
+    while lines and lines[-1].op == "?" and (not lines[-1].text.strip() or _is_text_behind(lines)):
+        lines.pop()
+    for line in lines:
+        if line.op != "+" and (line.op == "-" or line.text.strip()):
+            raise DiffRefusedError(Reason.MALFORMED, "every line of a new file must begin with `+`", op.path, number)
+    return lines
+
+
+def _is_text_behind(lines: Sequence[Line]) -> bool:
+    """Return whether the last lines are text behind the diff: without markers, and parted from it by an empty line."""
+    for line in reversed(lines):
+        if line.op != "?" or not line.text.strip():
+            return line.op == "?"
+    return False
+
+
+def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    data = tree.read(op.path)
+    is_making = bool(op.hunks) and all(line.op in "+?" for hunk in op.hunks for line in hunk.lines)
+    if data is None and is_making:
+        return _create(replace(op, kind=Kind.CREATE), tree, budget, policy)
+    if data is None:
+        raise _not_found(op.path)
+    if not op.hunks and op.new_mode is None:
+        raise DiffRefusedError(Reason.MALFORMED, "the file has no hunk", op.path)
+    options, new = _matched(op, data, budget)
+    check_deletion(op, policy, before=len(split_lines(data)), after=len(split_lines(new)))
+    tree.write(op.path, new)
+    mode = op.new_mode if op.new_mode != op.old_mode else None
+    return FileReceipt(op.path, Kind.UPDATE, mode=mode, hunks=receipts_of(op, options))
+
+
+def _delete(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    data = tree.read(op.path)
+    if data is None:
+        raise _GoneError(_not_found(op.path))
+    options, left = _matched(op, data, budget)
+    if op.hunks and left:
+        detail = f"{len(split_lines(left))} lines of the file would be left"
+        raise DiffRefusedError(Reason.LEFTOVER, detail, op.path, len(op.hunks))
+    tree.remove(op.path)
+    return FileReceipt(op.path, Kind.DELETE, hunks=receipts_of(op, options))
+
+
+def _move(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    assert op.source is not None
+    data = tree.read_source(op.source)
+    if data is None:
+        refusal = _not_found(op.source)
+        raise _GoneError(refusal) if op.kind is Kind.RENAME and tree.has(op.path) else refusal
+    if op.path == op.source:
+        raise DiffRefusedError(Reason.MALFORMED, f"a {op.kind} of a file to itself", op.path)
+    options, new = _matched(op, data, budget)
+    if op.kind is Kind.RENAME:
+        tree.remove(op.source)
+    tree.make(op.path, new)
+    mode = op.new_mode if op.new_mode != op.old_mode else None
+    return FileReceipt(op.path, op.kind, op.source, mode=mode, hunks=receipts_of(op, options))
+
+
+def _matched(op: FileOp, data: bytes, budget: Budget) -> tuple[list[Option], bytes]:
+    return match_file(op, FileText(data, budget)) if op.hunks else ([], data)
+
+
+_HANDLERS = {
+    Kind.CREATE: _create,
+    Kind.UPDATE: _update,
+    Kind.DELETE: _delete,
+    Kind.RENAME: _move,
+    Kind.COPY: _move,
+}

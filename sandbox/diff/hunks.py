@@ -1,0 +1,176 @@
+"""The body of a unified hunk: where it ends, and what each line is. Its counts are believed only when they fit.
+
+git believes them always: a new file of four lines under `+1,2` silently becomes one of two lines.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from sandbox.diff.model import Hunk, Line, Op, Span
+from sandbox.diff.text import is_closing_fence, is_empty
+
+_NUMBERS = re.compile(rb"-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9}))?")
+_HEADER = re.compile(rb"@@(?=[ \t.-]|$)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
+_NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
+_VERSION = re.compile(rb"\d+\.\d+")
+_PLAIN_STARTS = (b" ", b"+", b"-")
+_MARKERS: dict[int, Op] = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
+
+
+class Body(NamedTuple):
+    """The lines of a hunk."""
+
+    lines: tuple[Line, ...]
+    end: int
+    """The first line of the text that is not the hunk's."""
+    is_counted: bool
+
+
+class Header(NamedTuple):
+    """What `@@` says."""
+
+    span: Span | None
+    anchor: bytes | None
+    """A line that stands above the hunk."""
+
+
+def is_hunk_header(line: bytes) -> bool:
+    """Return whether a hunk begins at this line."""
+    return _HEADER.match(line.rstrip()) is not None
+
+
+def read_header(line: bytes) -> Header:
+    """Return what a line that begins with `@@` says. Models write `@@ ... @@`, and names of functions for numbers."""
+    found = _HEADER.match(line.rstrip())
+    assert found is not None
+    numbers = _NUMBERS.match(found[1])
+    if numbers is None:
+        text = found[1] if found[2] is None or _NOTHING.match(found[2]) else found[2]
+        return Header(None, _anchor(text))
+    old, old_count, new, new_count = (1 if number is None else int(number) for number in numbers.groups())
+    rest = found[2] if found[2] is not None else found[1][numbers.end() :]
+    return Header(Span(old, old_count, new, new_count), _anchor(rest))
+
+
+def _anchor(text: bytes) -> bytes | None:
+    return None if _NOTHING.match(text) else text.strip()
+
+
+def is_file_header(lines: list[bytes], at: int) -> bool:
+    """Return whether the headers of a file begin at a line: `diff --git`, or `---` and `+++`, or one of the two."""
+    line = lines[at]
+    if line.startswith(b"diff --git "):
+        return True
+    following = lines[at + 1] if at + 1 < len(lines) else b""
+    if line.startswith(b"--- "):
+        return following.startswith(b"+++ ") or is_hunk_header(following)
+    return line.startswith(b"+++ ") and is_hunk_header(following)
+
+
+def read_body(lines: list[bytes], at: int, span: Span | None, *, is_git: bool, is_fenced: bool) -> Body:
+    """Read the lines of one hunk.
+
+    Args:
+        lines: the text.
+        at: the first line after the hunk's header.
+        span: the header's numbers.
+        is_git: the file has a `diff --git` header, so that a line `--- x` within the counts is a removed line `-- x`.
+        is_fenced: the diff stands in a fenced block, whose end ends it.
+    """
+    if span is not None:
+        for is_lenient in (False, True):
+            found = _counted(lines, at, span, is_git=is_git, is_lenient=is_lenient)
+            if found is not None and not _goes_on(lines, found.end):
+                return found
+    return _free(lines, at, is_fenced=is_fenced)
+
+
+def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenient: bool) -> Body | None:
+    read: list[Line] = []
+    old, new = span.old_count, span.new_count
+    while old > 0 or new > 0:
+        if at >= len(lines):
+            return None
+        line = lines[at]
+        if line.startswith(b"\\") and read:
+            read[-1] = _without_feed(read[-1], lines[at])
+            at += 1
+            continue
+        op = _MARKERS.get(line[0]) or (" " if is_empty(line) else "?")
+        is_end = op == "?" and (is_hunk_header(line) or line.startswith(b"diff --git "))
+        if (op == "?" and (not is_lenient or is_end)) or (op in "-+" and not is_git and is_file_header(lines, at)):
+            return None
+        old -= op != "+"
+        new -= op != "-"
+        if old < 0 or new < 0:
+            return None
+        read.append(Line(op, line if op == "?" or is_empty(line) else line[1:]))
+        at += 1
+    if at < len(lines) and lines[at].startswith(b"\\") and read:
+        read[-1] = _without_feed(read[-1], lines[at])
+        at += 1
+    return Body(tuple(read), at, is_counted=True)
+
+
+def _goes_on(lines: list[bytes], at: int) -> bool:
+    """Return whether the text behind a counted hunk looks like more of it: then the counts are wrong."""
+    while at < len(lines) and is_empty(lines[at]):
+        at += 1
+    if at >= len(lines) or lines[at][0] not in _MARKERS:
+        return False
+    return not (is_file_header(lines, at) or _is_signature(lines, at) or lines[at].strip() == b"---")
+
+
+def _free(lines: list[bytes], at: int, *, is_fenced: bool) -> Body:
+    """Read up to whatever ends a hunk, without its counts."""
+    read: list[Line] = []
+    while at < len(lines) and not _ends(lines, at, is_fenced=is_fenced):
+        line = lines[at]
+        if line.startswith(b"\\ "):
+            if read:
+                read[-1] = _without_feed(read[-1], lines[at])
+        elif line[0] in _MARKERS:
+            read.append(Line(_MARKERS[line[0]], line[1:]))
+        else:
+            read.append(Line("?", line))
+        at += 1
+    while read and read[-1].op == "?" and is_empty(read[-1].text):
+        read.pop()
+    return Body(tuple(read), at, is_counted=False)
+
+
+def _ends(lines: list[bytes], at: int, *, is_fenced: bool) -> bool:
+    line = lines[at]
+    if line.startswith(_PLAIN_STARTS) and not line.startswith((b"+++ ", b"-- ", b"--- ")):
+        return False  # nearly all lines, told at once
+    return (
+        is_hunk_header(line)
+        or is_file_header(lines, at)
+        or _is_signature(lines, at)
+        or (is_fenced and is_closing_fence(lines, at))
+        or line.startswith((b"*** ", b"diff -", b"Index: "))
+    )
+
+
+def _is_signature(lines: list[bytes], at: int) -> bool:
+    """Return whether a mail of `git format-patch` ends here."""
+    following = lines[at + 1] if at + 1 < len(lines) else b""
+    return lines[at].rstrip(b"\r\n") == b"-- " and (not following or _VERSION.match(following) is not None)
+
+
+def _without_feed(line: Line, marker: bytes) -> Line:
+    """Return a line without its end; when the marker itself ends in CR LF, the CR came on the way."""
+    text = line.text.removesuffix(b"\n")
+    return Line(line.op, text.removesuffix(b"\r") if marker.endswith(b"\r\n") else text)
+
+
+def build_hunk(header: Header, body: Body) -> Hunk:
+    """Return a hunk."""
+    return Hunk(
+        lines=body.lines,
+        span=header.span,
+        anchors=(header.anchor,) if header.anchor else (),
+        is_counted=body.is_counted,
+    )

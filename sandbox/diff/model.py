@@ -1,0 +1,104 @@
+"""What all three formats of diffs are read into. Values only: nothing here knows a file's content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+Op = Literal[" ", "-", "+", "?"]
+"""Context, removed, added; and `?` for a line of a hunk that has lost its marker."""
+
+
+class Line(NamedTuple):
+    """One line of a hunk."""
+
+    op: Op
+    text: bytes
+    """With its line feed, unless the diff says that there is none."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The numbers of a hunk's header. A hint: models write wrong ones."""
+
+    old_start: int
+    old_count: int
+    new_start: int
+    new_count: int
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One change of one file."""
+
+    lines: tuple[Line, ...]
+    span: Span | None = None
+    anchors: tuple[bytes, ...] = ()
+    """Lines that stand somewhere above the hunk, outermost first: what follows `@@`."""
+    is_counted: bool = False
+    """The numbers of lines in the header are those of the body."""
+    is_at_end: bool = False
+    """The diff says that the hunk ends with the file."""
+
+    @property
+    def before(self) -> tuple[bytes, ...]:
+        """The lines that must be in the file."""
+        return tuple(line.text for line in self.lines if line.op != "+")
+
+    @property
+    def after(self) -> tuple[bytes, ...]:
+        """The lines that stand there afterwards."""
+        return tuple(line.text for line in self.lines if line.op != "-")
+
+
+Strip = Literal["never", "always", "maybe"]
+"""Whether the first directory of a path is only the diff's own (`a/`, `b/`)."""
+
+
+class Kind(StrEnum):
+    """What happens to a file."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    RENAME = "rename"
+    COPY = "copy"
+
+
+PLAIN_MODE = "100644"
+EXECUTABLE_MODE = "100755"
+
+
+@dataclass(frozen=True)
+class FileOp:
+    """What a diff does to one file."""
+
+    kind: Kind
+    path: str
+    """The file afterwards; of a removed one, the file before."""
+    source: str | None = None
+    """Where a renamed or copied file was before."""
+    hunks: tuple[Hunk, ...] = ()
+    old_mode: str | None = None
+    new_mode: str | None = None
+    """Of six octal digits, when the diff names one."""
+    old_blob: str | None = None
+    """Start of git's id of the content before, in hex."""
+    new_blob: str | None = None
+    """Likewise of the content afterwards."""
+    strip: Strip = "never"
+    is_ordered: bool = True
+    """The format lists hunks in the order of the file."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one diff may ask for. The defaults keep every diff below two seconds."""
+
+    max_bytes: int = 10 * 1024 * 1024
+    max_lines: int = 400_000
+    max_files: int = 1_000
+    max_hunks: int = 10_000
+    max_steps: int = 1_000_000
+    """Comparisons of lines."""

@@ -1,0 +1,252 @@
+"""Unified diffs: git's with extended headers, those of `diff -u`, and what models write for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.diff.errors import DiffRefusedError, Reason
+from sandbox.diff.hunks import build_hunk, is_file_header, is_hunk_header, read_body, read_header
+from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Strip
+from sandbox.diff.names import Names, git_names, header_name, one_name, strip_of, to_text, unquote
+from sandbox.diff.text import is_fence
+
+_INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?\s*$")
+_MODE = re.compile(rb"[0-7]{6}")
+
+
+_NO_NAMES = Names(None, None)
+
+
+@dataclass
+class _Section:
+    """The headers of one file, as far as they are read."""
+
+    number: int
+    is_fenced: bool
+    is_git: bool = False
+    git: Names | None = None
+    has_names: bool = False
+    names: Names = _NO_NAMES
+    old_mode: str | None = None
+    new_mode: str | None = None
+    is_new: bool = False
+    is_deleted: bool = False
+    moved: Kind | None = None
+    source: str | None = None
+    target: str | None = None
+    old_blob: str | None = None
+    new_blob: str | None = None
+    hunks: list[Hunk] = field(default_factory=list)
+
+
+def parse_unified(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
+    """Read the files of a unified diff.
+
+    Returns:
+        The files, and the lines that belong to none of them.
+
+    Raises:
+        DiffRefusedError: `malformed`, `binary`, `path_mismatch`, `too_large` (the fault of whoever wrote the diff).
+    """
+    ops: list[FileOp] = []
+    prose: list[bytes] = []
+    at, hunks = 0, 0
+    is_fenced = is_certain = False
+    while at < len(lines):
+        if not is_file_header(lines, at):
+            is_fenced ^= is_fence(lines[at])
+            if ops and not is_certain and _may_be_hunk(lines[at]):
+                detail = "lines behind the last hunk may or may not belong to it"
+                raise DiffRefusedError(Reason.MALFORMED, detail, ops[-1].path)
+            prose.append(lines[at])
+            at += 1
+            continue
+        section = _Section(len(ops) + 1, is_fenced)
+        at = _read_headers(lines, at, section)
+        at = _read_hunks(lines, at, section, limits.max_hunks - hunks)
+        hunks += len(section.hunks)
+        is_certain = not section.hunks or section.hunks[-1].is_counted
+        ops.append(_build(section))
+        if len(ops) > limits.max_files:
+            raise DiffRefusedError(Reason.TOO_LARGE, f"the diff changes more than {limits.max_files} files")
+    return ops, prose
+
+
+def _may_be_hunk(line: bytes) -> bool:
+    """Return whether a line behind a hunk could be more of it; a list's items could not."""
+    return line.startswith(b"+") or (line.startswith(b"-") and line[1:2] not in (b" ", b"-"))
+
+
+def _read_headers(lines: list[bytes], at: int, section: _Section) -> int:
+    if lines[at].startswith(b"diff --git "):
+        section.is_git = True
+        section.git = git_names(_value(lines[at], b"diff --git "))
+        at = _read_extended(lines, at + 1, section)
+    old = new = None
+    if at < len(lines) and lines[at].startswith(b"--- ") and is_file_header(lines, at):
+        section.has_names = True
+        old = new = header_name(_value(lines[at], b"--- "))
+        at += 1
+    if at < len(lines) and lines[at].startswith(b"+++ "):
+        new = header_name(_value(lines[at], b"+++ "))
+        old = old if section.has_names else new
+        section.has_names = True
+        at += 1
+    section.names = Names(old, new)
+    return at
+
+
+def _value(line: bytes, key: bytes) -> str:
+    return to_text(line[len(key) :].rstrip(b"\r\n"))
+
+
+def _set_mode(names: tuple[str, ...]) -> Callable[[_Section, str], None]:
+    def read(section: _Section, value: str) -> None:
+        if not _MODE.fullmatch(value.strip().encode("utf-8", "replace")):
+            raise DiffRefusedError(Reason.MALFORMED, "a file mode must have six octal digits")
+        for name in names:
+            setattr(section, name, value.strip())
+
+    return read
+
+
+def _new_file(section: _Section, value: str) -> None:
+    section.is_new = True
+    _set_mode(("new_mode",))(section, value)
+
+
+def _deleted_file(section: _Section, value: str) -> None:
+    section.is_deleted = True
+    _set_mode(("old_mode",))(section, value)
+
+
+def _moved(kind: Kind, side: str) -> Callable[[_Section, str], None]:
+    def read(section: _Section, value: str) -> None:
+        section.moved = kind
+        setattr(section, side, unquote(value) if value.startswith('"') else value)
+
+    return read
+
+
+_EXTENDED: dict[bytes, Callable[[_Section, str], None]] = {
+    b"old mode ": _set_mode(("old_mode",)),
+    b"new mode ": _set_mode(("new_mode",)),
+    b"new file mode ": _new_file,
+    b"deleted file mode ": _deleted_file,
+    b"rename from ": _moved(Kind.RENAME, "source"),
+    b"rename to ": _moved(Kind.RENAME, "target"),
+    b"rename old ": _moved(Kind.RENAME, "source"),
+    b"rename new ": _moved(Kind.RENAME, "target"),
+    b"copy from ": _moved(Kind.COPY, "source"),
+    b"copy to ": _moved(Kind.COPY, "target"),
+}
+_IGNORED = (b"similarity index ", b"dissimilarity index ")
+_BINARY = (b"GIT binary patch", b"Binary files ", b"Files ")
+
+
+def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith(_BINARY):
+            names = section.git or _NO_NAMES
+            raise DiffRefusedError(Reason.BINARY, "binary patches are not applied", names.new)
+        if index := _INDEX.match(line):
+            section.old_blob, section.new_blob = index[1].decode(), index[2].decode()
+            section.old_mode = index[3].decode() if index[3] else section.old_mode
+        elif reader := next((key for key in _EXTENDED if line.startswith(key)), None):
+            _EXTENDED[reader](section, _value(line, reader))
+        elif not line.startswith((*_IGNORED, b"index ")):
+            break
+        at += 1
+    return at
+
+
+def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> int:
+    if at < len(lines) and section.has_names and lines[at][:1] in (b" ", b"+", b"-") and not is_file_header(lines, at):
+        body = read_body(
+            lines, at, None, is_git=section.is_git, is_fenced=section.is_fenced
+        )  # models forget the first @@
+        section.hunks.append(Hunk(body.lines))
+        at = body.end
+    if at < len(lines) and lines[at].startswith(b"@@@"):
+        raise DiffRefusedError(Reason.MALFORMED, "a combined diff of a merge is not applied", section.names.new)
+    while at < len(lines) and is_hunk_header(lines[at]):
+        if len(section.hunks) >= left:
+            raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
+        header = read_header(lines[at])
+        body = read_body(lines, at + 1, header.span, is_git=section.is_git, is_fenced=section.is_fenced)
+        section.hunks.append(build_hunk(header, body))
+        at = body.end
+        while at < len(lines) and not lines[at].strip() and at + 1 < len(lines) and _is_next(lines[at + 1]):
+            at += 1
+    return at
+
+
+def _is_next(line: bytes) -> bool:
+    return is_hunk_header(line) or not line.strip()
+
+
+def _build(section: _Section) -> FileOp:
+    names = _names_of(section)
+    kind = _kind_of(section, names)
+    path = section.target or one_name(names)
+    if path is None:
+        detail = "the headers of one file name two; a rename has lines `rename from` and `rename to`"
+        raise DiffRefusedError(Reason.PATH_MISMATCH, detail, names.new)
+    return FileOp(
+        kind=kind,
+        path=path,
+        source=section.source,
+        hunks=tuple(section.hunks),
+        old_mode=section.old_mode,
+        new_mode=section.new_mode,
+        old_blob=section.old_blob,
+        new_blob=section.new_blob,
+        strip=_strip_of(section, names),
+    )
+
+
+def _names_of(section: _Section) -> Names:
+    git, named = section.git, section.names
+    if section.moved:
+        if section.source is None or section.target is None:
+            raise DiffRefusedError(Reason.MALFORMED, f"a {section.moved} names only one side", section.target)
+        _check_same(section, Names(section.source, section.target), named, git)
+        return Names(section.source, section.target)
+    if not section.has_names:
+        if git is None:
+            raise DiffRefusedError(Reason.MALFORMED, f"the headers of file {section.number} name no file")
+        return git
+    if named == _NO_NAMES:
+        raise DiffRefusedError(Reason.MALFORMED, f"both sides of file {section.number} are /dev/null")
+    if git is not None:
+        known = {one_name(git), *git}
+        for name in filter(None, named):
+            if name not in known:
+                raise DiffRefusedError(Reason.PATH_MISMATCH, "`diff --git` and `---`/`+++` name different files", name)
+    return named
+
+
+def _check_same(section: _Section, moved: Names, named: Names, git: Names | None) -> None:
+    for header in filter(None, (named if section.has_names else None, git)):
+        for name, side in zip(header, moved, strict=True):
+            if name is not None and side is not None and side not in (name, name.partition("/")[2]):
+                raise DiffRefusedError(Reason.PATH_MISMATCH, "the headers of a renamed file name different files", name)
+
+
+def _kind_of(section: _Section, names: Names) -> Kind:
+    is_new = section.is_new or (section.has_names and section.names.old is None)
+    is_deleted = section.is_deleted or (section.has_names and section.names.new is None)
+    if is_new + is_deleted + (section.moved is not None) > 1:
+        raise DiffRefusedError(Reason.MALFORMED, "a file cannot be made, moved and removed at once", names.new)
+    if section.moved:
+        return section.moved
+    return Kind.CREATE if is_new else Kind.DELETE if is_deleted else Kind.UPDATE
+
+
+def _strip_of(section: _Section, names: Names) -> Strip:
+    if section.moved:
+        return "never"
+    return strip_of(section.git if section.git is not None else names)

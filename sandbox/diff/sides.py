@@ -1,0 +1,42 @@
+"""Two whole sides as one hunk: which lines stay, so that they keep the file's own bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from sandbox.diff.model import Hunk, Line
+
+_MAX_PRODUCT = 250_000
+"""Lines of one side times lines of the other, above which only what both begin and end with is found to stay."""
+
+
+def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
+    """Return the hunk that turns one run of lines into another."""
+    lines: list[Line] = []
+    for is_kept, old, new in _blocks(before, after):
+        if is_kept:
+            lines += [Line(" ", text) for text in old]
+        else:
+            lines += [Line("-", text) for text in old] + [Line("+", text) for text in new]
+    return Hunk(tuple(lines))
+
+
+def _blocks(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:
+    if len(before) * len(after) <= _MAX_PRODUCT:
+        found = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        return [(tag == "equal", before[i:j], after[k:m]) for tag, i, j, k, m in found]
+    head = _common(before, after)
+    tail = _common(before[head:][::-1], after[head:][::-1])
+    old, new = len(before) - tail, len(after) - tail
+    return [
+        (True, before[:head], after[:head]),
+        (False, before[head:old], after[head:new]),
+        (True, before[old:], after[new:]),
+    ]
+
+
+def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )

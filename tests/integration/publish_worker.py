@@ -1,0 +1,70 @@
+"""A worker that publishes one release and dies by SIGKILL where it is told: after a step, or at a change of the disk.
+
+`python -m tests.integration.publish_worker LEDGER_URL DEN JOB FENCE WHERE`
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from routing.jobs import JobMessage
+from routing.policy import platform_policy
+from sandbox.den import Den
+from sandbox.disk import Disk
+from workers.lifecycle import Resources
+from workers.publish import Step, run_publish
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DeadlyDisk(Disk):
+    """Kills its process before the nth change."""
+
+    def __init__(self, changes_left: int) -> None:
+        self.changes_left = changes_left
+
+    def _change(self) -> None:
+        if self.changes_left == 0:
+            die()
+        self.changes_left -= 1
+
+    def replace(self, *arguments: Any) -> None:
+        self._change()
+        super().replace(*arguments)
+
+    def symlink(self, *arguments: Any) -> None:
+        self._change()
+        super().symlink(*arguments)
+
+    def link(self, *arguments: Any) -> None:
+        self._change()
+        super().link(*arguments)
+
+    def sync_directory(self, path: Path) -> None:
+        self._change()
+        super().sync_directory(path)
+
+
+def main() -> None:
+    ledger_url, den, job_id, fence, where = sys.argv[1:]
+    changes = int(where) if where.isdigit() else -1
+
+    def observe(step: Step) -> None:
+        if step.value == where:
+            die()
+
+    resources = Resources(
+        ledger=Ledger(create_ledger_engine(ledger_url, pool_size=2)), den=Den(Path(den), disk=DeadlyDisk(changes)),
+        policy=platform_policy(), gateway_url="http://127.0.0.1:1", worker="doomed",
+    )  # fmt: skip
+    run_publish(JobMessage(job_id=UUID(job_id), fence=int(fence)), resources, observe=observe)
+
+
+if __name__ == "__main__":
+    main()

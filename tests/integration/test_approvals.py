@@ -1,0 +1,119 @@
+"""An approval is for what was looked at, in time, by somebody who may; anything else is refused and changes nothing."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import text
+
+from monitoring.ledger.approvals import ApprovalRefusedError, approve
+from monitoring.ledger.tables import Approval, Tenant
+from routing.errors import PolicyError
+from routing.policy import ProjectOverrides, lower, platform_policy
+from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
+
+__all__ = ["shared_ledger", "world"]
+
+EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
+FOUR_EYES = {"approval": {"requester_may_approve": False}}
+
+
+@pytest.fixture
+def job_id(world: World, tmp_path: Path) -> UUID:
+    """A job that waits for approval, asked for with the world's own key."""
+    world.site("bakery", PAGES, tmp_path)
+    submitted = world.submit(**EDIT)
+    world.offer(submitted, {**PAGES, "new.html": HOME})
+    return submitted
+
+
+def judge(world: World, job_id: UUID, **body: Any) -> Any:
+    return world.call("POST", f"/v1/jobs/{job_id}/approve", json=body)
+
+
+def check_refused(world: World, job_id: UUID, answer: Any, *, status: int, reason: str) -> None:
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:pointsman:problem:approval_refused_{reason}")
+    assert world.job(job_id).state == "awaiting_approval"
+    with world.ledger.begin() as session:
+        assert session.get(Approval, job_id) is None
+
+
+@pytest.mark.req("H-083")
+@pytest.mark.threat("H3")
+def test_an_approval_of_another_release_or_another_report_is_refused(world: World, job_id: UUID) -> None:
+    view = world.call("GET", f"/v1/jobs/{job_id}").json()
+    good = {"release_id": view["release_id"], "report_digest": view["report_digest"]}
+    answer = judge(world, job_id, **{**good, "release_id": str(uuid4())})
+    check_refused(world, job_id, answer, status=409, reason="other_release")
+    answer = judge(world, job_id, **{**good, "report_digest": "0" * 64})
+    check_refused(world, job_id, answer, status=409, reason="other_report")
+    assert judge(world, job_id, release="x").status_code == 422
+    assert judge(world, job_id, **good).json()["state"] == "publishing"
+
+
+@pytest.mark.threat("H3")
+def test_an_approval_of_what_was_made_from_a_release_that_is_no_longer_live_is_refused(
+    world: World, job_id: UUID, tmp_path: Path
+) -> None:
+    with world.ledger.begin() as session:  # or an import could not come between
+        session.execute(text("UPDATE site SET lock_job_id = NULL WHERE tenant = :tenant"), {"tenant": world.tenant})
+    world.site("bakery", {**PAGES, "other.html": HOME}, tmp_path)
+    check_refused(world, job_id, judge(world, job_id), status=409, reason="site_moved_on")
+    rejected = world.call("POST", f"/v1/jobs/{job_id}/reject", json={"reason": "moved on"})
+    assert rejected.json()["state"] == "rejected"
+
+
+@pytest.mark.req("H-083")
+def test_after_its_time_nothing_is_approved_although_nobody_has_ended_it_yet(world: World, job_id: UUID) -> None:
+    with world.ledger.begin() as session:
+        late = text("UPDATE job SET expires_at = now() - interval '1 second' WHERE id = :id")
+        session.execute(late, {"id": job_id})
+    check_refused(world, job_id, judge(world, job_id), status=409, reason="expired")
+
+
+@pytest.mark.threat("H6")
+def test_an_approval_counts_once(world: World, job_id: UUID) -> None:
+    assert judge(world, job_id).status_code == 200
+    assert judge(world, job_id).status_code == 409
+    world.publish(job_id)
+    assert judge(world, job_id).status_code == 409
+    with world.ledger.begin() as session:
+        assert session.get_one(Approval, job_id).decision == "approved"
+    assert world.job(job_id).state == "published"
+
+
+@pytest.mark.threat("H6")
+def test_where_policy_wants_four_eyes_the_requester_cannot_approve_and_another_can(world: World, job_id: UUID) -> None:
+    requested_by = world.call("GET", f"/v1/jobs/{job_id}").json()["requested_by"]
+    assert requested_by.startswith(f"key:{world.tenant}/")
+    with world.ledger.begin() as session:
+        session.get_one(Tenant, world.tenant).overrides = FOUR_EYES
+    check_refused(world, job_id, judge(world, job_id), status=403, reason="own_request")
+    second = world.client.post(f"/v1/jobs/{job_id}/approve", json={}, headers=world.headers("approve", "read"))
+    assert (second.status_code, second.json()["state"]) == (200, "publishing")
+    with world.ledger.begin() as session:
+        assert session.get_one(Approval, job_id).actor not in (requested_by, "")
+
+
+@pytest.mark.threat("H6")
+def test_a_platform_that_wants_four_eyes_wants_them_of_every_tenant(world: World, job_id: UUID) -> None:
+    policy = platform_policy()
+    rules = policy.approval.model_copy(update={"requester_may_approve": False})
+    strict = policy.model_copy(update={"approval": rules})
+    requester = world.job(job_id).requested_by
+    with pytest.raises(ApprovalRefusedError, match="second person"), world.ledger.begin() as session:
+        approve(session, job_id, actor=requester, policy=strict)
+    assert world.job(job_id).state == "awaiting_approval"
+
+
+def test_a_project_may_tighten_approval_and_never_loosen_it() -> None:
+    policy = platform_policy()
+    wanted = {"approval": {"hours": 1, "requester_may_approve": False}}
+    tightened = lower(policy, ProjectOverrides.model_validate(wanted))
+    assert (tightened.approval.hours, tightened.approval.requester_may_approve) == (1, False)
+    assert tightened.approval.preview_hours == policy.approval.preview_hours
+    with pytest.raises(PolicyError, match=r"approval\.hours"):
+        lower(policy, ProjectOverrides.model_validate({"approval": {"hours": policy.approval.hours + 1}}))
+    with pytest.raises(ValueError, match="requester_may_approve"):
+        ProjectOverrides.model_validate({"approval": {"requester_may_approve": True}})

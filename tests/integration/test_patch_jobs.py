@@ -1,0 +1,152 @@
+"""Tier 2 from claim to preview, through the real gateway, with the rehearsal model at the other end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from monitoring.ledger.tables import Job, Release
+from producers.sites import Sites
+from routing.router import Signals, SiteSignals, decide
+from routing.tiers import QueueName, Tier
+from sandbox.diff.apply import apply_diff
+from sandbox.rehearsal.log import billed_nanousd
+from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
+from workers.patch import patch_files
+
+__all__ = ["rig", "servers"]  # fixtures
+
+PAGE = b"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Cafe</title><link rel="stylesheet" href="site.css"></head>
+<body>
+<main>
+  <h1>Welcome</h1>
+  <p>Open from 8 to 17.</p>
+</main>
+</body>
+</html>
+"""
+STYLE = b"body { color: #222222; }\nh1 { color: #aa0000; }\n"
+HOVER = "Make the h1 darker when the mouse is over it"
+
+
+def plain_site(rig: Rig, folder: Path, name: str = "cafe", **more: bytes) -> UUID:
+    for path, data in {"index.html": PAGE, "site.css": STYLE, **more}.items():
+        (folder / path).write_bytes(data)
+    Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy).import_site("acme", name, folder)
+    site_id: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
+    return site_id
+
+
+def patch(rig: Rig, prompt: str, site_id: UUID, **fields: object) -> Job:
+    job_id = rig.shop.accept(prompt=prompt, site_id=site_id, tier=Tier.PATCH, **fields)
+    return rig.run(job_id, patch_files)
+
+
+@pytest.mark.req("H-026", "H-027", "H-033")
+def test_a_model_s_patch_is_applied_by_rules_and_everything_else_stays(rig: Rig, tmp_path: Path) -> None:
+    site = plain_site(rig, tmp_path)
+    job = patch(rig, 'Change "Open from 8 to 17." to "Open from 7 to 18."', site)
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's patch")
+    assert job.result["patch"]["fuzz_name"] == "exact"
+    files = rig.files(job.release_id)
+    assert files == {"index.html": PAGE.replace(b"8 to 17", b"7 to 18"), "site.css": STYLE}
+    assert rig.shown(site) == {"index.html": PAGE, "site.css": STYLE}
+    (call,) = rig.calls()
+    spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
+    assert spent == billed_nanousd(call, rig.shop.policy.prices) > 0
+
+
+@pytest.mark.req("H-034")
+def test_the_diff_for_review_and_the_way_back_are_kept(rig: Rig, tmp_path: Path) -> None:
+    job = patch(rig, "Make headings #003366", plain_site(rig, tmp_path))
+    release: Release = rig.shop.find(Release, job.release_id)
+    assert release.diff_sha256 is not None
+    assert release.reverse_sha256 is not None
+    diff, reverse = (rig.resources.den.get(sha) for sha in (release.diff_sha256, release.reverse_sha256))
+    after = rig.files(job.release_id)
+    assert (
+        apply_diff({"index.html": PAGE, "site.css": STYLE}, diff).onto({"index.html": PAGE, "site.css": STYLE}) == after
+    )
+    assert apply_diff(after, reverse).onto(after) == {"index.html": PAGE, "site.css": STYLE}
+
+
+@pytest.mark.req("H-036")
+def test_what_a_patch_makes_is_scanned_before_anybody_sees_it(rig: Rig, tmp_path: Path) -> None:
+    site = plain_site(rig, tmp_path)
+    job = patch(
+        rig,
+        'Change "Open from 8 to 17." to "<script src=https://evil.example/x.js></script>" [rehearse:raw-html]',
+        site,
+    )
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+
+
+@pytest.mark.req("H-069")
+def test_a_patch_that_does_not_apply_is_repaired_once(rig: Rig, tmp_path: Path) -> None:
+    job = patch(rig, f"{HOVER} [rehearse:misplaced-once]", plain_site(rig, tmp_path))
+    assert job.state == "awaiting_approval"
+    first, second = rig.calls()
+    assert (first.rule, second.rule) == ("misplaced-once", "site-patch")
+    assert second.input_tokens + second.cache_read_tokens + second.cache_write_tokens > first.input_tokens
+
+
+@pytest.mark.req("H-069")
+def test_a_patch_that_does_not_apply_after_its_repair_goes_to_tier_3_on_the_same_bill(rig: Rig, tmp_path: Path) -> None:
+    site = plain_site(rig, tmp_path)
+    job = patch(rig, f"{HOVER} [rehearse:misplaced]", site)
+    assert (job.state, job.queue, job.tier) == ("queued", "agent", Tier.AGENT)
+    assert len(rig.calls()) == 2
+    assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("patch_invalid",)]
+    spent = rig.shop.scalar("SELECT spent_nanousd FROM cap WHERE scope = 'job'")
+    assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
+
+
+@pytest.mark.req("H-035")
+@pytest.mark.parametrize("tag", ["reaches-out", "plants"])
+def test_a_patch_that_reaches_where_none_may_ends_the_job(rig: Rig, tmp_path: Path, tag: str) -> None:
+    site = plain_site(rig, tmp_path)
+    job = patch(rig, f"{HOVER} [rehearse:{tag}]", site)
+    assert (job.state, job.reason) == ("failed", "patch_refused")
+    assert len(rig.calls()) == 1
+    assert rig.shown(site) == {"index.html": PAGE, "site.css": STYLE}
+
+
+def test_a_patch_that_was_cut_off_is_not_applied(rig: Rig, tmp_path: Path) -> None:
+    job = patch(rig, f"{HOVER} [rehearse:wordy]", plain_site(rig, tmp_path))
+    assert (job.state, job.queue) == ("queued", "agent")
+
+
+@pytest.mark.req("H-028")
+def test_a_site_with_a_build_is_told_so_before_anything_is_paid(rig: Rig, tmp_path: Path) -> None:
+    site = plain_site(rig, tmp_path, **{"package.json": b'{"scripts": {"build": "vite build"}}'})
+    job = patch(rig, HOVER, site)
+    assert (job.state, job.reason) == ("failed", "not_available")
+    assert "build" in str(job.detail)
+    assert rig.calls() == []
+
+
+@pytest.mark.req("H-124")
+def test_what_was_sent_to_the_wrong_tier_is_done_by_the_next_or_by_the_one_its_owner_names(rig: Rig) -> None:
+    site = rig.site()
+    signals = Signals(prompt=BY_MODEL, site=SiteSignals(files=4))
+    assert decide(signals, rig.shop.policy).tier is Tier.SPEC
+    job = rig.run(rig.edit(f"{BY_MODEL} [rehearse:nothing]", site).id, patch_files)
+    assert (job.state, job.tier) == ("awaiting_approval", Tier.PATCH)
+    overridden = decide(signals.model_copy(update={"tier": Tier.PATCH}), rig.shop.policy)
+    assert (overridden.tier, overridden.queue) == (Tier.PATCH, QueueName.PATCH)
+
+
+def test_what_tier_1_hands_on_is_done_by_tier_2_and_keeps_the_spec(rig: Rig) -> None:
+    site = rig.site()
+    job = rig.edit(f"{BY_MODEL} [rehearse:nothing]", site)
+    assert job.queue == "patch"
+    job = rig.run(job.id, patch_files)
+    assert job.state == "awaiting_approval"
+    base: Release = rig.shop.find(Release, job.base_release_id)
+    made: Release = rig.shop.find(Release, job.release_id)
+    assert made.spec_sha256 == base.spec_sha256
+    assert job.result["patch"]["files"]

@@ -1,0 +1,154 @@
+"""`pointsman site ...` as an operator types it, on a real ledger and a real Den."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from producers.cli import app
+from producers.keys import create_tenant
+from sandbox.archive import read_directory
+from tests.factories import Shop
+from tests.integration.http_world import HOME, PAGES, write_files
+
+Run = Callable[..., Result]
+CHANGED = {**PAGES, "index.html": HOME.replace(b"Bread", b"Cake"), "new.html": HOME}
+
+
+@pytest.fixture
+def run(shop: Shop, tmp_path: Path) -> Run:
+    with shop.ledger.begin() as session:
+        create_tenant(session, "demo")
+    environment = {
+        "HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": shop.url,
+        "POINTSMAN_DEN__ROOT": str(tmp_path / "den"), "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
+    }  # fmt: skip
+
+    def run_site(*arguments: object) -> Result:
+        return CliRunner().invoke(app, ["site", *map(str, arguments)], env=environment)
+
+    return run_site
+
+
+@pytest.fixture
+def bakery(run: Run, tmp_path: Path) -> list[str]:
+    """A site with two releases: their ids, first published first."""
+    for number, files in enumerate((PAGES, CHANGED)):
+        write_files(tmp_path / f"v{number}", files)
+        assert run("import", "bakery", tmp_path / f"v{number}").exit_code == 0
+    return [item["id"] for item in reversed(json.loads(run("releases", "bakery", "--json").stdout))]
+
+
+def test_an_import_says_what_it_does_on_stderr_and_what_came_of_it_on_stdout(run: Run, tmp_path: Path) -> None:
+    write_files(tmp_path / "in", PAGES)
+    done = run("import", "bakery", tmp_path / "in")
+    assert done.exit_code == 0
+    assert "reading" in done.stderr
+    assert "the scan found nothing; publishing" in done.stderr
+    assert done.stdout.startswith(f"bakery: {len(PAGES)} files, ")
+    again = run("import", "bakery", tmp_path / "in", "--json")
+    found = json.loads(again.stdout)
+    assert (found["ok"], found["release"]["is_active"], again.stderr) == (True, True, "")
+
+
+def test_an_import_that_the_scan_refuses_names_file_line_rule_and_fix_and_exits_with_one(
+    run: Run, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "in", {**PAGES, "bad.html": b"<!doctype html>\n<h1 onclick='x()'>x</h1>"})
+    done = run("import", "bakery", tmp_path / "in")
+    assert done.exit_code == 1
+    assert "bad.html:2: " in done.stderr
+    told = run("import", "bakery", tmp_path / "in", "--json")
+    assert told.exit_code == 1
+    found = json.loads(told.stdout)
+    assert found["ok"] is False
+    assert {"file", "line", "rule", "message", "fix"} <= set(found["findings"][0])
+    assert json.loads(run("list", "--json").stdout)[0]["active_release_id"] is None
+
+
+@pytest.mark.threat("E")
+@pytest.mark.parametrize("kind", ["link_out", "linked_directory", "fifo", "planted", "sparse", "case", "device_name"])
+def test_what_the_wall_refuses_in_a_directory_is_one_clear_line(run: Run, tmp_path: Path, kind: str) -> None:
+    root = tmp_path / "in"
+    write_files(root, PAGES)
+    make: dict[str, Callable[[], Any]] = {
+        "link_out": lambda: (root / "x.txt").symlink_to("/etc/passwd"),
+        "linked_directory": lambda: (root / "d").symlink_to(tmp_path, target_is_directory=True),
+        "fifo": lambda: os.mkfifo(root / "pipe"),
+        "planted": lambda: write_files(root, {".npmrc": b"registry=x"}),
+        "sparse": lambda: os.truncate(root / "style.css", 10**10),
+        "case": lambda: write_files(root, {"INDEX.html": HOME}),
+        "device_name": lambda: write_files(root, {"con.html": HOME}),
+    }
+    make[kind]()
+    done = run("import", "bakery", root)
+    assert done.exit_code == 1, done.output
+    assert "refused" in done.stderr
+    assert "Traceback" not in done.output
+    assert "bakery" not in run("list").stdout
+
+
+def test_a_comparison_tells_what_the_last_publish_changed_and_any_two_releases(run: Run, bakery: list[str]) -> None:
+    done = run("diff", "bakery")
+    assert done.exit_code == 0
+    assert "1 added, 0 removed, 1 changed" in done.stdout
+    assert "+++ b/index.html" in done.stdout
+    found = json.loads(run("diff", "bakery", bakery[1], bakery[0], "--json").stdout)
+    assert (found["before"], found["after"], found["removed"]) == (bakery[1], bakery[0], 1)
+    assert [change["path"] for change in found["changes"]] == ["index.html", "new.html"]
+    assert run("diff", "bakery", "no-uuid").exit_code == 2
+    missing = run("diff", "bakery", "6b1b1f0e-0000-4000-8000-000000000000")
+    assert (missing.exit_code, missing.stderr.splitlines()) == (
+        1, ["pointsman: the site has no such published release"],
+    )  # fmt: skip
+
+
+def test_a_rollback_goes_to_the_release_before_or_to_the_one_that_is_named(
+    run: Run, bakery: list[str], tmp_path: Path
+) -> None:
+    assert run("rollback", "bakery").stdout == f"bakery shows release {bakery[0]} again\n"
+    assert run("rollback", "bakery").exit_code == 1
+    assert json.loads(run("rollback", "bakery", bakery[1], "--json").stdout)["id"] == bakery[1]
+    assert run("export", "bakery", tmp_path / "out").exit_code == 0
+    assert read_directory(tmp_path / "out", max_bytes=10**7, max_files=99) == CHANGED
+    assert run("export", "bakery", tmp_path / "out0", "--release", bakery[0]).exit_code == 0
+    assert read_directory(tmp_path / "out0", max_bytes=10**7, max_files=99) == PAGES
+    taken = run("export", "bakery", tmp_path / "out")
+    assert taken.exit_code == 2
+    assert "never overwrites" in taken.stderr
+
+
+def test_sites_are_listed_with_their_live_page_and_whether_it_is_shown(run: Run, shop: Shop, bakery: list[str]) -> None:
+    (site,) = json.loads(run("list", "--json").stdout)
+    assert site["live_url"] == "https://pages.example/live/demo/bakery/"
+    assert (site["active_release_id"], site["is_shown"]) == (bakery[1], True)
+    assert "lags" not in run("list").stdout
+    shop.execute("UPDATE site SET shown_release_id = NULL")
+    assert "lags" in run("list").stdout
+
+
+@pytest.mark.threat("H7")
+def test_garbage_collection_first_tells_and_then_does(run: Run, shop: Shop, bakery: list[str], tmp_path: Path) -> None:
+    shop.execute("UPDATE release SET created_at = created_at - interval '2 years'")
+    shop.execute("UPDATE release SET published_at = published_at - interval '2 years'")
+    (tmp_path / "den" / "blobs" / "aa").mkdir(exist_ok=True)
+    (tmp_path / "den" / "blobs" / "aa" / ("a" * 64)).write_bytes(b"nobody's")
+    for path in (tmp_path / "den").rglob("*"):
+        os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
+    told = json.loads(run("gc", "--dry-run", "--json").stdout)
+    assert (told["dry_run"], told["sites"], told["releases"], told["blobs"]) == (True, 1, 0, 1)
+    assert run("gc").stdout.startswith("gave up 0 releases of 1 sites: 1 files of 8 bytes, ")
+    assert json.loads(run("gc", "--json").stdout)["blobs"] == 0
+    assert run("rollback", "bakery").exit_code == 0
+
+
+def test_links_are_revoked_for_a_whole_site_or_one_release(run: Run, bakery: list[str]) -> None:
+    assert json.loads(run("revoke-previews", "bakery", "--json").stdout) == {"releases": 2}
+    assert json.loads(run("revoke-previews", "bakery", "--release", bakery[0], "--json").stdout) == {"releases": 1}
+    assert run("revoke-previews", "nowhere").exit_code == 1

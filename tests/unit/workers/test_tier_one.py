@@ -1,0 +1,42 @@
+"""Tier 1 needs no container engine: it starts no process and opens no connection of its own (seed 000)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from routing.policy import platform_policy
+from routing.tiers import Tier
+
+ROOT = Path(__file__).parents[3]
+_WHOLE_TIER = """
+import importlib.resources, sys
+import workers.spec, workers.lifecycle, workers.settlement
+from routing.policy import platform_policy
+from sandbox.scan.engine import scan
+from sandbox.spec.model import parse_site
+from sandbox.spec.render import render
+
+seen = []
+watched = ("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.connect")
+sys.addaudithook(lambda event, arguments: seen.append(event) if event in watched else None)
+text = (importlib.resources.files("producers.demo_site") / "site.json").read_text()
+files = render(parse_site(text))
+report = scan(files, platform_policy().profiles["default"], profile_name="default")
+assert report.passed, report.findings
+assert not seen, seen
+assert not {"docker", "podman"} & set(sys.modules)
+"""
+
+
+@pytest.mark.req("H-088")
+def test_the_limits_give_tier_one_no_container() -> None:
+    limits = platform_policy().limits_of(Tier.SPEC)
+    assert (limits.container, limits.network, limits.shell) == ("none", "none", "none")
+
+
+@pytest.mark.req("H-088", "H-119")
+def test_building_and_scanning_a_site_starts_no_process_and_reaches_no_engine() -> None:
+    done = subprocess.run([sys.executable, "-c", _WHOLE_TIER], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
