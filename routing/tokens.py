@@ -102,10 +102,15 @@ class _Span(NamedTuple):
 
 
 def _set_apart(folded: str) -> list[_Span]:
-    """Find quotations and code from left to right; an opening mark that nothing closes is an ordinary character."""
+    """Find quotations and code from left to right; an opening mark that nothing closes is an ordinary character.
+
+    After as many quotations as there are tokens to be read, marks are ordinary characters too.
+    """
     spans: list[_Span] = []
     opened, closers = -1, ""
     for mark in _QUOTES.finditer(folded):
+        if len(spans) >= TOKEN_LIMIT:
+            break
         sign, at = mark.group(), mark.start()
         if opened >= 0 and (sign == _FENCE if closers == _FENCE else sign in closers):
             kind = Kind.FENCE if closers == _FENCE else Kind.CODE if sign == "`" else Kind.QUOTE

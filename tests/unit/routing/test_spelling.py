@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from routing.batch import batch_line
+from routing.command_input import canonicalize_command_input
 from routing.spelling import respelled
 from routing.tokens import tokenise
 
@@ -63,3 +64,9 @@ def test_any_other_grep_is_never_debated(command: str) -> None:
 @pytest.mark.parametrize("prompt", ["Move the FAQ section to the top", "bring the form up to the top of the page"])
 def test_a_section_that_is_moved_to_the_top_stays_in_the_spec(prompt: str) -> None:
     assert batch_line({"prompt": prompt, "site": SITE})["tier"] == 1
+
+
+@pytest.mark.req("L-042")
+@pytest.mark.parametrize("typed", ["abuot", "homepge", "buton", "tesimonials"])
+def test_the_ladder_reads_what_was_typed_and_leaves_slips_to_the_model(typed: str) -> None:
+    assert canonicalize_command_input(typed).selection == (typed,)
