@@ -35,7 +35,8 @@ class ReleaseView(BaseModel):
     digest: str
     files: int
     total_bytes: int
-    is_spec_managed: bool
+    has_spec: bool
+    """Whether tier 1 can edit it by its spec; pages that were edited otherwise are no longer rendered from it."""
     published_at: datetime | None
     is_swept: bool
     """Its files were given up: it can no longer be exported, compared or gone back to."""
@@ -65,7 +66,7 @@ def release_view(release: Release, *, is_active: bool) -> ReleaseView:
         digest=release.digest,
         files=int(release.signals.get("files", 0)),
         total_bytes=release.total_bytes,
-        is_spec_managed=release.spec_sha256 is not None,
+        has_spec=release.spec_sha256 is not None,
         published_at=release.published_at,
         is_swept=release.swept_at is not None,
     )

@@ -16,6 +16,7 @@ from producers.keys import Caller, Scope, authenticate
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
 from routing.policy import Policy
+from routing.vocabularies import Vocabularies
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
 
@@ -33,18 +34,22 @@ class Resources:
     """How people reach the pages' listener: preview links begin with it."""
     environment: Environment = dict
     """Switches that are read for every decision."""
+    vocabularies: Vocabularies | None = None
+    """The words that routing looks for; the shipped ones by default."""
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation that no site may hold."""
     poll_seconds: float = 0.25
     """How often an open event stream looks for news."""
 
     @property
     def sites(self) -> Sites:
         """The use cases around sites."""
-        return Sites(self.ledger, self.den, self.policy)
+        return Sites(self.ledger, self.den, self.policy, known_keys=self.known_keys)
 
     @property
     def clarifier(self) -> Clarifier:
         """Takes replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment)
+        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
 
     @property
     def links(self) -> PreviewLinks:

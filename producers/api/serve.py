@@ -21,6 +21,7 @@ from producers.bootstrap import Installation
 from producers.config import ApiConfig, PagesConfig
 from producers.pages.app import create_pages_app, is_same_origin
 from producers.pages.resources import PageResources
+from routing.config import secrets_of
 from routing.errors import PolicyError
 
 STOP_SECONDS = 10
@@ -84,6 +85,8 @@ def serve(installation: Installation) -> None:
         policy=installation.policy,
         pages_url=settings.pages.public_url,
         environment=installation.environment,
+        vocabularies=installation.vocabularies,
+        known_keys=secrets_of(settings),
     )
     pages = PageResources(
         ledger=installation.ledger,
