@@ -25,6 +25,7 @@ from sandbox.diff.result import Fuzz, HunkReceipt
 from sandbox.diff.search import applied, in_parts, options_of, readings, trimmed, whole
 
 _NEAR = 4
+_MIN_INDENTED = 10
 _MIN_BLOB_DIGITS = 7
 _MAX_PROVEN = 256
 """Combinations of options that are tried where the diff names the id of the result."""
@@ -46,6 +47,8 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
     proof = _proof(op, file)
     found = _by_numbers(op, file, is_base_known=proof is not None)
     if found is not None:
+        if proof is None:
+            _check_tabs(op, file, found)
         return found, rebuilt(op, file, found)
     file.is_shifted = len(op.hunks) > 1 and _is_shifted(op, file)
     choices = [Choice(hunk, _options(op, hunk, file, number)) for number, hunk in enumerate(op.hunks, start=1)]
@@ -56,6 +59,7 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
         if choice.only is None:
             raise _ambiguous(op, choice, number, file)
     options = [choice.options[0] for choice in choices]
+    _check_tabs(op, file, options)
     return options, rebuilt(op, file, options)
 
 
@@ -185,6 +189,19 @@ def _ambiguous(op: FileOp, choice: Choice, number: int, file: FileText) -> DiffR
     else:
         detail = "the file's line ends or indentation cannot be told for the hunk's new lines"
     return DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, number, nearest_lines(choice.hunk, file))
+
+
+def _check_tabs(op: FileOp, file: FileText, options: Sequence[Option]) -> None:
+    """Refuse new lines behind tabs in a file that is indented with spaces only: a model wrote tabs for them.
+
+    A diff that names the content it was made from is believed.
+    """
+    for number, option in enumerate(options, start=1):
+        if any(line.startswith(b"\t") and line.strip() for edit in option.edits for line in edit.lines):
+            indents = [indent_of(line)[:1] for line in file.lines]
+            if b"\t" not in indents and indents.count(b" ") >= _MIN_INDENTED:
+                detail = "new lines are indented with tabs, and all of the file with spaces"
+                raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, number)
 
 
 def _proof(op: FileOp, file: FileText) -> Callable[[bytes], bool] | None:

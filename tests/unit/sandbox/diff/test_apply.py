@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.diff.apply import apply_diff
+from sandbox.diff.blob import blob_id
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.model import Kind
 from sandbox.diff.result import Fuzz
@@ -135,3 +136,14 @@ def test_what_a_model_is_told_names_the_place_and_shows_the_real_lines() -> None
     assert "'index.html', hunk 1: not_found" in feedback
     assert "2|   Old" in feedback
     assert caught.value.is_repairable
+
+
+def test_tabs_in_a_file_of_spaces_are_believed_only_with_proof_of_the_base() -> None:
+    files = {"a.py": b"x\n" + b"".join(b"    %d\n" % number for number in range(12)) + b"y\nz\n"}
+    diff = "--- a/a.py\n+++ b/a.py\n@@ -14,2 +14,3 @@\n y\n+\tnew\n z\n"
+    assert reason(diff, files) is Reason.AMBIGUOUS
+    made = apply_diff(files, diff.replace("\t", "    "))
+    tabbed = files["a.py"].replace(b"y\nz\n", b"y\n\tnew\nz\n")
+    index = f"diff --git a/a.py b/a.py\nindex {blob_id(files['a.py'])}..{blob_id(tabbed)} 100644\n"
+    assert apply_diff(files, index + diff).changed == {"a.py": tabbed}
+    assert made.fuzz is Fuzz.EXACT
