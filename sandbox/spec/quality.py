@@ -20,7 +20,23 @@ from sandbox.spec.resolve import Node, resolve_site, walk
 from sandbox.spec.structure import reachable
 
 _NOT_COPY: Final = frozenset(
-    {"href", "src", "icon", "theme", "tone", "layout", "lang", "of", "variant", "width", "action", "art", "captions", "cards", "align"}
+    {
+        "href",
+        "src",
+        "icon",
+        "theme",
+        "tone",
+        "layout",
+        "lang",
+        "of",
+        "variant",
+        "width",
+        "action",
+        "art",
+        "captions",
+        "cards",
+        "align",
+    }
 )
 _MIN_WORDS: Final = 12
 """A site shorter than this is too small to judge by its number of words."""
