@@ -25,7 +25,7 @@ from sandbox.diff.result import Fuzz, HunkReceipt
 from sandbox.diff.search import applied, in_parts, options_of, readings, trimmed, whole
 
 _NEAR = 4
-_MIN_INDENTED = 10
+_MIN_INDENTED = 1
 _MIN_BLOB_DIGITS = 7
 _MAX_PROVEN = 256
 """Combinations of options that are tried where the diff names the id of the result."""
