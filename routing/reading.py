@@ -33,6 +33,8 @@ _EDITS = (
     *("destructive", "deployment", "copy_to_stop"),
 )
 """The same for any other statement: `I sell cakes online` explains, `cakes sold online` orders."""
+_LABEL_WORDS = 3
+"""Words of a mark or of the end of a mail, its writer's name included."""
 _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
 _WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "package", "logic", "vague")
@@ -139,6 +141,8 @@ def _is_background(reading: Reading, sentence: Sentence) -> bool:
     """`I sell candles.` beside a question explains it; `It should be blue.` and `Quiz about tea.` order."""
     if reading.hits_in("wish", sentence):
         return False
+    if _is_label(reading, sentence):
+        return True
     words = reading.vocabulary.words
     if any(token.kind in _NEW_CONTENT for token in reading.tokens[sentence.first : sentence.end]):
         return False
@@ -150,6 +154,24 @@ def _is_background(reading: Reading, sentence: Sentence) -> bool:
     return teller in words["first_person"] or (
         said.isdisjoint(words["element"]) and not said.isdisjoint(words["telling"])
     )
+
+
+def _is_label(reading: Reading, sentence: Sentence) -> bool:
+    """Tell whether a sentence is a mere mark, `[shop-12]`, `(ticket: 4711)`, or how a mail ends: `Best, Tom`."""
+    tokens = reading.tokens[sentence.first : sentence.end]
+    if any(token.word in reading.vocabulary.words["element"] for token in tokens):
+        return False
+    if any(reading.hits_in(group, sentence) for group in _EDITS):
+        return False
+    words = sum(token.kind is Kind.WORD for token in tokens)
+    if words > _LABEL_WORDS:
+        return False
+    if tokens[0].word in ("[", "("):
+        last = reading.tokens[sentence.end - 1 : sentence.end + 1]  # the bracket may be trimmed off the sentence
+        is_closed = any(token.word in ("]", ")") for token in last)
+        return is_closed and any(token.word == ":" or token.kind is Kind.NUMBER for token in tokens)
+    kinds = {token.kind for token in tokens}
+    return kinds == {Kind.WORD, Kind.COMMA} and tokens[0].word in reading.vocabulary.words["sign_off"]
 
 
 def _split(tokens: Sequence[Token]) -> Iterator[Sentence]:
