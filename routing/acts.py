@@ -327,6 +327,8 @@ class ActReader:
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
             return True
+        if not sentence.asks and any(hit.last == sentence.end - 1 for hit in self._inside("praise", sentence)):
+            return True
         small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
         return all(
             self._tokens[at].kind is COMMA or self._tokens[at].word in small_talk

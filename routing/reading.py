@@ -29,15 +29,20 @@ _WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
 _OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
 _EDITS = (
     *_WRONGS,
-    *("package", "structural", "technique", "logic", "inline_script", "style_code", "markup"),
+    *("package", "structural", "technique", "live_data", "logic", "inline_script", "style_code", "markup"),
     *("destructive", "deployment", "copy_to_stop"),
 )
 """The same for any other statement: `I sell cakes online` explains, `cakes sold online` orders."""
+_FEWEST_SAID = 3
+"""Tokens before `make that the subtitle` that are the wording itself; with fewer it is the sentence before."""
 _LABEL_WORDS = 3
 """Words of a mark or of the end of a mail, its writer's name included."""
 _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
-_WITH_EXCEPTIONS = ("defect", "copy_fix", "copy_to_stop", "style_code", "structural", "package", "logic", "vague")
+_WITH_EXCEPTIONS = (
+    *("defect", "copy_fix", "copy_to_stop", "style_code", "inline_script"),
+    *("structural", "package", "technique", "logic", "vague"),
+)
 """Groups whose exceptions stand in a group `not_<group>`."""
 _FEWEST_BEATS = 3
 """Sentences of one word from which a slogan is made: `Wash. Cut. Go.`"""
@@ -216,7 +221,7 @@ def _copied(
     vocabulary: Vocabulary,
 ) -> frozenset[int]:
     """Return the tokens of unquoted wording: what follows `change the heading to`, `titled`, `headline:`."""
-    copied: set[int] = set()
+    copied = _told_before(sentences, hits)
     for group in ("copy_to_stop", "copy_to_comma"):
         for hit in hits.get(group, ()):
             start = hit.last + 1
@@ -228,6 +233,18 @@ def _copied(
                 end = _slogan_end(sentences, start, end)
             copied.update(range(start, _copy_end(tokens, start, end, to_stop=to_stop, vocabulary=vocabulary)))
     return frozenset(copied)
+
+
+def _told_before(sentences: Sequence[Sentence], hits: dict[str, list[Hit]]) -> set[int]:
+    """Return the wording that stands before its order: `We mend broken hearts. Use this as the tagline.`"""
+    told: set[int] = set()
+    for hit in hits.get("copy_before", ()):
+        number = _sentence_of(sentences, hit.first)
+        first = sentences[number].first
+        if hit.first - first < _FEWEST_SAID and number:
+            first = sentences[number - 1].first
+        told.update(range(first, hit.first))
+    return told
 
 
 def _begins_copy(tokens: Sequence[Token], hit: Hit, vocabulary: Vocabulary) -> bool:

@@ -33,7 +33,10 @@ class _Cause(NamedTuple):
 
 
 _LIBRARIES = frozenset({"package", "technique"})
+_HEAVY = ("package", "structural", "technique", "live_data", "logic")
 _NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
+_CLOSE = {"technique": 1, "live_data": 0}
+"""Tokens before such a thing in which `the` or `our` makes it one that is there; three before any other."""
 _CREATING = frozenset(
     {"add", "build", "create", "make", "implement", "install", "insert", "include", "integrate", "turn", "convert"}
     | {"set", "put", "embed", "introduce", "write", "design", "generate", "provide", "replace", "swap"}
@@ -41,14 +44,19 @@ _CREATING = frozenset(
 _RESHAPING = frozenset(
     {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
+_WISHING = frozenset({"should", "must", "could", "shall", "to"})
 _REFUSED_REACH = 6
 """Tokens before a thing in which its refusal is looked for."""
+_REACH = 3
+_SHOWN_REACH = 6
+_PAUSES = (Kind.STOP, Kind.QUESTION)
+_TURNING = _WISHING | {"that", "which", "with", "when", "while", "if", "so", "then", "into", "by", "is", "are"}
 _CODE_KINDS = (Kind.PATH, Kind.CODE)
-_WISHING = frozenset({"should", "must", "could", "shall", "to"})
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
     | {"into", "onto", "inside", "within", "around", "through", "over"}
 )
+_LINKING = _BESIDE | {"with", "using", "via", "by", "from", "as", "at", "and", "or"}
 _CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
@@ -92,17 +100,27 @@ def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterato
 
 def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     """Return what calls for the agent, or None."""
-    groups = ("package", "technique", "logic") if is_new else ("package", "structural", "technique", "logic")
+    groups = [group for group in _HEAVY if not (is_new and group == "structural")]
     inline = reading.hits.get("inline_script", ())
     for group in groups:
         for hit in reading.hits.get(group, ()):
             if any(_covers(exception, hit) for exception in inline) or _is_refused(reading, hit):
                 continue
-            if group in _LIBRARIES and _is_skill(reading, hit):
+            if _is_shown(reading, hit) or (group in _LIBRARIES and _is_skill(reading, hit)):
                 continue
-            if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit):
+            if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit, group):
                 return _Cause(group, (hit,))
     return None
+
+
+def _is_shown(reading: Reading, hit: Hit) -> bool:
+    """Tell whether a thing is only what a picture shows: `a photo of people at chess`, `the logos of Stripe and PayPal`."""
+    for shown in reading.hits.get("shows", ()):
+        between = reading.tokens[shown.last + 1 : hit.first]
+        if shown.first < hit.first and len(between) <= _SHOWN_REACH:
+            if not any(token.kind in _PAUSES or token.word in _TURNING for token in between):
+                return True
+    return False
 
 
 def _is_skill(reading: Reading, hit: Hit) -> bool:
@@ -128,7 +146,7 @@ def _is_refused(reading: Reading, hit: Hit) -> bool:
     return at == 0 or tokens[at - 1].word not in words["missing"]
 
 
-def _is_about_existing(reading: Reading, hit: Hit) -> bool:
+def _is_about_existing(reading: Reading, hit: Hit, group: str) -> bool:
     """Tell whether a widget is there already: named with `the` or `our` and created by nothing, or broken."""
     sentence = reading.sentences[reading.sentence_of(hit.first)]
     act = reading.acts[reading.sentence_of(hit.first)]
@@ -140,14 +158,21 @@ def _is_about_existing(reading: Reading, hit: Hit) -> bool:
     definite = reading.vocabulary.words["definite"]
     if any(_stands_beside(reading, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
-    near = range(max(sentence.first, hit.first - 3), hit.first + 1)
-    named = [at for at in near if reading.tokens[at].word in definite and not _relates(reading, at)]
+    reach = _CLOSE.get(group, _REACH)
+    near = range(max(sentence.first, hit.first - reach), hit.first + 1)
+    named = [at for at in near if reading.tokens[at].word in definite and _governs(reading, at, hit)]
     return bool(named) and not creates and not _is_wished(reading, named[0], hit)
 
 
 def _is_wished(reading: Reading, named: int, hit: Hit) -> bool:
     """Tell whether a thing that is there is to do something new: `the logo should draw itself`."""
     return any(reading.tokens[at].word in _WISHING for at in range(named + 1, hit.first))
+
+
+def _governs(reading: Reading, at: int, hit: Hit) -> bool:
+    """Tell whether a `the` belongs to the thing itself: in `the browser with WebGL` and `a headline that` it does not."""
+    between = (reading.tokens[other].word for other in range(at + 1, hit.first))
+    return not _relates(reading, at) and _LINKING.isdisjoint(between)
 
 
 def _relates(reading: Reading, at: int) -> bool:
