@@ -321,7 +321,7 @@ def test_the_caller_may_choose_any_tier_at_any_confidence(tier: Tier) -> None:
         assert decision.mode is Mode.ACTION
 
 
-@pytest.mark.req("H-052", "H-051")
+@pytest.mark.req("H-052")
 def test_site_complexity_is_a_signal_with_three_parts() -> None:
     assert set(SiteSignals.model_fields) == {"files", "has_js", "has_build"}
 
