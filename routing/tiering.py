@@ -101,10 +101,10 @@ def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterato
 def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     """Return what calls for the agent, or None."""
     groups = [group for group in _HEAVY if not (is_new and group == "structural")]
-    inline = reading.hits.get("inline_script", ())
+    lighter = (*reading.hits.get("inline_script", ()), *reading.hits.get("markup", ()))  # `Open Graph` draws no graph
     for group in groups:
         for hit in reading.hits.get(group, ()):
-            if any(_covers(exception, hit) for exception in inline) or _is_refused(reading, hit):
+            if any(_covers(exception, hit) for exception in lighter) or _is_refused(reading, hit):
                 continue
             if _is_shown(reading, hit) or (group in _LIBRARIES and _is_skill(reading, hit)):
                 continue

@@ -77,6 +77,8 @@ def route(
     """Decide where a prompt goes: offline, deterministic, with the reason."""
     if (prompt is None) == (batch is None):
         fail("route: give a PROMPT or --batch FILE", code=USAGE)
+    if prompt is not None and not prompt.strip():
+        fail("route: PROMPT must not be empty", code=USAGE)
     if preference not in (None, "spec", "agent"):
         fail("route: --preference must be spec or agent", code=USAGE)
     with clear_errors():

@@ -291,6 +291,10 @@ def test_a_log_that_exists_outlives_the_switch_between_routers(
     decided(shop, "fix two", state=State.RECEIVED, queue=QueueName.INTAKE)
     log().write_pending()
     assert list(files(directory).values()) == [before]
+    decided(shop, "fix three")
+    log().write_pending()
+    (after,) = files(directory).values()
+    assert (after[: len(before)], after != before) == (before, True)
 
 
 def test_neither_key_patterns_nor_configured_secrets_are_written(shop: Shop, directory: Path) -> None:

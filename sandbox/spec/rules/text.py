@@ -33,9 +33,14 @@ def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
         return
     old = None if order.old is None else request.literal(order.old)
     for spot, field in _field_spots(order.target, site, request):
-        if old is None or spot.value == old:
+        if old in (None, spot.value) and not _is_its_year(value, spot.value):
             summary = f"Set the {field} of the {spoken(spot.place.type)} to “{value}”."
             yield setting("text", summary, path=spot.path, value=value)
+
+
+def _is_its_year(value: str, text: str) -> bool:
+    """Whether a value is a year and the text it is for says more than its own: "change the copyright to 2027"."""
+    return bool(re.fullmatch(r"\d{4}", value) and re.search(r"\D.*\b\d{4}\b|\b\d{4}\b.*\D", text))
 
 
 def _field_spots(phrase: str, site: Site, request: Request) -> Iterator[tuple[Spot, str]]:

@@ -89,6 +89,8 @@ _TRAILING: Final = re.compile(
     r"[&+/–—-] ?[a-z]|[:→|]|->| / |\b(?:as|like|everywhere|again|too|asap|for now|right now|today|tomorrow|tonight"
     r"|soon|later|using|which|that|what|from|where|attached|below|above|all pages|every page|mobiles?|phones?|desktop"
     r"|visitors|with an?|in an?|at the|to match|so|by \w+day)\b"
+    r"|(?i:\b(?:in|on) (?:the |our |my |its )?(?:[\w-]+ )?(?:header|footer|hero|banner|menu|navigation|nav|navbar"
+    r"|sidebar|site|website|homepage|form|tab|card|button)$)"
 )
 """What may begin a remark behind an unquoted text, and so may not be part of it."""
 _SHORT_STYLE: Final = re.compile(

@@ -88,7 +88,16 @@ def test_samples_without_a_miss_end_well_and_faulty_ones_name_their_line(tmp_pat
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--json",), ("x", "--batch", "y"), ("x", "--preference", "fast"), ("--batch", "/none"), ("x", "y")],
+    [
+        (),
+        ("",),
+        (" ", "--explain"),
+        ("--json",),
+        ("x", "--batch", "y"),
+        ("x", "--preference", "fast"),
+        ("--batch", "/none"),
+        ("x", "y"),
+    ],
 )
 def test_what_cannot_be_meant_is_an_error_of_usage(arguments: tuple[str, ...]) -> None:
     assert route(*arguments).exit_code == 2

@@ -58,6 +58,7 @@ def test_every_state_can_be_reached_and_can_come_to_an_end() -> None:
     assert all(MOVES[state] & (ENDS | set(MOVES)) for state in MOVES)
 
 
+@pytest.mark.req("H-051")
 @pytest.mark.parametrize(
     ("body", "field", "rule"),
     [

@@ -263,6 +263,19 @@ def test_packages_structure_and_custom_logic_are_tier_3(prompt: str, scope: str)
     assert (decision.queue, decision.cause) == (QueueName.AGENT, "rule")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "tier"),
+    [
+        ("How it works section: add a fourth step", Tier.SPEC),
+        ("a form that works out the price", Tier.AGENT),
+        ("Open graph image: https://cdn.example.net/a.png", Tier.PATCH),
+        ("Draw a graph of our prices", Tier.AGENT),
+    ],
+)
+def test_a_heading_and_a_meta_tag_that_sound_like_logic_are_none(prompt: str, tier: Tier) -> None:
+    assert route(prompt).tier is tier
+
+
 @pytest.mark.req("H-037", "H-046", "H-054", "H-055", "H-056")
 @pytest.mark.parametrize(
     ("prompt", "signals"),
@@ -308,7 +321,7 @@ def test_the_caller_may_choose_any_tier_at_any_confidence(tier: Tier) -> None:
         assert decision.mode is Mode.ACTION
 
 
-@pytest.mark.req("H-052", "H-051")
+@pytest.mark.req("H-052")
 def test_site_complexity_is_a_signal_with_three_parts() -> None:
     assert set(SiteSignals.model_fields) == {"files", "has_js", "has_build"}
 

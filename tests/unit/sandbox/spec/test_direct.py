@@ -319,6 +319,10 @@ UNDECIDABLE = [
     "Change the hero heading to Bread for me",
     "Change the hero heading to Hello!",
     "hide the gallery",
+    # where the value ends, or what of the text it replaces, is a guess
+    "Change the company name to Alba & Sons in the header",
+    "Change the address to 3 New Road in the footer",
+    "Change the copyright to 2027",
     # not an order
     "Don't change the hero heading to 'X'",
     "Why did you change the hero heading to 'X'?",

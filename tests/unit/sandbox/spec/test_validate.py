@@ -36,6 +36,10 @@ def test_findings_point_at_the_place_in_the_spec() -> None:
     assert [(finding.code, finding.path) for finding in findings(bad)] == [
         ("bad_url", f"/pages/{INDEX}/elements/hero/props/actions/0/href")
     ]
+    unknown = page(hero=element("Marquee"))
+    assert [(finding.code, finding.path) for finding in findings(unknown)] == [
+        ("unknown_type", f"/pages/{INDEX}/elements/hero/type")
+    ]
 
 
 def hero(**fields: Any) -> dict[str, Any]:
