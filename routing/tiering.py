@@ -58,6 +58,8 @@ _BESIDE = frozenset(
 )
 _LINKING = _BESIDE | {"with", "using", "via", "by", "from", "as", "at", "and", "or"}
 _CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
+_DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|gpx)(?:[?#]|$)")
+"""Addresses under which data is kept, not a page."""
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
@@ -103,14 +105,24 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     groups = [group for group in _HEAVY if not (is_new and group == "structural")]
     inline = reading.hits.get("inline_script", ())
     for group in groups:
-        for hit in reading.hits.get(group, ()):
+        for hit in _said(reading, group):
             if any(_covers(exception, hit) for exception in inline) or _is_refused(reading, hit):
                 continue
             if _is_shown(reading, hit) or (group in _LIBRARIES and _is_skill(reading, hit)):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit, group):
                 return _Cause(group, (hit,))
-    return None
+    fed = _tokens(reading, lambda token: token.kind in (Kind.URL, Kind.DOMAIN) and bool(_DATA_URL.search(token.word)))
+    return _Cause("live_data", fed) if fed else None
+
+
+def _said(reading: Reading, group: str) -> list[Hit]:
+    """Return the hits of a group, without those that are one quoted word: `class names: 'Power', 'Database'`."""
+    return [
+        hit
+        for hit in reading.hits.get(group, ())
+        if hit.first != hit.last or reading.tokens[hit.first].kind is not Kind.QUOTE
+    ]
 
 
 def _is_shown(reading: Reading, hit: Hit) -> bool:
@@ -197,8 +209,8 @@ def _light(reading: Reading) -> _Cause | None:
         if repair := _ordered_repair(reading):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
-        if reading.found(group):
-            return _Cause(group, tuple(reading.hits[group]))
+        if said := _said(reading, group):
+            return _Cause(group, tuple(said))
     return _code(reading)
 
 
