@@ -126,12 +126,12 @@ def _said(reading: Reading, group: str) -> list[Hit]:
 
 
 def _is_shown(reading: Reading, hit: Hit) -> bool:
-    """Tell whether a thing is only what a picture shows: `a photo of people at chess`, `the logos of Stripe and PayPal`."""
+    """Tell whether a thing is only what a picture shows: `a photo of a chess game`, `the logos of Stripe`."""
     for shown in reading.hits.get("shows", ()):
         between = reading.tokens[shown.last + 1 : hit.first]
-        if shown.first < hit.first and len(between) <= _SHOWN_REACH:
-            if not any(token.kind in _PAUSES or token.word in _TURNING for token in between):
-                return True
+        is_near = shown.first < hit.first and len(between) <= _SHOWN_REACH
+        if is_near and not any(token.kind in _PAUSES or token.word in _TURNING for token in between):
+            return True
     return False
 
 
@@ -182,7 +182,7 @@ def _is_wished(reading: Reading, named: int, hit: Hit) -> bool:
 
 
 def _governs(reading: Reading, at: int, hit: Hit) -> bool:
-    """Tell whether a `the` belongs to the thing itself: in `the browser with WebGL` and `a headline that` it does not."""
+    """Tell whether a `the` belongs to the thing itself: in `the browser with WebGL` it does not."""
     between = (reading.tokens[other].word for other in range(at + 1, hit.first))
     return not _relates(reading, at) and _LINKING.isdisjoint(between)
 
