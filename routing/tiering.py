@@ -57,6 +57,7 @@ _BESIDE = frozenset(
     | {"into", "onto", "inside", "within", "around", "through", "over"}
 )
 _LINKING = _BESIDE | {"with", "using", "via", "by", "from", "as", "at", "and", "or"}
+_HOW_IT_WORKS = frozenset({"in", "with", "without", "via", "by", "from", "using"})
 _CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
 _DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|gpx)(?:[?#]|$)")
 """Addresses under which data is kept, not a page."""
@@ -167,6 +168,8 @@ def _is_about_existing(reading: Reading, hit: Hit, group: str) -> bool:
         return not creates
     if reading.tokens[hit.first].word in reading.vocabulary.words["person"]:
         return False  # `the guests pick a date` names nobody's widget
+    if reading.tokens[hit.first].word in _HOW_IT_WORKS:
+        return False  # `the tube without reception`
     definite = reading.vocabulary.words["definite"]
     if any(_stands_beside(reading, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
