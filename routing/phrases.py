@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from routing.tokens import WORD, Kind, Token, singular
@@ -29,6 +30,10 @@ _KIND_WORDS = {
 _END = ("\n",)
 """The key of what closes a sentence: no phrase reaches over it."""
 _STOP, _QUESTION = Kind.STOP, Kind.QUESTION
+
+_PLACE = itemgetter(0)
+_LONG = 2
+"""Words after the first from which on a phrase is compared word by word; one of fewer is looked up whole."""
 
 Words = frozenset[str]
 
@@ -57,15 +62,15 @@ class Phrase(NamedTuple):
 
 
 class _Opening(NamedTuple):
-    """All phrases that begin with one word, in the order of the file."""
+    """All phrases that begin with one word, by what may stand second; each with its place in the file."""
 
-    phrases: tuple[Phrase, ...]
-    seconds: Words
-    """What stands second in those that go on at once."""
+    whole: tuple[tuple[int, Phrase], ...]
+    """Those that are this word alone."""
+    gapped: tuple[tuple[Words, tuple[int, Phrase]], ...]
+    """Those that go on with a gap, each under what stands behind it."""
     behind: Words
-    """What stands behind the gap in those that go on with one."""
-    is_whole: bool
-    """One of them is this word alone."""
+    """What stands behind any of these gaps."""
+    by_second: Mapping[str, tuple[tuple[int, Phrase], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,33 +114,37 @@ def build_index(phrases: Mapping[str, Sequence[Phrase]], unspaced: Sequence[tupl
 
 
 def _opening(phrases: Sequence[Phrase]) -> _Opening:
-    seconds = (phrase.rest[0] for phrase in phrases if phrase.rest)
-    gapped = [phrase.after_gap for phrase in phrases if phrase.rest and phrase.rest[0] is None]
+    by_second: dict[str, list[tuple[int, Phrase]]] = {}
+    for place, phrase in enumerate(phrases):
+        for word in (phrase.rest[0] or ()) if phrase.rest else ():
+            by_second.setdefault(word, []).append((place, phrase))
+    gapped = tuple(
+        (phrase.after_gap, (place, phrase))
+        for place, phrase in enumerate(phrases)
+        if phrase.rest and phrase.rest[0] is None
+    )
     return _Opening(
-        tuple(phrases),
-        frozenset().union(*(words for words in seconds if words is not None)),
-        frozenset().union(*gapped),
-        any(not phrase.rest for phrase in phrases),
+        tuple((place, phrase) for place, phrase in enumerate(phrases) if not phrase.rest),
+        gapped,
+        frozenset().union(*(wanted for wanted, _ in gapped)),
+        {word: tuple(begun) for word, begun in by_second.items()},
     )
 
 
 def _find_at(
     hits: dict[str, list[Hit]], keys: Sequence[tuple[str, ...]], at: int, *, opening: _Opening, present: set[str]
 ) -> None:
-    """Add the phrases that begin at a token."""
+    """Add the phrases that begin at a token, in the order of the file."""
     following = keys[at + 1] if at + 1 < len(keys) else _END
-    goes_on = not opening.seconds.isdisjoint(following)
-    has_behind = not opening.behind.isdisjoint(present)
-    if not (opening.is_whole or goes_on or has_behind):
-        return
-    for group, rest in opening.phrases:
-        last = at
-        if rest:
-            second = rest[0]
-            may_follow = has_behind if second is None else goes_on and not second.isdisjoint(following)
-            if not may_follow:
-                continue  # the common case, without a call
-            last = _match(keys, at, rest)
+    candidates = opening.whole
+    for word in following:
+        candidates += opening.by_second.get(word, ())
+    if opening.gapped and not opening.behind.isdisjoint(present):
+        candidates += tuple(begun for wanted, begun in opening.gapped if not wanted.isdisjoint(present))
+    if len(candidates) > 1:
+        candidates = tuple(sorted(candidates, key=_PLACE))
+    for _, (group, rest) in candidates:
+        last = at + len(rest) if len(rest) < _LONG else _match(keys, at, rest)
         if last >= 0:
             found = hits.setdefault(group, [])
             if not found or found[-1] != (at, last):

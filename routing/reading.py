@@ -236,7 +236,7 @@ def _copied(
 
 
 def _told_before(sentences: Sequence[Sentence], hits: dict[str, list[Hit]]) -> set[int]:
-    """Return the wording that stands before its order: `We mend broken hearts. Use this as the tagline.`"""
+    """Return the wording that stands before its order (`We mend hearts. Use this as the tagline.`)."""
     told: set[int] = set()
     for hit in hits.get("copy_before", ()):
         number = _sentence_of(sentences, hit.first)

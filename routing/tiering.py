@@ -57,7 +57,10 @@ _BESIDE = frozenset(
     | {"into", "onto", "inside", "within", "around", "through", "over"}
 )
 _LINKING = _BESIDE | {"with", "using", "via", "by", "from", "as", "at", "and", "or"}
+_HOW_IT_WORKS = frozenset({"in", "with", "without", "via", "by", "from", "using"})
 _CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
+_DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|gpx)(?:[?#]|$)")
+"""Addresses under which data is kept, not a page."""
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
@@ -103,23 +106,33 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     groups = [group for group in _HEAVY if not (is_new and group == "structural")]
     lighter = (*reading.hits.get("inline_script", ()), *reading.hits.get("markup", ()))  # `Open Graph` draws no graph
     for group in groups:
-        for hit in reading.hits.get(group, ()):
+        for hit in _said(reading, group):
             if any(_covers(exception, hit) for exception in lighter) or _is_refused(reading, hit):
                 continue
             if _is_shown(reading, hit) or (group in _LIBRARIES and _is_skill(reading, hit)):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit, group):
                 return _Cause(group, (hit,))
-    return None
+    fed = _tokens(reading, lambda token: token.kind in (Kind.URL, Kind.DOMAIN) and bool(_DATA_URL.search(token.word)))
+    return _Cause("live_data", fed) if fed else None
+
+
+def _said(reading: Reading, group: str) -> list[Hit]:
+    """Return the hits of a group, without those that are one quoted word: `class names: 'Power', 'Database'`."""
+    return [
+        hit
+        for hit in reading.hits.get(group, ())
+        if hit.first != hit.last or reading.tokens[hit.first].kind is not Kind.QUOTE
+    ]
 
 
 def _is_shown(reading: Reading, hit: Hit) -> bool:
-    """Tell whether a thing is only what a picture shows: `a photo of people at chess`, `the logos of Stripe and PayPal`."""
+    """Tell whether a thing is only what a picture shows: `a photo of a chess game`, `the logos of Stripe`."""
     for shown in reading.hits.get("shows", ()):
         between = reading.tokens[shown.last + 1 : hit.first]
-        if shown.first < hit.first and len(between) <= _SHOWN_REACH:
-            if not any(token.kind in _PAUSES or token.word in _TURNING for token in between):
-                return True
+        is_near = shown.first < hit.first and len(between) <= _SHOWN_REACH
+        if is_near and not any(token.kind in _PAUSES or token.word in _TURNING for token in between):
+            return True
     return False
 
 
@@ -155,6 +168,8 @@ def _is_about_existing(reading: Reading, hit: Hit, group: str) -> bool:
         return not creates
     if reading.tokens[hit.first].word in reading.vocabulary.words["person"]:
         return False  # `the guests pick a date` names nobody's widget
+    if reading.tokens[hit.first].word in _HOW_IT_WORKS:
+        return False  # `the tube without reception`
     definite = reading.vocabulary.words["definite"]
     if any(_stands_beside(reading, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
@@ -170,7 +185,7 @@ def _is_wished(reading: Reading, named: int, hit: Hit) -> bool:
 
 
 def _governs(reading: Reading, at: int, hit: Hit) -> bool:
-    """Tell whether a `the` belongs to the thing itself: in `the browser with WebGL` and `a headline that` it does not."""
+    """Tell whether a `the` belongs to the thing itself: in `the browser with WebGL` it does not."""
     between = (reading.tokens[other].word for other in range(at + 1, hit.first))
     return not _relates(reading, at) and _LINKING.isdisjoint(between)
 
@@ -197,8 +212,8 @@ def _light(reading: Reading) -> _Cause | None:
         if repair := _ordered_repair(reading):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
-        if reading.found(group):
-            return _Cause(group, tuple(reading.hits[group]))
+        if said := _said(reading, group):
+            return _Cause(group, tuple(said))
     return _code(reading)
 
 
