@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Literal
 from uuid import UUID
@@ -10,10 +9,10 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from sandbox.den import Entry
+from sandbox.diff.canonical import unified
 from sandbox.media import is_text
 
 MAX_DIFF_BYTES = 256 * 1024
-MAX_DIFF_LINES = 5_000
 MAX_TOTAL_DIFF_CHARS = 1024 * 1024
 """Of all files together; what comes after that many is named without its text."""
 
@@ -77,27 +76,12 @@ def _change(path: str, old: Entry | None, new: Entry | None, read: Callable[[str
 
 
 def _text_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> str | None:
-    sides = [_lines_of(entry, read) for entry in (old, new)]
-    if any(lines is None for lines in sides):
-        return None
-    origin, target = ([] if lines is None else lines for lines in sides)
-    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
-    text: list[str] = []
-    for line in difflib.unified_diff(origin, target, *names):
-        text.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    return "".join(text)
-
-
-def _lines_of(entry: Entry | None, read: Callable[[str], bytes]) -> list[str] | None:
-    """Return a file's lines with their ends; None when it cannot be shown as a diff."""
-    if entry is None:
-        return []
-    if not is_text(entry.media_type) or entry.size > MAX_DIFF_BYTES:
-        return None
+    """Return the change as `pointsman apply` reads it; None when a side cannot be shown as text."""
+    for entry in (old, new):
+        if entry is not None and (not is_text(entry.media_type) or entry.size > MAX_DIFF_BYTES):
+            return None
+    before, after = (read(entry.sha256) if entry is not None else None for entry in (old, new))
     try:
-        lines = read(entry.sha256).decode().split("\n")
+        return unified({path: before}, {path: after}).decode()
     except UnicodeDecodeError:
         return None
-    ended = [f"{line}\n" for line in lines[:-1]] + lines[-1:]
-    kept = ended if ended[-1] else ended[:-1]
-    return kept if len(kept) <= MAX_DIFF_LINES else None

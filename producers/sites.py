@@ -6,7 +6,6 @@ without the scan of the site's profile, whoever asks.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +30,9 @@ from monitoring.ledger.releases import (
 )
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site, Tenant
-from producers.comparison import Comparison, compare
+from producers.comparison import Comparison
 from producers.errors import ProducerError, UnknownTenantError
+from producers.review import compare_releases
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy import Policy
 from sandbox.archive import read_directory, write_directory
@@ -268,13 +268,8 @@ class Sites:
         """
         new = self._release(tenant, name, after)
         origin = before or new.base_release_id
-        old = manifest_of(self._release(tenant, name, origin)) if origin is not None else {}
-        changes = compare(old, manifest_of(new), read=self._den.get)
-        counted = Counter(change.status for change in changes)
-        return Comparison(
-            before=origin, after=new.id, added=counted["added"], removed=counted["removed"],
-            changed=counted["changed"], changes=tuple(changes),
-        )  # fmt: skip
+        old = self._release(tenant, name, origin) if origin is not None else None
+        return compare_releases(self._den, old, new)
 
     def revoke_previews(
         self, tenant: str, name: str, *, release: UUID | None = None, actor: str = "operator"

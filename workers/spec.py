@@ -24,7 +24,7 @@ from sandbox.spec.errors import SpecError
 from sandbox.spec.model import Site
 from sandbox.spec.outline import expand_outline, outline_tool
 from sandbox.spec.quality import is_unchanged, loses_copy, lost_change
-from sandbox.spec.render import render
+from sandbox.spec.render import contrast_notes, render
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate, Outcome
 from workers.plain import also_on, edit_plain_html, is_about, pages_fact, spec_of
@@ -150,4 +150,7 @@ def _candidate(attempt: Attempt, site: Site, *, before: Site | None, summary: st
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if attempt.base_files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
+    known = contrast_notes(before) if before is not None else ()
+    notes = [note for note in contrast_notes(site) if note not in known]
+    summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)

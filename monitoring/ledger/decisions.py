@@ -10,6 +10,7 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
 from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
+from routing.jobs import Reason
 from routing.replay import Recorded, Work, read_recorded
 
 _BATCH = 500
@@ -49,7 +50,10 @@ def recorded_decisions(session: Session, *, since: datetime | None = None) -> It
 
 
 def measured_work(session: Session, *, since: datetime | None = None) -> Iterator[Work]:
-    """Yield what each job took on each queue that it is done with there, failures included: they cost, too."""
+    """Yield what each job took on each queue that it is done with there.
+
+    Failures are included: they cost, too. What is not installed did no work and says nothing about it.
+    """
     costs = (
         select(col(Call.attempt_id), func.sum(col(Call.cost_nanousd)).label("nanousd"))
         .where(col(Call.state) != "reserved")
@@ -60,7 +64,7 @@ def measured_work(session: Session, *, since: datetime | None = None) -> Iterato
     query = (
         select(col(Attempt.queue), func.sum(seconds), func.max(seconds), func.coalesce(func.sum(costs.c.nanousd), 0))
         .outerjoin(costs, costs.c.attempt_id == col(Attempt.id))
-        .where(col(Attempt.ended_at).is_not(None))
+        .where(col(Attempt.ended_at).is_not(None), col(Attempt.reason).is_distinct_from(Reason.NOT_AVAILABLE.value))
         .group_by(col(Attempt.job_id), col(Attempt.queue))
     )
     if since is not None:

@@ -41,10 +41,14 @@ DETAIL_LIMIT = 400
 _SURROUNDINGS = frozenset(
     {
         Reason.PROVIDER_BUSY, Reason.TIME_LIMIT, Reason.GATEWAY_UNREACHABLE, Reason.WORKER_LOST, Reason.COST_CAP,
-        Reason.NO_PROVIDER_KEY, Reason.NOT_AVAILABLE,
+        Reason.NO_PROVIDER_KEY,
     }
 )  # fmt: skip
 """Reasons that lie in the fleet or the budget: two tasks that they end have no error of their own in common (R-052)."""
+
+
+_NOBODYS_FAILURE = frozenset({Reason.INVALID_REQUEST, Reason.NOT_AVAILABLE})
+"""Reasons that no second try and no debate can cure: they count for nothing."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
         reason: why it ends.
         detail: the same in words.
     """
-    event = _event(session, job, target) if reason is not Reason.INVALID_REQUEST else None
+    event = _event(session, job, target) if reason not in _NOBODYS_FAILURE else None
     if event is None:
         return Consequence(target)
     key = task_key(job)

@@ -21,8 +21,10 @@ from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.api.stream import Tail, follow, look
 from producers.clarify import MAX_REPLY_CHARACTERS
+from producers.comparison import Comparison
 from producers.jobs import JobSummary, JobView, describe, summarise, tier_name
 from producers.keys import Caller
+from producers.review import changes_of_job
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, SiteName, State
 
@@ -164,6 +166,12 @@ def get_jobs(
 def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
     """Return a job: state, decision, attempts, bill, and the preview while it waits for approval."""
     return _view_of(resources, job_id, tenant=caller.tenant)
+
+
+@router.get("/{job_id}/diff")
+def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Comparison:
+    """Tell what a job's release changes of the one that it was made from, with unified diffs of text."""
+    return changes_of_job(resources.ledger, resources.den, job_id, tenant=caller.tenant)
 
 
 @router.get(

@@ -80,10 +80,24 @@ def list_jobs(
 
 
 @app.command()
-def job(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def job(
+    ctx: typer.Context,
+    job_id: JobId,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what its release changes, as unified diffs.")] = False,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
     """Show a job: decision, bill, result, and what it waits for."""
     with installed(ctx) as installation:
         from producers.commands.follow import look
+
+        if diff:
+            from producers.commands.changes_shown import show_comparison
+            from producers.review import changes_of_job
+
+            changes = changes_of_job(installation.ledger, installation.den, job_id, tenant=tenant)
+            print_json(changes) if as_json else show_comparison(changes)
+            return
 
         found = look(installation, job_id, tenant)
     print_json(found.view) if as_json else _print_job(found.view, found.waits_for)

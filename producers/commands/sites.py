@@ -10,11 +10,11 @@ from uuid import UUID
 
 import typer
 
+from producers.commands.changes_shown import show_comparison
 from producers.commands.context import FAILED, USAGE, AsJson, Tenant, err, fail, installed, out, print_json, print_table
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
-    from producers.comparison import Comparison
     from producers.sites import ImportRefusedError
 
 app = typer.Typer(no_args_is_help=True, help="Sites and their releases.")
@@ -161,17 +161,7 @@ def diff(
     """Show what changed from release A to release B; without them, what the last publish changed."""
     with _installed(ctx) as installation:
         found = installation.sites.diff(tenant, name, before, after)
-    print_json(found) if as_json else _print_diff(found)
-
-
-def _print_diff(found: Comparison) -> None:
-    out.print(f"from {found.before or 'nothing'} to {found.after}")
-    out.print(f"{found.added} added, {found.removed} removed, {found.changed} changed")
-    for change in found.changes:
-        sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
-        out.print(f"\n{change.status} {change.path} ({sizes} bytes)", markup=False)
-        if change.diff:
-            out.print(change.diff.rstrip("\n"), markup=False)
+    print_json(found) if as_json else show_comparison(found)
 
 
 @app.command()

@@ -117,3 +117,19 @@ def test_a_project_may_tighten_approval_and_never_loosen_it() -> None:
         lower(policy, ProjectOverrides.model_validate({"approval": {"hours": policy.approval.hours + 1}}))
     with pytest.raises(ValueError, match="requester_may_approve"):
         ProjectOverrides.model_validate({"approval": {"requester_may_approve": True}})
+
+
+@pytest.mark.req("H-034")
+def test_a_reviewer_sees_what_the_job_would_change_before_judging(world: World, job_id: UUID) -> None:
+    found = world.call("GET", f"/v1/jobs/{job_id}/diff").json()
+    assert (found["added"], found["removed"], found["changed"]) == (1, 0, 0)
+    (change,) = found["changes"]
+    assert (change["path"], change["status"]) == ("new.html", "added")
+    assert "+++ b/new.html" in change["diff"]
+    assert found["after"] == world.call("GET", f"/v1/jobs/{job_id}").json()["release_id"]
+
+
+def test_a_job_that_offers_nothing_has_no_changes_to_show(world: World) -> None:
+    waiting = world.submit(prompt="What is HPOS?")
+    assert world.call("GET", f"/v1/jobs/{waiting}/diff").status_code == 404
+    assert world.call("GET", f"/v1/jobs/{uuid4()}/diff").status_code == 404

@@ -197,6 +197,15 @@ def test_what_is_no_outcome_of_a_task_does_not_count(rig: Rig, broker_url: str) 
     assert counters(rig) == []
 
 
+def test_a_tier_that_is_not_installed_is_no_failure_of_the_task(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    missing = failing("tier 3 is not available", reason=Reason.NOT_AVAILABLE)
+    for _ in range(3):
+        job = fail(rig, broker_url, handler=missing)
+        assert (job.state, "failure_action" in job.result) == (State.FAILED, False)
+    assert counters(rig) == []
+
+
 def test_an_escalation_to_the_next_tier_does_not_count(rig: Rig, broker_url: str) -> None:
     rig.site()
     job = rig.run(submit(rig, broker_url, f"{BY_MODEL} [rehearse:invalid-spec]", site="bakery"), edit_spec)

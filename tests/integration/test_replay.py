@@ -93,6 +93,9 @@ def test_a_word_more_moves_the_jobs_that_hold_it_and_is_priced_at_measured_avera
     for seconds in (4, 8):
         work(fleet, decided(fleet, "Make the header blue"), seconds=seconds)
     work(fleet, decided(fleet, "Add a quiz"), seconds=106, calls=3)
+    idle = decided(fleet, "Add a quiz")
+    work(fleet, idle, seconds=1)
+    fleet.execute("UPDATE attempt SET reason = 'not_available' WHERE job_id = :job", job=idle)
     found = replayed(fleet, "--vocabulary", words)
     averages = found["averages"]
     assert [(queue, averages[queue]["jobs"]) for queue in ("spec", "agent")] == [("spec", 2), ("agent", 1)]

@@ -221,6 +221,13 @@ def test_a_direct_edit_makes_no_model_call_and_costs_nothing(rig: Rig) -> None:
     assert rig.shown(site) == before
 
 
+def test_an_edit_that_would_be_unreadable_says_how_it_was_mended(rig: Rig) -> None:
+    job = rig.edit("Make the primary colour #ffee00", rig.site())
+    assert job.state == "awaiting_approval"
+    assert "words in #ffee00 are set in" in job.result["summary"]
+    assert "contrast" in job.result["summary"]
+
+
 @pytest.mark.req("H-022")
 def test_an_edit_by_the_model_takes_exactly_one_call(rig: Rig) -> None:
     job = rig.edit(BY_MODEL, rig.site())

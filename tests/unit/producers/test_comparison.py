@@ -3,6 +3,7 @@ from collections.abc import Mapping
 
 from producers.comparison import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_CHARS, FileChange, compare
 from sandbox.den import Entry
+from sandbox.diff.apply import apply_diff
 from sandbox.media import media_type_of
 
 
@@ -16,37 +17,48 @@ def changes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[str
     return {change.path: change for change in compare(old, new, read=blobs.__getitem__)}
 
 
+def hunk(change: FileChange) -> str:
+    """Return a diff without git's headers."""
+    assert change.diff is not None
+    return change.diff[change.diff.index("--- ") :]
+
+
 def test_a_changed_text_file_comes_with_a_unified_diff() -> None:
     change = changes({"a.css": b"one\ntwo\n"}, {"a.css": b"one\n2\n"})["a.css"]
     assert change.status == "changed"
-    assert change.diff == "--- a/a.css\n+++ b/a.css\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+    assert hunk(change) == "--- a/a.css\n+++ b/a.css\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
 
 
 def test_a_last_line_without_its_end_is_marked_as_git_does() -> None:
     change = changes({"a.css": b"one"}, {"a.css": b"one\n"})["a.css"]
-    assert change.diff == "--- a/a.css\n+++ b/a.css\n@@ -1 +1 @@\n-one\n\\ No newline at end of file\n+one\n"
+    assert hunk(change) == "--- a/a.css\n+++ b/a.css\n@@ -1,1 +1,1 @@\n-one\n\\ No newline at end of file\n+one\n"
 
 
 def test_added_and_removed_files_name_nothing_on_the_other_side() -> None:
     found = changes({"old.txt": b"x\n"}, {"new.txt": b"y\n"})
     assert (found["old.txt"].status, found["new.txt"].status) == ("removed", "added")
-    assert found["old.txt"].diff == "--- a/old.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
-    assert found["new.txt"].diff == "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+y\n"
+    assert hunk(found["old.txt"]) == "--- a/old.txt\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x\n"
+    assert hunk(found["new.txt"]) == "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,1 @@\n+y\n"
     assert (found["old.txt"].before_bytes, found["old.txt"].after_bytes) == (2, None)
 
 
 def test_what_is_not_text_or_too_large_has_no_diff() -> None:
     large = b"x" * (MAX_DIFF_BYTES + 1)
-    before = {"a.png": b"1", "b.css": b"\xff", "c.css": b"", "d.css": b""}
-    found = changes(before, {"a.png": b"2", "b.css": b"ok", "c.css": large, "d.css": b"x\n" * 5_001})
+    before = {"a.png": b"1", "b.css": b"\xff", "c.css": b""}
+    found = changes(before, {"a.png": b"2", "b.css": b"ok", "c.css": large})
     assert {path: change.diff for path, change in found.items()} == dict.fromkeys(before)
 
 
 def test_a_carriage_return_is_no_end_of_line() -> None:
-    diff = changes({"a.txt": b"a\rb\r\n"}, {"a.txt": b"a\rc\r\n"})["a.txt"].diff
+    change = changes({"a.txt": b"a\rb\r\n"}, {"a.txt": b"a\rc\r\n"})["a.txt"]
+    assert "-a\rb\r\n+a\rc\r\n" in hunk(change)
+
+
+def test_a_diff_can_be_applied() -> None:
+    before, after = {"a.css": b"one\ntwo\n"}, {"a.css": b"one\n2\n"}
+    diff = changes(before, after)["a.css"].diff
     assert diff is not None
-    assert diff.splitlines(keepends=False)[0] == "--- a/a.txt"
-    assert "-a\rb\r\n+a\rc\r\n" in diff
+    assert apply_diff(before, diff).onto(before) == after
 
 
 def test_equal_files_are_not_listed() -> None:

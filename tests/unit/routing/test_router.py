@@ -554,11 +554,37 @@ def test_no_prompt_breaks_the_router(prompt: str) -> None:
     assert route(prompt) == route(prompt)
 
 
+MOST_SECONDS = 0.03
+"""Of one core. The promise is 10 ms, and a quiet machine keeps it; a shared one is not quiet."""
+PIECES = (
+    "change the heading ", "to ", "when you click ", "don't ", "and ", "a/b.css ", "'q' ", '"', "`x` ", "1/2 ", "? ",
+    ". ", ": ", "\n", "\u0301", "\u200b", "é", "ﬁ", "https://a.b/c ", "a@b.c ", "(", "[", "the ", "search ", "what is ",
+    "予約", "{}", "- ",
+)  # fmt: skip
+
+
+def seconds_for(prompt: str) -> float:
+    """Return the CPU time of a decision, the best of three."""
+    whole = prompt.encode()[: 32 * 1024].decode(errors="ignore")
+
+    def once() -> float:
+        begun = time.process_time()
+        route(whole)
+        return time.process_time() - begun
+
+    return min(once() for _ in range(3))
+
+
 @pytest.mark.parametrize("prompt", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_prompt_of_32_kib_is_decided_in_bounded_time(prompt: str) -> None:
-    begun = time.process_time()
-    route(prompt.encode()[: 32 * 1024].decode(errors="ignore"))
-    assert time.process_time() - begun < 0.5
+    assert seconds_for(prompt) < MOST_SECONDS
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_any_prompt_of_32_kib_is_decided_in_bounded_time(pieces: list[str]) -> None:
+    row = "".join(pieces)
+    assert seconds_for(row * (32 * 1024 // len(row.encode()) + 1)) < MOST_SECONDS
 
 
 def test_a_prompt_too_long_to_be_read_whole_is_never_a_mere_question() -> None:
