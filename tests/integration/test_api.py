@@ -206,6 +206,7 @@ SCOPES = {
     ("POST", "/v1/jobs"): "submit",
     ("GET", "/v1/jobs"): "read",
     ("GET", "/v1/jobs/{job_id}"): "read",
+    ("GET", "/v1/jobs/{job_id}/diff"): "read",
     ("GET", "/v1/jobs/{job_id}/events"): "read",
     ("POST", "/v1/jobs/{job_id}/cancel"): "submit",
     ("POST", "/v1/jobs/{job_id}/reply"): "submit",
