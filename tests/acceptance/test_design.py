@@ -47,7 +47,8 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     if npm is None:
         pytest.skip("no npm to fetch axe-core with")
     folder = tmp_path_factory.mktemp("axe")
-    command = [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", AXE]
+    (folder / "package.json").write_text('{"private": true}')  # or npm would install beside one further up
+    command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", AXE]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
     if done.returncode != 0:
         pytest.skip(f"npm cannot fetch {AXE}: {done.stderr[-300:]}")
