@@ -1,7 +1,7 @@
 """A box: the place where code runs that nobody here wrote, and what every kind of box promises.
 
-Two kinds are shipped: a container (`sandbox.docker`), and a plain directory without any wall for machines and tests that
-have no engine (`sandbox.testing`). One conformance suite runs against both.
+Two kinds are shipped: a container (`sandbox.docker`), and a plain directory without any wall for machines and tests
+that have no engine (`sandbox.testing`). One conformance suite runs against both.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Box(Protocol):
 
         Raises:
             PathRefusedError: a name breaks a rule (the fault of the code in the box, as all of these).
-            TreeRefusedError: one reason code: `symlink hardlink fifo device sparse duplicate planted name_collision
+            TreeRefusedError: one reason code: `symlink hardlink fifo device sparse planted name_collision
                 file_as_directory file_too_large too_many_bytes too_many_files too_many_members stream_too_long
                 bad_archive not_a_directory`.
             BoxLostError: the box is gone, and its files with it.
