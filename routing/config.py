@@ -16,7 +16,7 @@ from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "policy", "preview"}
+    {"api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "policy", "preview"}
     | {"rehearsal", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""

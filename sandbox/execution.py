@@ -7,7 +7,7 @@ stop listening, and what the one reason for the ending is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -74,32 +74,27 @@ class _Progress:
         return ending or (Ending.OUTPUT_LIMIT if self.total > self.limits.total_bytes else None)
 
     def _lines(self, data: bytes) -> Ending | None:
+        """Split at line feeds alone: a lone carriage return ends no line of NDJSON."""
         if self.on_line is None:
             self.kept += data
-        for piece in _split(data):
-            self.line += piece
-            if len(self.line) > self.limits.line_bytes:
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            if len(self.line) + len(piece) >= self.limits.line_bytes:
                 return Ending.LINE_LIMIT
-            if piece.endswith(b"\n") and not self._end_line():
+            if self.on_line is not None and not self._end_line(piece):
                 return Ending.STOPPED
-        return None
+            self.line.clear()
+        self.line += rest
+        return Ending.LINE_LIMIT if len(self.line) > self.limits.line_bytes else None
 
-    def _end_line(self) -> bool:
-        whole = bytes(self.line.rstrip(b"\r\n"))
+    def _end_line(self, piece: bytes = b"") -> bool:
+        whole = bytes(self.line + piece).removesuffix(b"\r")
         self.line.clear()
         return self.on_line is None or self.on_line(whole) is not False
 
     def finish(self) -> Ending | None:
         """Hand over a last line that has no end."""
         return Ending.STOPPED if self.line and not self._end_line() else None
-
-
-def _split(data: bytes) -> Iterator[bytes]:
-    """Split at line feeds alone: a lone carriage return ends no line of NDJSON."""
-    parts = data.split(b"\n")
-    yield from (part + b"\n" for part in parts[:-1])
-    if parts[-1]:
-        yield parts[-1]
 
 
 @dataclass
@@ -139,7 +134,9 @@ class Watch:
             assert found is not None
             self.interrupted = (found, now)
         ending, since = self.interrupted
-        return ending, found is Ending.HARD_TIMEOUT or now - since >= self.clocks.grace_seconds + 1
+        if found is Ending.HARD_TIMEOUT:
+            return found, True
+        return ending, now - since >= self.clocks.grace_seconds + 1
 
 
 class Followed(NamedTuple):

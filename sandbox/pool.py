@@ -1,7 +1,7 @@
 """Keeps a few boxes ready, so that a job does not wait for one to start.
 
-A spare stands on its own network from birth, holds nothing, serves one job and never comes back. Where there is none, or
-it is not what it was, a cold start takes its place: the pool can make a job faster, never fail it.
+A spare stands on its own network from birth, holds nothing, serves one job and never comes back. Where there is none,
+or it is not what it was, a cold start takes its place: the pool can make a job faster, never fail it.
 """
 
 from __future__ import annotations

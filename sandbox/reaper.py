@@ -1,4 +1,4 @@
-"""Takes away what dead workers left on an engine: containers, networks and volumes of this installation, and no other's.
+"""Takes away what dead workers left on an engine: containers, networks and volumes of this installation alone.
 
 It goes by labels alone and keeps nothing in memory, so it may run anywhere that reaches the engine, at any time, and
 several at once.

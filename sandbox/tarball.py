@@ -136,7 +136,7 @@ class _Collector:
             members += 1
             if members > _MAX_MEMBERS:
                 raise TreeRefusedError("too_many_members", "", f"more than {_MAX_MEMBERS} entries")
-            self._archive.members.clear()  # the library keeps every member that it has seen
+            self._archive.members.clear()  # type: ignore[attr-defined]  # the library keeps every member that it has seen
             path = self._wanted(member)
             if path is not None and (found := self._take(member, path)) is not None:
                 yield path, found
@@ -146,7 +146,7 @@ class _Collector:
     def _wanted(self, member: tarfile.TarInfo) -> str | None:
         """Return a member's name relative to where we collect; None for what is passed over."""
         root, *segments = member.name.split("/")
-        if root not in (WORKSPACE.strip("/"), "."):
+        if root != WORKSPACE.strip("/"):
             raise TreeRefusedError("bad_archive", member.name, "an entry outside the workspace")
         if self._rules.ignored.intersection(segments[:-1]) or (
             member.isdir() and segments and segments[-1] in self._rules.ignored

@@ -91,8 +91,8 @@ class Slot:
 def inner_network(slot: Slot, subnet: str) -> dict[str, Any]:
     """Return arguments of a network whose only members are a box and its forwarder.
 
-    `internal` alone leaves the engine's host reachable by its address on the bridge; without an address there is nothing
-    to reach (threat B2).
+    `internal` alone leaves the engine's host reachable by its address on the bridge; without an address there is
+    nothing to reach (threat B2).
     """
     return {
         "name": slot.name(Kind.INNER),

@@ -1,4 +1,4 @@
-"""The system below: a base image from a registry where one can be pulled, else one made from this machine's own sources.
+"""The system below: a base image where one can be pulled, else one made from this machine's own package sources.
 
 Which mirror is used is read from apt's configuration at run time.
 """
@@ -89,9 +89,7 @@ def bootstrap(cache: Path, say: Progress) -> Path:
     if program is None:
         raise SandboxUnavailableError("base_missing", "install debootstrap: apt-get install debootstrap")
     if os.geteuid() != 0:
-        raise SandboxUnavailableError(
-            "base_missing", "debootstrap needs root: run `pointsman image build` as root, once"
-        )
+        raise SandboxUnavailableError("base_missing", "debootstrap needs root: run this once as root")
     with tempfile.TemporaryDirectory(dir=cache, prefix="bootstrap-") as folder:
         root = Path(folder, "root")
         _run_debootstrap([program, "--variant=minbase", suite, str(root), mirror], say)

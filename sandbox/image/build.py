@@ -90,7 +90,7 @@ def _build(client: docker.DockerClient, reference: str, *, base_image: str, cach
         say(f"handing it to the engine as {reference}")
         repository, _, tag = reference.partition(":")
         client.api.import_image(
-            src=layer, stream_src=True, repository=repository, tag=tag,
+            src=layer, repository=repository, tag=tag,
             changes=_changes(recipe_digest(base_image), base.origin),
         )  # fmt: skip
 
