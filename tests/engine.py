@@ -1,8 +1,8 @@
-"""A Docker engine of the tests' own: its daemon, its network, its disk. An engine that runs on the machine is not touched.
+"""A Docker engine of the tests' own: its daemon, its network, its disk. The machine's own engine is not touched.
 
-The daemon lives in a network namespace without a way out, in which the loopback device holds addresses that stand for the
-host, the internet and a cloud's metadata service. What a box must not reach can so be listened on, and nothing that a
-test sends can leave the machine.
+The daemon lives in a network namespace without a way out, in which the loopback device holds addresses that stand for
+the host, the internet and a cloud's metadata service. What a box must not reach can so be listened on, and nothing that
+a test sends can leave the machine.
 """
 
 import json
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import closing
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,13 @@ def missing() -> str:
         return "an engine of the tests' own needs root"
     absent = [name for name in _PROGRAMS if shutil.which(name) is None]
     return f"no {', '.join(absent)}: `make test SYSTEM=1` as root installs them" if absent else ""
+
+
+def nameservers() -> list[str]:
+    """Where the daemon would pass on a query; the tests listen there."""
+    lines = Path("/etc/resolv.conf").read_text().splitlines()
+    found = [line.split()[1] for line in lines if line.startswith("nameserver ")]
+    return [address for address in found if ":" not in address and not address.startswith("127.")]
 
 
 class TestEngine:
@@ -83,18 +90,17 @@ class TestEngine:
             )  # fmt: skip
         wait_until(self._answers, seconds=30, what="the engine answers")
         self.inside("ip", "link", "set", "lo", "up")
-        for address in ADDRESSES:
+        for address in (*ADDRESSES, *nameservers()):
             self.inside("ip", "address", "add", f"{address}/32", "dev", "lo")
 
     def _answers(self) -> bool:
         assert self._daemon is not None
         assert self._daemon.poll() is None, (self.home / "dockerd.log").read_text()[-2000:]
-        with suppress(docker.errors.DockerException, requests.exceptions.RequestException):
-            client = docker.DockerClient(base_url=self.url, timeout=2)
-            client.ping()
-            client.close()
-            return True
-        return False
+        with closing(docker.APIClient(base_url=self.url, timeout=2, version="1.41")) as api:
+            try:
+                return bool(api.ping())
+            except (docker.errors.DockerException, requests.exceptions.RequestException):
+                return False
 
     def stop(self) -> None:
         assert self._daemon is not None
@@ -129,9 +135,9 @@ class TestEngine:
         return build(self.url, base_image=BoxConfig().base_image, cache=CACHE, say=lambda line: None)
 
     def config(self, **fields: Any) -> BoxConfig:
-        fields = {"engine": self.url, "install": "test", "gateway_port": 8090, "mirror_port": 8091, "memory_mib": 512,
-                  "workspace_mib": 64, "workspace_files": 2000, "file_mib": 16, "processes": 64, "warm": 1} | fields  # fmt: skip
-        return BoxConfig(**fields)
+        small = {"memory_mib": 512, "workspace_mib": 64, "workspace_files": 2000, "file_mib": 16, "processes": 64}
+        ports = {"gateway_port": 8090, "mirror_port": 8091}
+        return BoxConfig(**({"engine": self.url, "install": "test", "warm": 1} | small | ports | fields))
 
     def open(self, **fields: Any) -> Engine:
         config = self.config(**fields)

@@ -1,4 +1,4 @@
-"""`python -m tests.listener PORT TEXT LOG`: answers every HTTP request with a text, and every datagram on the same port."""
+"""`python -m tests.listener PORT TEXT LOG`: answers each HTTP request with a text, and records datagrams, too."""
 
 import json
 import socket

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -77,7 +78,7 @@ def test_lines_come_whole_however_they_are_cut() -> None:
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=8))
 def test_cutting_the_stream_elsewhere_changes_no_line(data: bytes, cuts: list[int]) -> None:
     places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
-    pieces = [Exchanged(0, data[a:b], b"", False) for a, b in zip(places, places[1:], strict=False)]
+    pieces = [Exchanged(0, data[a:b], b"", False) for a, b in pairwise(places)]
     lines: list[bytes] = []
     run(Script(*pieces, b"end"), on_line=lines.append, limits=OutputLimits())
     expected = data.split(b"\n")
