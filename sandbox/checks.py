@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sandbox.boxes import open_engine
 from sandbox.config import BoxConfig
-from sandbox.docker.engine import DEFAULT_ENGINE, Engine
+from sandbox.docker.engine import Engine
 from sandbox.docker.failures import starting
 from sandbox.errors import SandboxError
 from sandbox.image.parts import image_reference
@@ -37,18 +37,15 @@ def check_boxes(config: BoxConfig) -> Iterator[Finding]:
         yield from _facts(config, facts)
         yield _image(config, engine)
     except SandboxError as error:
-        yield Finding("box engine", f"{_engine_hint(config)} ({getattr(error, 'reason', 'unreachable')})")
+        yield Finding("box engine", _engine_hint(error))
     finally:
         engine.close()
 
 
-def _engine_hint(config: BoxConfig) -> str:
-    where = config.engine or DEFAULT_ENGINE
-    if shutil.which("dockerd") is None and where.startswith("unix:"):
-        return (
-            f"nothing answers at {where}; install one (Debian: apt-get install docker.io) or set POINTSMAN_BOX__ENGINE"
-        )
-    return f"nothing answers at {where}; start it, join its group, or set POINTSMAN_BOX__ENGINE"
+def _engine_hint(error: SandboxError) -> str:
+    is_installed = shutil.which("dockerd") is not None
+    ways = "start it" if is_installed else "install one (Debian, Ubuntu: apt-get install docker.io)"
+    return f"{getattr(error, 'hint', error)}; {ways}, or set POINTSMAN_BOX__ENGINE"
 
 
 def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:

@@ -9,18 +9,14 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-
-import docker
-import docker.errors
-import requests.exceptions
 
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
@@ -96,11 +92,8 @@ class TestEngine:
     def _answers(self) -> bool:
         assert self._daemon is not None
         assert self._daemon.poll() is None, (self.home / "dockerd.log").read_text()[-2000:]
-        with closing(docker.APIClient(base_url=self.url, timeout=2, version="1.41")) as api:
-            try:
-                return bool(api.ping())
-            except (docker.errors.DockerException, requests.exceptions.RequestException):
-                return False
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(self.url.removeprefix("unix://")) == 0
 
     def stop(self) -> None:
         assert self._daemon is not None

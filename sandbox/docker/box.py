@@ -37,8 +37,6 @@ from sandbox.tree import check_tree
 
 logger = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 1_048_576
-
 
 class DockerBox:
     """One container with its network, its volume and its forwarder."""
@@ -109,8 +107,7 @@ class DockerBox:
         self.freeze()
         limits = self._spec.limits
         longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
-        with using():
-            chunks, _ = self._engine.client.api.get_archive(self._container, WORKSPACE, chunk_size=_CHUNK_BYTES)
+        with using(), self._engine.archive(self._container, WORKSPACE) as chunks:
             return unpack(chunks, den, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:

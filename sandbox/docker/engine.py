@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from sandbox.errors import SandboxStartupError, SandboxUnavailableError
 DEFAULT_ENGINE = "unix:///var/run/docker.sock"
 _TIMEOUT_SECONDS = 30
 _SUBNET_TRIES = 16
+_CHUNK_BYTES = 1_048_576
 
 
 class Outer(NamedTuple):
@@ -55,10 +57,9 @@ class Engine:
         Raises:
             SandboxUnavailableError: nobody answers (the operator's fault).
         """
+        check_reachable(self.url)
         with starting():
-            client = docker.DockerClient(base_url=self.url, timeout=_TIMEOUT_SECONDS, version="auto")
-            client.ping()
-            return client
+            return docker.DockerClient(base_url=self.url, timeout=_TIMEOUT_SECONDS, version="auto")
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -149,6 +150,19 @@ class Engine:
         for found in (api.volumes(filters=filters) or {}).get("Volumes") or []:
             yield Leftover("volume", found["Name"], found["Labels"])
 
+    @contextmanager
+    def archive(self, container: str, path: str) -> Iterator[Iterator[bytes]]:
+        """Give the tar stream of a directory in a container. Whoever stops reading leaves nothing open.
+
+        The SDK's own call keeps the connection while anybody, such as a traceback, holds its generator; the engine would
+        then wait with everything else that it is asked about this container.
+        """
+        api = self.client.api
+        url = f"{api.base_url}/v{api.api_version}/containers/{container}/archive"
+        with closing(api.get(url, params={"path": path}, stream=True, timeout=_TIMEOUT_SECONDS)) as response:
+            response.raise_for_status()
+            yield response.iter_content(_CHUNK_BYTES)
+
     def remove(self, found: Leftover) -> bool:
         """Remove an object; False when something still holds it or it is being removed already."""
         api = self.client.api
@@ -178,6 +192,27 @@ class Engine:
             return all([self.remove(found) for found in list(self.leftovers(slot))])
         except (docker.errors.DockerException, SandboxUnavailableError, *UNREACHABLE):
             return False
+
+
+def check_reachable(url: str) -> None:
+    """Look whether anybody answers at a local engine's socket; the SDK would hide the reason.
+
+    Raises:
+        SandboxUnavailableError: `engine_missing`, `engine_forbidden` or `engine_unreachable` (the operator's fault).
+    """
+    path = url.removeprefix("unix://")
+    if path == url:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_TIMEOUT_SECONDS)
+            probe.connect(path)
+    except FileNotFoundError:
+        raise SandboxUnavailableError("engine_missing", f"there is no socket {path}") from None
+    except PermissionError:
+        raise SandboxUnavailableError("engine_forbidden", f"this account may not use {path}") from None
+    except OSError as error:
+        raise SandboxUnavailableError("engine_unreachable", f"{path}: {error.strerror or error}") from None
 
 
 def is_outer(found: Leftover) -> bool:

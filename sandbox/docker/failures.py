@@ -10,12 +10,9 @@ import docker.errors
 import requests.exceptions
 import urllib3.exceptions
 
-from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
+from sandbox.errors import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 
-UNREACHABLE = (
-    requests.exceptions.ConnectionError, requests.exceptions.Timeout, requests.exceptions.ChunkedEncodingError,
-    urllib3.exceptions.HTTPError, ConnectionError, TimeoutError,
-)  # fmt: skip
+UNREACHABLE = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
 _REASONS: tuple[tuple[str, str], ...] = (
     (r"pool overlaps|overlaps with other one", "subnet_taken"),
     (r"no such image", "image_missing"),
@@ -50,6 +47,8 @@ def starting() -> Iterator[None]:
     """
     try:
         yield
+    except SandboxError:
+        raise
     except docker.errors.APIError as error:
         message = str(error.explanation or error)
         reason = reason_of(error.status_code or 500, message)
@@ -71,5 +70,7 @@ def using() -> Iterator[None]:
     """
     try:
         yield
+    except SandboxError:
+        raise
     except (docker.errors.DockerException, *UNREACHABLE) as error:
         raise BoxLostError(f"the box is gone: {type(error).__name__}: {str(error)[:300]}") from None

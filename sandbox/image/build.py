@@ -11,6 +11,7 @@ import docker
 import docker.errors
 
 from sandbox.box import WORKSPACE
+from sandbox.docker.engine import check_reachable
 from sandbox.docker.failures import starting
 from sandbox.errors import SandboxUnavailableError
 from sandbox.image.base import Progress, open_base
@@ -51,6 +52,7 @@ def build(url: str, *, base_image: str, cache: Path, say: Progress, force: bool 
     """
     began = time.monotonic()
     reference = image_reference(base_image)
+    check_reachable(url)
     with starting():
         client = docker.DockerClient(base_url=url, timeout=_ENGINE_SECONDS, version="auto")
         try:

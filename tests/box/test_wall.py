@@ -61,7 +61,9 @@ def test_a_hostile_program_reaches_nothing(
         one.put(files)
         closed = [22, 80, 443, 5432, 6379, 8000]
         wish = json.dumps({"addresses": addresses, "port": 8000, "closed": closed, "canary": CANARY})
-        other.run(["bash", "-c", "setsid node -e \"require('net').createServer().listen(8000)\" & sleep 1"], clocks=CLOCKS)
+        other.run(
+            ["bash", "-c", "setsid node -e \"require('net').createServer().listen(8000)\" & sleep 1"], clocks=CLOCKS
+        )
         result = one.run(["node", "hostile.mjs", wish], clocks=CLOCKS)
         tried = [json.loads(line) for line in result.stdout.splitlines()]
 
