@@ -95,6 +95,12 @@ class TestEngine:
         with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(self.url.removeprefix("unix://")) == 0
 
+    def kill(self) -> None:
+        """End the daemon as a power cut would."""
+        assert self._daemon is not None
+        self._daemon.kill()
+        self._daemon.wait()
+
     def stop(self) -> None:
         assert self._daemon is not None
         if self._daemon.poll() is None:

@@ -59,7 +59,7 @@ if (fs.existsSync("perl")) {
     "bind to a device": "54, 1, 1, 25, 'eth0', 4",
   };
   for (const [what, args] of Object.entries(calls)) {
-    const done = spawnSync("./perl", ["-e", `my $r = syscall(${args}); print $r >= 0 ? "YES" : "NO $!";`], { timeout: 5000 });
+    const done = spawnSync("./perl", ["-e", `my ($n, @a) = (${args}); my $r = syscall($n, @a); print $r >= 0 ? "YES" : "NO $!";`], { timeout: 5000 });
     const said = String(done.stdout);
     report("A3", what, !said.startsWith("NO"), said || done.stderr || done.error);
   }
