@@ -79,10 +79,15 @@ class Pool:
             SandboxStartupError: see `BoxMaker.create`.
         """
         while (spare := self._take()) is not None:
-            if self._is_good(spare):
+            is_good = False
+            try:
+                is_good = self._is_good(spare)
+            finally:  # a time limit may strike meanwhile
+                if not is_good:
+                    spare.box.close()
+            if is_good:
                 self.fill()
                 return spare.box
-            spare.box.close()
         box = self._maker.create()
         self.fill()
         return box

@@ -7,6 +7,7 @@ several at once.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from sandbox.docker.engine import Engine, Leftover, is_outer
 from sandbox.docker.failures import using
 from sandbox.docker.recipe import DEADLINE, OWNER
+from sandbox.errors import SandboxError
 from sandbox.owner import is_alive
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,20 @@ class Swept(NamedTuple):
     def total(self) -> int:
         """All of them together."""
         return sum(self)
+
+
+def keep_swept(reaper: Reaper, stopping: threading.Event, *, seconds: float = SWEEP_SECONDS) -> None:
+    """Sweep now and every so often until `stopping` is set; an engine that is away is tried again, not an end.
+
+    For a thread of whoever reaches an engine: a worker's parent process, or the dispatcher.
+    """
+    while True:
+        try:
+            reaper.sweep()
+        except SandboxError as error:
+            logger.warning("sweep_failed", extra={"reason": getattr(error, "reason", type(error).__name__)})
+        if stopping.wait(seconds):
+            return
 
 
 Judge = Callable[[str], bool | None]

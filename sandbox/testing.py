@@ -1,7 +1,7 @@
 """A box without walls, for tests and for machines that have no engine. Never for code that nobody here wrote.
 
-It keeps the promises of `Box` that an ordinary process in a directory of its own can keep: files, clocks, output limits,
-collection, the end. It keeps none of the others, and its name says so.
+It keeps the promises of `Box` that an ordinary process in a directory of its own can keep: files, clocks, output
+limits, collection, the end. It keeps none of the others, and its name says so.
 """
 
 from __future__ import annotations

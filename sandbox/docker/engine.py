@@ -154,8 +154,8 @@ class Engine:
     def archive(self, container: str, path: str) -> Iterator[Iterator[bytes]]:
         """Give the tar stream of a directory in a container. Whoever stops reading leaves nothing open.
 
-        The SDK's own call keeps the connection while anybody, such as a traceback, holds its generator; the engine would
-        then wait with everything else that it is asked about this container.
+        The SDK's own call keeps the connection while anybody, such as a traceback, holds its generator; the engine
+        would then wait with everything else that it is asked about this container.
         """
         api = self.client.api
         url = f"{api.base_url}/v{api.api_version}/containers/{container}/archive"

@@ -53,10 +53,9 @@ if (fs.existsSync("perl")) {
   const calls = {
     "unshare user": "272, 0x10000000", "unshare network": "272, 0x40000000", "unshare mount": "272, 0x20000",
     mount: "165, 'none', '/tmp', 'tmpfs', 0, 0", "umount": "166, '/workspace', 2", "mknod device": "133, '/tmp/d', 024666, 0x801",
-    "ptrace 1": "101, 16, 1, 0, 0", "chroot": "161, '/tmp'", "pivot_root": "155, '/tmp', '/tmp'", "init_module": "175, 0, 0, ''",
+    "chroot": "161, '/tmp'", "pivot_root": "155, '/tmp', '/tmp'", "init_module": "175, 0, 0, ''",
     "bpf": "321, 0, 0, 0", "perf_event_open": "298, 0, 0, -1, -1, 0", "keyctl": "250, 0, -3, 1", "reboot": "169, 0xfee1dead, 672274793, 0, 0",
     "sethostname": "170, 'x', 1", "open_by_handle_at": "304, 0, 0, 0", "raw socket": "41, 2, 3, 1", "packet socket": "41, 17, 3, 0x300",
-    "bind to a device": "54, 1, 1, 25, 'eth0', 4",
   };
   for (const [what, args] of Object.entries(calls)) {
     const done = spawnSync("./perl", ["-e", `my ($n, @a) = (${args}); my $r = syscall($n, @a); print $r >= 0 ? "YES" : "NO $!";`], { timeout: 5000 });

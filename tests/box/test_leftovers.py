@@ -17,7 +17,7 @@ from sandbox.boxes import build_maker, build_pool
 from sandbox.checks import check_boxes
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine, is_outer
-from sandbox.errors import SandboxStartupError, SandboxUnavailableError
+from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.pool import Pool
 from sandbox.reaper import Reaper
 from tests.engine import TestEngine
@@ -112,7 +112,7 @@ def test_an_option_that_the_engine_refuses_is_never_left_out(
 
 
 def test_a_missing_image_says_how_to_get_it(daemon: TestEngine, engine: Engine) -> None:
-    with pytest.raises(SandboxUnavailableError, match="image_missing: .*pointsman image build"):
+    with pytest.raises(SandboxUnavailableError, match=r"image_missing: .*pointsman image build"):
         build_maker(daemon.config(image="pointsman-box:none"), engine)
 
 
@@ -200,6 +200,14 @@ def test_an_engine_that_is_killed_and_comes_back_is_swept_clean(daemon: TestEngi
         box.close()
 
         own.start()
-        Reaper(engine, judge=lambda owner: False).sweep()
-        assert standing(engine) == {}
+        reaper = Reaper(engine, judge=lambda owner: False)
+
+        def is_swept() -> bool:
+            try:
+                reaper.sweep()
+                return not standing(engine)
+            except (BoxLostError, SandboxUnavailableError):
+                return False
+
+        assert wait_until(is_swept, seconds=60, what="nothing is left on the engine that came back")
         engine.close()

@@ -125,6 +125,13 @@ def test_the_doctor_says_of_each_part_what_to_do() -> None:
     ]
 
 
+def test_an_image_cannot_be_built_without_an_engine_and_the_message_says_so() -> None:
+    result = run("image", "build", "--json", POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "engine_missing: there is no socket /nonexistent.sock" in result.stderr
+
+
 @pytest.mark.parametrize("arguments", [("scan", "{}"), ("render", "{}/spec.json", "--out", "{}/out")])
 def test_a_path_that_does_not_exist_is_a_wrong_use_not_a_failed_check(
     arguments: tuple[str, ...], tmp_path: Path

@@ -1,13 +1,15 @@
 import os
 import subprocess
 import sys
+import threading
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from sandbox.docker.engine import Leftover
+from sandbox.docker.engine import Engine, Leftover
 from sandbox.owner import is_alive, this_owner
-from sandbox.reaper import is_due
+from sandbox.reaper import Reaper, is_due, keep_swept
 
 LABELS = {"pointsman.install": "test", "pointsman.slot": "1", "pointsman.owner": "me", "pointsman.deadline": "1000"}
 
@@ -59,3 +61,18 @@ def test_a_process_is_known_to_live_or_to_be_dead_its_zombie_too() -> None:
 @pytest.mark.parametrize("owner", ["", "x", "elsewhere-1.5.6", "a.b.c.d", "..", "1.2"])
 def test_a_process_elsewhere_cannot_be_judged(owner: str) -> None:
     assert is_alive(owner) is None
+
+
+def test_a_sweep_that_finds_no_engine_is_tried_again_until_told_to_stop(caplog: pytest.LogCaptureFixture) -> None:
+    class Stopping(threading.Event):
+        waits = 0
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waits += 1
+            return self.waits == 3
+
+    nowhere = Engine("unix:///nonexistent/docker.sock", install="test", subnets=IPv4Network("10.213.0.0/16"))
+    keep_swept(Reaper(nowhere), Stopping())
+
+    assert [record.message for record in caplog.records] == ["sweep_failed"] * 3
+    assert {record.__dict__["reason"] for record in caplog.records} == {"engine_missing"}

@@ -14,9 +14,11 @@ def base() -> io.BytesIO:
     with tarfile.open(fileobj=buffer, mode="w") as out:
         for name, mode, kind, target in (
             ("./usr/bin/bash", 0o755, tarfile.REGTYPE, ""), ("./usr/bin/curl", 0o755, tarfile.REGTYPE, ""),
-            ("./usr/bin/perl5.36.0", 0o755, tarfile.REGTYPE, ""), ("./usr/bin/env", 0o4755, tarfile.REGTYPE, ""),
+            ("./usr/bin/perl5.36.0", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/env", 0o4755, tarfile.REGTYPE, ""),
             ("./usr/sbin/chroot", 0o755, tarfile.REGTYPE, ""), ("./bin", 0o777, tarfile.SYMTYPE, "usr/bin"),
-            ("./usr/bin/gunzip", 0o755, tarfile.REGTYPE, ""), ("./usr/bin/zcat", 0o755, tarfile.LNKTYPE, "./usr/bin/gunzip"),
+            ("./usr/bin/gunzip", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/zcat", 0o755, tarfile.LNKTYPE, "./usr/bin/gunzip"),
             ("./usr/bin/xargs", 0o755, tarfile.LNKTYPE, "./usr/bin/curl"), ("./etc/shadow", 0o640, tarfile.REGTYPE, ""),
             ("./etc/passwd", 0o644, tarfile.REGTYPE, ""), ("./dev/sda", 0o660, tarfile.BLKTYPE, ""),
             ("./lib/x86_64/libc.so.6", 0o755, tarfile.REGTYPE, ""), ("./var/log/apt", 0o755, tarfile.DIRTYPE, ""),
