@@ -13,10 +13,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import psutil
 
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
@@ -54,15 +57,21 @@ class TestEngine:
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="pm-engine-"))
         self.url = f"unix://{self.home}/docker.sock"
+        self._place = subprocess.Popen(["unshare", "--net", "--mount", "sleep", "infinity"])
         self._daemon: subprocess.Popen[bytes] | None = None
         self._servers: list[subprocess.Popen[str]] = []
 
     @property
     def pid(self) -> int:
-        assert self._daemon is not None
-        return self._daemon.pid
+        """The process that holds the engine's namespaces; they outlive the daemon, as a machine's would."""
+        return self._place.pid
 
     def __enter__(self) -> Self:
+        own = os.readlink("/proc/self/ns/mnt")
+        wait_until(lambda: os.readlink(f"/proc/{self.pid}/ns/mnt") != own, seconds=10, what="namespaces are made")
+        self.inside("ip", "link", "set", "lo", "up")
+        for address in (*ADDRESSES, *nameservers()):
+            self.inside("ip", "address", "add", f"{address}/32", "dev", "lo")
         self.start()
         return self
 
@@ -73,21 +82,29 @@ class TestEngine:
             server.kill()
             server.communicate()
         self.stop()
+        self._end_what_stayed()
+        self._place.kill()
+        self._place.wait()
         shutil.rmtree(self.home, ignore_errors=True)
 
     def start(self) -> None:
-        """Start the daemon, in a network of its own the first time, in the same one again."""
+        """Start the daemon, or start it again."""
         with (self.home / "dockerd.log").open("ab") as log:
             self._daemon = subprocess.Popen(
-                ["unshare", "--net", "--mount", "dockerd", "--data-root", str(self.home / "data"),
+                ["nsenter", f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt", "dockerd", "--data-root", str(self.home / "data"),
                  "--exec-root", str(self.home / "exec"), "--host", self.url, "--pidfile", str(self.home / "pid"),
                  "--bridge=none"],
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        wait_until(self._answers, seconds=30, what="the engine answers")
-        self.inside("ip", "link", "set", "lo", "up")
-        for address in (*ADDRESSES, *nameservers()):
-            self.inside("ip", "address", "add", f"{address}/32", "dev", "lo")
+        wait_until(self._answers, seconds=60, what="the engine answers")
+
+    def _end_what_stayed(self) -> None:
+        """End the helpers of a killed daemon: they are known by this engine's directory, which is nobody else's."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if any(str(self.home) in word for word in process.cmdline()):
+                    process.kill()
+                    process.wait(10)
 
     def _answers(self) -> bool:
         assert self._daemon is not None

@@ -14,13 +14,18 @@ from sandbox.reaper import Reaper
 from tests.engine import Listener, TestEngine, missing
 
 
-@pytest.fixture(scope="session")
-def daemon() -> Iterator[TestEngine]:
-    """A Docker engine of the tests' own, with the image."""
+def require_engine() -> None:
+    """Skip where no engine can be had, but fail in CI."""
     if why := missing():
         if os.environ.get("CI"):
             pytest.fail(why)
         pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[TestEngine]:
+    """A Docker engine of the tests' own, with the image."""
+    require_engine()
     with TestEngine() as engine:
         engine.build_image()
         yield engine

@@ -20,6 +20,8 @@ from sandbox.docker.engine import Engine, is_outer
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.pool import Pool
 from sandbox.reaper import Reaper
+from tests.acceptance.installation import settle
+from tests.box.conftest import require_engine
 from tests.engine import TestEngine
 from tests.services import wait_until
 
@@ -189,7 +191,8 @@ def test_a_warm_box_takes_at_most_a_third_of_the_time_of_a_cold_one(
 
 
 @pytest.mark.threat("A13")
-def test_an_engine_that_is_killed_and_comes_back_is_swept_clean(daemon: TestEngine) -> None:
+def test_an_engine_that_is_killed_and_comes_back_is_swept_clean() -> None:
+    require_engine()
     with TestEngine() as own:
         own.build_image()
         engine = own.open()
@@ -207,6 +210,7 @@ def test_an_engine_that_is_killed_and_comes_back_is_swept_clean(daemon: TestEngi
                 reaper.sweep()
                 return not standing(engine)
             except (BoxLostError, SandboxUnavailableError):
+                settle(1)
                 return False
 
         assert wait_until(is_swept, seconds=60, what="nothing is left on the engine that came back")
