@@ -17,7 +17,7 @@ from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
+    {"api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
     | {"preview"}
     | {"rehearsal", "webhook", "worker"}
 )

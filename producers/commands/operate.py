@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from producers.commands.context import FAILED, USAGE, Tenant, err, fail, installed, out
+from producers.commands.context import FAILED, USAGE, Tenant, context_of, err, fail, installed, out
+from routing.config import read_settings
 from routing.tiers import QueueName
 
 if TYPE_CHECKING:
@@ -115,8 +116,13 @@ def doctor(ctx: typer.Context) -> None:
     """Say what of an installation is reachable, and what to do about the rest. Exit 1 if anything is amiss."""
     with installed(ctx) as installation:
         findings = [*_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation)]
+        boxes = _check_boxes(context_of(ctx).environment)
     for name, hint in findings:
         out.print(f"{'NO ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
+    for name, hint in boxes:
+        out.print(f"{'-- ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
+    if any(hint for _, hint in boxes):
+        out.print("Only code agents and builds need boxes; everything else works without.")
     raise typer.Exit(FAILED if any(hint for _, hint in findings) else 0)
 
 
@@ -149,6 +155,13 @@ def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
         yield "broker", "cannot be reached at POINTSMAN_BROKER__URL"
     finally:
         broker.close()
+
+
+def _check_boxes(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    from producers.commands.image import BoxSettings
+    from sandbox.checks import check_boxes
+
+    return [(found.name, found.hint) for found in check_boxes(read_settings(BoxSettings, environment).box)]
 
 
 def _check_secrets(installation: Installation) -> Iterator[tuple[str, str]]:

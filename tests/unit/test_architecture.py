@@ -121,7 +121,7 @@ def test_a_package_itself_loads_nothing(package: str) -> None:
 
 
 def test_importing_any_module_opens_no_connection_and_writes_no_file() -> None:
-    third_party = ("celery", "anthropic", "fastapi", "uvicorn", "sqlmodel", "psycopg", "lxml.html", "asyncio")
+    third_party = ("celery", "anthropic", "fastapi", "uvicorn", "sqlmodel", "psycopg", "lxml.html", "asyncio", "docker")
     done = python("-c", _IMPORT_EVERYTHING, ",".join(PACKAGES), *third_party)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 100
