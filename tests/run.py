@@ -19,13 +19,10 @@ class Need(NamedTuple):
 
 NEEDS = [
     Need("Chromium", lambda: shutil.which("chromium") is not None, "chromium", "browser tests"),
-<<<<<<< HEAD
     Need("npm", lambda: shutil.which("npm") is not None, "npm", "tests beside the real json-render"),
-=======
     Need("Docker", lambda: shutil.which("dockerd") is not None, "docker.io", "tests of boxes"),
     Need("debootstrap", lambda: shutil.which("debootstrap") is not None, "debootstrap", "tests of boxes"),
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
->>>>>>> i5-box
 ]
 
 

@@ -19,7 +19,8 @@ from sqlmodel import Session, col
 
 from monitoring.ledger import money_sql as sql
 from monitoring.ledger.events import EventKind
-from monitoring.ledger.tables import Call, Job
+from monitoring.ledger.record_tables import Event
+from monitoring.ledger.tables import Attempt, Call, Job
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
 from routing.tiers import QueueName
@@ -241,6 +242,18 @@ def bill_of(session: Session, job: Job) -> Bill:
         ).where(col(Call.job_id) == job.id)
     ).one()
     return Bill(int(spent), int(reserved), job.cap_nanousd)
+
+
+def cap_hit_by(session: Session, attempt: Attempt) -> str | None:
+    """Return the scope of the cap that last refused or cut a model call of an attempt; None when none did."""
+    found = session.scalars(
+        select(col(Event.data))
+        .where(col(Event.job_id) == attempt.job_id, col(Event.kind) == EventKind.LIMIT_HIT.value)
+        .where(col(Event.at) >= attempt.started_at)
+        .order_by(col(Event.id).desc())
+        .limit(1)
+    ).first()
+    return None if found is None else str(found.get("scope"))
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:

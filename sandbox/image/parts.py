@@ -62,6 +62,7 @@ _OWN_FILES: dict[str, tuple[str, int]] = {
     "npmrc": ("/usr/local/etc/npmrc", 0o644),
     "managed-settings.json": ("/etc/claude-code/managed-settings.json", 0o644),
     "role-site.json": ("/etc/claude-code/roles/site.json", 0o644),
+    "role-site.md": ("/etc/claude-code/roles/site.md", 0o644),
     "role-ticket.json": ("/etc/claude-code/roles/ticket.json", 0o644),
 }
 
