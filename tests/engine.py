@@ -91,9 +91,9 @@ class TestEngine:
         """Start the daemon, or start it again."""
         with (self.home / "dockerd.log").open("ab") as log:
             self._daemon = subprocess.Popen(
-                ["nsenter", f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt", "dockerd", "--data-root", str(self.home / "data"),
-                 "--exec-root", str(self.home / "exec"), "--host", self.url, "--pidfile", str(self.home / "pid"),
-                 "--bridge=none"],
+                ["nsenter", f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt", "dockerd",
+                 "--data-root", str(self.home / "data"), "--exec-root", str(self.home / "exec"), "--host", self.url,
+                 "--pidfile", str(self.home / "pid"), "--bridge=none"],
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         wait_until(self._answers, seconds=60, what="the engine answers")
@@ -117,6 +117,8 @@ class TestEngine:
         assert self._daemon is not None
         self._daemon.kill()
         self._daemon.wait()
+        # Its containerd dies with it; where nobody reaps that, its process id looks alive to the next daemon.
+        (self.home / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
         assert self._daemon is not None

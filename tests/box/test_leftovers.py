@@ -78,7 +78,7 @@ def test_a_killed_worker_leaves_nothing_after_the_next_sweep_and_the_living_keep
     assert standing(engine) == {}
 
 
-@pytest.mark.req("H-079", "H-087")
+@pytest.mark.req("H-079")
 def test_a_closed_box_leaves_nothing_at_once(engine: Engine, maker: DockerMaker) -> None:
     box = maker.create()
     assert standing(engine) == {"container": 2, "network": 1, "volume": 1}
@@ -118,7 +118,6 @@ def test_a_missing_image_says_how_to_get_it(daemon: TestEngine, engine: Engine) 
         build_maker(daemon.config(image="pointsman-box:none"), engine)
 
 
-@pytest.mark.req("H-090")
 def test_without_an_engine_there_is_no_box(daemon: TestEngine) -> None:
     nowhere = Engine("unix:///nonexistent/docker.sock", install="test", subnets=daemon.config().subnets)
 
@@ -190,6 +189,8 @@ def test_a_warm_box_takes_at_most_a_third_of_the_time_of_a_cold_one(
     assert warm <= cold / 3
 
 
+# The SDK leaves a socket to the garbage collector when nobody answers on it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.threat("A13")
 def test_an_engine_that_is_killed_and_comes_back_is_swept_clean() -> None:
     require_engine()
