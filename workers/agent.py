@@ -197,13 +197,19 @@ def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:
     return Candidate(
         files=work.files,
         summary=work.verdict.text[:300] or "Edited by a code agent.",
-        diff=unified(before, work.files),
+        diff=_diff(before, work.files),
         facts={
             **work.facts,
             "changes": {kind: list(paths[:50]) for kind, paths in lists.items()},
             "needs_person": True,
         },
     )
+
+
+def _diff(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bytes:
+    """Return the change for review, worked out by us."""
+    touched = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    return unified({path: before.get(path) for path in touched}, {path: after.get(path) for path in touched})
 
 
 def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
@@ -215,5 +221,5 @@ def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
         return Ended(error.state, error.reason, str(error), candidate.facts, kept=candidate)
     if built is None:
         return candidate
-    diff = unified(attempt.base_files, built)
+    diff = _diff(attempt.base_files, built)
     return replace(candidate, files=built, diff=diff, facts={**candidate.facts, "built": True})
