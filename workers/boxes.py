@@ -6,11 +6,15 @@ other queues never load it (H-088, H-119).
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from sandbox.box import Box
-from sandbox.errors import SandboxUnavailableError
+from sandbox.errors import SandboxError, SandboxUnavailableError
+
+logger = logging.getLogger(__name__)
 
 
 class Boxes(Protocol):
@@ -39,25 +43,44 @@ class NoBoxes:
         """See `Boxes`; there never is one."""
         raise SandboxUnavailableError("not_configured", "this worker serves no queue that works in boxes")
 
+    def prepare(self) -> None:
+        """Nothing can be prepared."""
+
     def close(self) -> None:
         """Nothing is ready."""
 
 
 class PoolOnDemand:
-    """This process's pool, opened when the first box is wanted: an engine that is away must not stop a worker."""
+    """This process's pool, opened once the engine is there: one that is away must not stop a worker."""
 
     def __init__(self, open_pool: Callable[[], BoxPool]) -> None:
         self._open_pool = open_pool
         self._pool: BoxPool | None = None
+        self._lock = threading.Lock()
 
     def acquire(self) -> Box:
         """See `Boxes`."""
-        if self._pool is None:
-            self._pool = self._open_pool()
-        return self._pool.acquire()
+        return self._opened().acquire()
+
+    def prepare(self) -> None:
+        """Open the pool in the background, so that the first job finds a box ready."""
+        threading.Thread(target=self._try_to_open, name="box-pool-opener", daemon=True).start()
+
+    def _try_to_open(self) -> None:
+        try:
+            self._opened()
+        except SandboxError as error:  # the first job will say so to somebody
+            logger.warning("boxes_unavailable", extra={"reason": getattr(error, "reason", type(error).__name__)})
+
+    def _opened(self) -> BoxPool:
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._open_pool()
+            return self._pool
 
     def close(self) -> None:
         """Destroy what is ready. May be called again."""
-        pool, self._pool = self._pool, None
+        with self._lock:
+            pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
