@@ -1,7 +1,8 @@
 """A coding agent's turns: read the file that was asked about, change or write it, say what was done.
 
-It works with the tools of Claude Code (Read, Write, Edit), one step for each turn, and does something small and visible
-to one file, or turns one page into several when that is asked for, so that sandboxes, limits and reviews around a real agent can be tried.
+It works with the tools of Claude Code (Read, Write, Edit), one step for each turn. It does something small and visible
+to one file, or turns one page into several where that is asked for, so that sandboxes, limits and reviews around a real
+agent can be tried.
 """
 
 from __future__ import annotations

@@ -81,6 +81,8 @@ def inside(stack: ExitStack, daemon: TestEngine, *command: str, **settings: str)
     """Start one of the product's programs on the engine's host."""
     argv = ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings})
+    assert process.stdout is not None
+    stack.callback(process.stdout.close)
     stack.callback(process.wait, 30)
     stack.callback(process.terminate)
     return process
