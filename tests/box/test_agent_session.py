@@ -4,8 +4,10 @@ The gateway and the model listen on the engine's host, which has a network of it
 Unix socket, which is the same everywhere.
 """
 
+import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ import pytest
 
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job, Site
+from monitoring.ledger.tables import Job, Release, Site
 from producers.sites import Sites
 from routing.policy import platform_policy
 from routing.tiers import QueueName, Tier
@@ -50,6 +52,32 @@ PAGE = b"""<!doctype html>
 </body>
 </html>
 """
+SCENARIO = """
+rules:
+  - name: looks-around
+    when: {tag: shell, turn: 1, tools: [Bash]}
+    say:
+      - tool: Bash
+        input:
+          command: >-
+            env; cat /proc/*/environ; curl http://203.0.113.7/; echo "curl $?"; /usr/bin/wget -h; echo "wget $?";
+            sh -c "ssh -V"; echo "ssh $?"; printf '<p>By hand' > shell.html; echo "written $?"
+  - name: makes-a-build
+    when: {tag: build, turn: 1, tools: [Write]}
+    say:
+      - tool: Write
+        input:
+          file_path: package.json
+          content: '{"name": "cafe", "private": true, "scripts": {"build": "node build.mjs"}}'
+      - tool: Write
+        input:
+          file_path: build.mjs
+          content: 'import fs from "node:fs"; fs.writeFileSync("built.css", "h1 { color: " + "teal; }");'
+  - name: is-done
+    when: {tag: build, tool_result: true}
+    say:
+      - text: I added a build.
+"""
 STYLE = b"body { color: #222222; }\n"
 
 
@@ -61,14 +89,20 @@ class Yard:
     resources: Resources
     engine: Engine
 
-    def edit(self, prompt: str, folder: Path) -> Job:
+    def edit(self, prompt: str, folder: Path, **fields: object) -> Job:
+        self.shop.clear()
+        self.shop.tenant(provider="rehearsal")
         (folder / "index.html").write_bytes(PAGE)
         (folder / "site.css").write_bytes(STYLE)
         Sites(self.shop.ledger, self.resources.den, self.shop.policy).import_site("acme", "cafe", folder)
         site = self.shop.scalar("SELECT id FROM site WHERE name = 'cafe'")
-        job_id = self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT)
+        job_id = self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields)
         run_attempt(self.shop.message(job_id), QueueName.AGENT, edit_with_agent, self.resources)
         return self.shop.job(job_id)
+
+    def files(self, job: Job) -> dict[str, bytes]:
+        release: Release = self.shop.find(Release, job.release_id)
+        return self.resources.den.read_tree(manifest_of(release))
 
     def shown(self, site_id: UUID | None) -> dict[str, bytes]:
         with self.shop.ledger.begin() as session:
@@ -94,7 +128,11 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
     provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal"}
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
-        model = inside(stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max")
+        scenario = home / "mine.yaml"
+        scenario.write_text(SCENARIO)
+        model = inside(
+            stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario)
+        )
         assert model.stdout is not None
         assert json.loads(model.stdout.readline())["port"] == MODEL_PORT
         inside(
@@ -123,11 +161,8 @@ def _listens(daemon: TestEngine) -> bool:
     return f":{GATEWAY_PORT:04X} " in daemon.inside("cat", "/proc/net/tcp")
 
 
-@pytest.mark.req("H-038", "H-039", "H-040", "H-076", "H-078", "H-079", "H-086", "H-115")
-@pytest.mark.threat("C1")
+@pytest.mark.req("H-038", "H-079")
 def test_a_site_becomes_many_pages_with_a_shared_navigation(yard: Yard, tmp_path: Path) -> None:
-    yard.shop.clear()
-    yard.shop.tenant(provider="rehearsal")
     job = yard.edit("Convert to a multi-page site with shared nav", tmp_path)
 
     assert (job.state, job.detail) == ("awaiting_approval", None)
@@ -146,3 +181,36 @@ def test_a_site_becomes_many_pages_with_a_shared_navigation(yard: Yard, tmp_path
         "SELECT data ->> 'step', (data ->> 'seconds')::float FROM event WHERE kind = 'step' ORDER BY id"
     ):
         print(f"{step:10} {seconds:8.3f} s")
+
+
+@pytest.mark.req("H-040", "H-096", "H-116")
+@pytest.mark.threat("C1")
+def test_the_agent_s_shell_has_the_listed_commands_and_finds_no_key(yard: Yard, tmp_path: Path) -> None:
+    job = yard.edit("Add opening hours [rehearse:shell]", tmp_path)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    said = gzip.decompress(yard.resources.den.get(job.result["agent"]["transcript_sha256"])).decode()
+    results = next(line for line in said.splitlines() if "ANTHROPIC_BASE_URL" in line)
+    for name in ("curl", "wget", "ssh"):
+        assert re.search(rf"{name} 12[67]\b", results), results
+    assert "written 0" in results
+    assert yard.files(job)["shell.html"] == b"<p>By hand"
+    assert CANARY not in said
+    assert yard.shop.url not in said
+
+
+@pytest.mark.req("H-080")
+def test_a_build_runs_in_a_box_of_its_own(yard: Yard, tmp_path: Path) -> None:
+    job = yard.edit("Add a build [rehearse:build]", tmp_path)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert yard.files(job)["built.css"] == b"h1 { color: teal; }"
+    assert all(is_outer(found) for found in yard.engine.leftovers())
+
+
+@pytest.mark.req("H-115")
+def test_the_cli_stops_at_the_cap_at_once_and_the_job_says_so(yard: Yard, tmp_path: Path) -> None:
+    job = yard.edit("Convert to a multi-page site with shared nav", tmp_path, cap_nanousd=20_000_000)
+    assert (job.state, job.reason) == ("budget_exceeded", "cost_cap")
+    refused = "SELECT count(*) FROM event WHERE kind = 'limit_hit' AND data ->> 'phase' = 'admit'"
+    assert yard.shop.scalar(refused) == 1
+    assert job.result["agent"]["seconds"] < 30
+    assert yard.shown(job.site_id) == {"index.html": PAGE, "site.css": STYLE}

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from monitoring.ledger.tables import Job, Site
+from producers.garbage import collect_garbage
 from routing.policy import Policy
 from routing.tiers import QueueName, Tier
 from sandbox.errors import SandboxStartupError
@@ -79,8 +81,8 @@ def check_nothing_happened(rig: Rig, site: UUID, maker: PlayedMaker) -> None:
 @pytest.mark.req("H-039", "H-076", "H-078", "H-079")
 def test_a_session_s_files_become_a_candidate_and_its_box_is_gone(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
-    maker.program("claude", f"found = {{p: pathlib.Path(p).read_bytes() for p in {list(BASE)!r}}}\n"
-                  f"assert found == {BASE!r}, found\nassert prompt == 'Convert to a multi-page site', prompt\n{WORKS}")  # fmt: skip
+    seen = f"assert {{p: pathlib.Path(p).read_bytes() for p in {list(BASE)!r}}} == {BASE!r}"
+    maker.program("claude", f"{seen}\nassert prompt == 'Convert to a multi-page site', prompt\n{WORKS}")
     job = edit(rig, site, maker)
 
     assert (job.state, job.detail) == ("awaiting_approval", None)
@@ -143,8 +145,8 @@ def test_the_token_of_a_session_spends_the_job_s_money_and_no_more(
 def test_what_was_done_at_the_cap_is_kept_and_told_and_can_never_be_approved(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
-    body = 'init()\nwrite("half.html", "<p>half")\ncall(about="x" * 400_000)\nresult("API Error", is_error=True)\nsys.exit(1)'
-    maker.program("claude", body)
+    too_much = 'call(about="x" * 400_000)\nresult("API Error", is_error=True)\nsys.exit(1)'
+    maker.program("claude", f'init()\nwrite("half.html", "<p>half")\n{too_much}')
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker, cap_nanousd=150_000_000)
     assert (job.state, job.reason) == ("budget_exceeded", "cost_cap")
@@ -158,8 +160,8 @@ def test_what_was_done_at_the_cap_is_kept_and_told_and_can_never_be_approved(
 
 
 def test_a_session_out_of_time_ends_its_job_with_its_work_kept(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
-    body = 'init()\nwrite("half.html", "<p>half")\nimport signal\nsignal.signal(signal.SIGINT, lambda *a: sys.exit(130))\ntime.sleep(60)'
-    maker.program("claude", body)
+    endless = "import signal\nsignal.signal(signal.SIGINT, lambda *a: sys.exit(130))\ntime.sleep(60)"
+    maker.program("claude", f'init()\nwrite("half.html", "<p>half")\n{endless}')
     site = plain_site(rig, tmp_path)
     rig.shop.policy = cut(rig.shop.policy, soft_seconds=6.0, hard_seconds=30.0)
     rig.resources = replace(rig.resources, policy=rig.shop.policy)
@@ -291,6 +293,15 @@ def test_a_cancelled_job_s_session_is_stopped_while_it_works(rig: Rig, maker: Pl
     check_nothing_happened(rig, site, maker)
 
 
+NPM = """
+import os, pathlib, sys
+assert "ANTHROPIC_AUTH_TOKEN" not in os.environ
+if sys.argv[1] == "run":
+    pathlib.Path("built.css").write_text("p { color: red; }")
+else:
+    pathlib.Path("node_modules").mkdir()
+    os.symlink("/etc/passwd", "node_modules/x")
+"""
 PACKAGE = json.dumps({"name": "x", "private": True, "scripts": {"build": "make"}, "dependencies": {"three": "1"}})
 
 
@@ -299,9 +310,7 @@ def test_a_site_with_a_build_is_built_in_another_box_after_the_agent_s_is_gone(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
     maker.program("claude", f'init()\nwrite("package.json", {PACKAGE!r})\nresult()')
-    maker.program("npm", "import os, pathlib, sys\nif sys.argv[1] == 'run':\n"
-                  "    assert 'ANTHROPIC_AUTH_TOKEN' not in os.environ\n    pathlib.Path('built.css').write_text('p { color: red; }')\n"
-                  "else:\n    pathlib.Path('node_modules').mkdir()\n    os.symlink('/etc/passwd', 'node_modules/x')")  # fmt: skip
+    maker.program("npm", NPM)
     job = edit(rig, plain_site(rig, tmp_path), maker)
     assert (job.state, job.detail) == ("awaiting_approval", None)
     assert rig.files(job.release_id)["built.css"] == b"p { color: red; }"
@@ -364,3 +373,13 @@ def test_progress_is_told_as_it_happens(rig: Rig, maker: PlayedMaker, tmp_path: 
     job = edit(rig, plain_site(rig, tmp_path), maker)
     told = rig.shop.rows("SELECT data ->> 'text' FROM event WHERE job_id = :id AND kind = 'progress'", id=job.id)
     assert ("Write about.html",) in told
+
+
+@pytest.mark.req("H-048")
+def test_what_explains_a_session_is_kept_as_long_as_its_release(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
+    maker.program("claude", WORKS)
+    job = edit(rig, plain_site(rig, tmp_path), maker)
+    for path in rig.resources.den.root.rglob("*"):
+        os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
+    collect_garbage(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    assert rig.resources.den.get(job.result["agent"]["transcript_sha256"])
