@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox.den import Manifest
+from sandbox.diff.canonical import unified
 
 
 @dataclass(frozen=True)
@@ -29,3 +31,9 @@ def change_set(before: Manifest, after: Manifest) -> ChangeSet:
         changed=tuple(sorted(path for path in both if before[path].sha256 != after[path].sha256)),
         removed=tuple(sorted(before.keys() - after.keys())),
     )
+
+
+def review_diff(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bytes:
+    """Return the change from one set of files to another as the patch that a reviewer reads."""
+    touched = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    return unified({path: before.get(path) for path in touched}, {path: after.get(path) for path in touched})

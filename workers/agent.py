@@ -16,16 +16,15 @@ from typing import Any
 from monitoring.ledger.events import EventKind
 from routing.prices import NANOUSD_PER_USD
 from sandbox.box import Box, Clocks, CollectRules, ExecResult
-from sandbox.changes import ChangeSet, change_set
+from sandbox.changes import ChangeSet, change_set, review_diff
 from sandbox.claude.command import SITE, SessionPlan, arguments, environment
 from sandbox.claude.session import SessionReader, Verdict
 from sandbox.den import Manifest
-from sandbox.diff.canonical import unified
 from sandbox.errors import BoxLostError, PathRefusedError, TreeRefusedError
 from sandbox.release import manifest_of
 from workers.agent_ends import Session, end_of
 from workers.attempt import Attempt
-from workers.build import BuildFailedError, build_site
+from workers.build import build_candidate, build_commands
 from workers.outcomes import Candidate, Ended, Outcome
 from workers.transcript import Transcript
 
@@ -197,7 +196,7 @@ def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:
     return Candidate(
         files=work.files,
         summary=work.verdict.text[:300] or "Edited by a code agent.",
-        diff=_diff(before, work.files),
+        diff=review_diff(before, work.files),
         facts={
             **work.facts,
             "changes": {kind: list(paths[:50]) for kind, paths in lists.items()},
@@ -206,20 +205,12 @@ def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:
     )
 
 
-def _diff(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bytes:
-    """Return the change for review, worked out by us."""
-    touched = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    return unified({path: before.get(path) for path in touched}, {path: after.get(path) for path in touched})
-
-
 def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
-    """Build a site that has a build, away from the agent's box (H-080)."""
-    try:
-        with attempt.step("build"):
-            built = build_site(attempt, candidate.files)
-    except BuildFailedError as error:
-        return Ended(error.state, error.reason, str(error), candidate.facts, kept=candidate)
-    if built is None:
+    """Build a site that has a build, in a box of its own, now that the agent's is gone (H-080)."""
+    if not build_commands(candidate.files):
         return candidate
-    diff = _diff(attempt.base_files, built)
-    return replace(candidate, files=built, diff=diff, facts={**candidate.facts, "built": True})
+    box = attempt.boxes.acquire()
+    try:
+        return build_candidate(attempt, candidate, box)
+    finally:
+        box.close()

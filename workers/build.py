@@ -7,17 +7,23 @@ everything else (H-080).
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from routing.jobs import Reason, State
 from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
+from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from workers.attempt import Attempt
 from workers.errors import WorkerError
+from workers.outcomes import Candidate, Ended
 
 _MANIFEST = "package.json"
 _GRACE_SECONDS = 3.0
+_CLOSING_SECONDS = 5.0
+"""Kept of the soft limit for the scan that follows."""
 _SHOWN = 600
 """Characters of a failed command's last output that its owner is shown."""
 _TIMED_OUT = frozenset({Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT, Ending.IDLE_TIMEOUT, Ending.START_TIMEOUT})
@@ -48,36 +54,43 @@ def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:
     return (*install, ("npm", "run", "build"))
 
 
-def build_site(attempt: Attempt, files: Mapping[str, bytes]) -> dict[str, bytes] | None:
-    """Run a site's build.
-
-    Returns:
-        The site with what the build wrote; None for a site without a build.
+def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candidate | Ended:
+    """Run a site's build in a box that nothing has run in; what it wrote becomes part of the candidate.
 
     Raises:
-        BuildFailedError: a command failed or took too long, or its files are not taken.
-        SandboxUnavailableError, SandboxStartupError, BoxLostError: there is no box (the operator's fault).
+        BoxLostError: the box went away (the operator's fault, or a passing one).
     """
-    commands = build_commands(files)
-    if not commands:
-        return None
-    box = attempt.boxes.acquire()
+    try:
+        with attempt.step("build"):
+            files = _build(attempt, box, candidate.files)
+    except BuildFailedError as error:
+        return Ended(error.state, error.reason, str(error), candidate.facts, kept=candidate)
+    before = attempt.base_files
+    return replace(
+        candidate,
+        files=files,
+        diff=review_diff(before, files),
+        reverse=review_diff(files, before) if candidate.reverse is not None else None,
+        facts={**candidate.facts, "built": True},
+    )
+
+
+def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes]) -> dict[str, bytes]:
     try:
         dropped = box.put(files).dropped
-        for command in commands:
+        for command in build_commands(files):
             _run(attempt, box, command)
         built = box.collect(attempt.den, CollectRules(max_bytes=attempt.limits.output_bytes))
     except (PathRefusedError, TreeRefusedError) as error:
-        detail = f"what the build wrote is not taken: {error}"
+        detail = f"what the build wrote is not taken: {error}; the files before it are kept"
         raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail) from None
-    finally:
-        box.close()
     return {**attempt.den.read_tree(built), **{path: files[path] for path in dropped}}
 
 
 def _run(attempt: Attempt, box: Box, command: Sequence[str]) -> None:
     attempt.check()
-    soft = attempt.policy.agent.build_seconds / 2
+    left = attempt.limits.soft_seconds - (time.monotonic() - attempt.began) - _CLOSING_SECONDS - _GRACE_SECONDS
+    soft = max(1.0, min(attempt.policy.agent.build_seconds / 2, left))
     clocks = Clocks(soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS)
     result = box.run(command, clocks=clocks)
     if not result.is_success:

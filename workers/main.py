@@ -34,8 +34,10 @@ from workers.pool import PoolHooks
 PROVIDERS = "pointsman.tasks"
 """Entry point group of everything that registers tasks."""
 
-QUEUES_WITH_BOXES = frozenset({QueueName.AGENT})
-"""Whose workers reach an engine; all others never load its client (H-088, H-119)."""
+QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH})
+"""Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
+QUEUES_WITH_SPARES = frozenset({QueueName.AGENT})
+"""Whose workers keep boxes ready."""
 
 
 class WorkerSettings(BaseModel):
@@ -55,12 +57,13 @@ class WorkerSettings(BaseModel):
 class ProcessResources:
     """Opens the ledger and the Den once in each process: connections must not cross a fork."""
 
-    def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str, has_boxes: bool) -> None:
+    def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str, queues: Collection[str]) -> None:
         self._settings = settings
         self._policy = policy
         self._worker = worker
         self._opened: tuple[int, Resources] | None = None
-        self._boxes = PoolOnDemand(self._open_pool) if has_boxes else NoBoxes()
+        self._has_spares = not QUEUES_WITH_SPARES.isdisjoint(queues)
+        self._boxes = NoBoxes() if QUEUES_WITH_BOXES.isdisjoint(queues) else PoolOnDemand(self._open_pool)
 
     def __call__(self) -> Resources:
         """Return this process's resources."""
@@ -75,7 +78,8 @@ class ProcessResources:
 
     def prepare(self) -> None:
         """Begin, right after the fork, what takes long: boxes and the sweeping of what dead workers left."""
-        self._boxes.prepare()
+        if self._has_spares:
+            self._boxes.prepare()
 
     def close(self) -> None:
         """Leave nothing behind on an engine. Called at the end of a pool child."""
@@ -84,7 +88,8 @@ class ProcessResources:
     def _open_pool(self) -> BoxPool:
         from workers.engine import open_engine_pool
 
-        return open_engine_pool(self._settings.box)
+        config = self._settings.box
+        return open_engine_pool(config if self._has_spares else config.model_copy(update={"warm": 0}))
 
     def _open(self) -> Resources:
         return Resources(
@@ -109,8 +114,7 @@ def build_worker(
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )
-    has_boxes = not QUEUES_WITH_BOXES.isdisjoint(queues)
-    resources = ProcessResources(settings, policy, worker=worker, has_boxes=has_boxes)
+    resources = ProcessResources(settings, policy, worker=worker, queues=queues)
     for provider in sorted(entry_points(group=PROVIDERS), key=lambda point: point.name):
         register: Callable[..., None] = provider.load()
         register(
