@@ -128,6 +128,10 @@ class Attempt:
         finally:
             self.report_step(name, seconds=time.monotonic() - started)
 
+    def report_box(self, *, is_warm: bool) -> None:
+        """Put on record that a box is used, and whether it was ready (H-075)."""
+        self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": is_warm})
+
     def report_step(self, name: str, *, seconds: float) -> None:
         """Put one step on record that is done."""
         self.report(EventKind.STEP, {"step": name, "seconds": round(seconds, 3)})

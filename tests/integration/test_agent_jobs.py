@@ -16,6 +16,7 @@ from producers.garbage import collect_garbage
 from routing.policy import Policy
 from routing.tiers import QueueName, Tier
 from sandbox.errors import SandboxStartupError
+from sandbox.pool import Pool
 from sandbox.testing import UnwalledBox
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
@@ -383,3 +384,22 @@ def test_what_explains_a_session_is_kept_as_long_as_its_release(rig: Rig, maker:
         os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
     collect_garbage(rig.shop.ledger, rig.resources.den, rig.shop.policy)
     assert rig.resources.den.get(job.result["agent"]["transcript_sha256"])
+
+
+@pytest.mark.req("H-075")
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_box_that_is_ready_is_used_and_counted_as_warm_and_otherwise_one_is_started(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, size: int
+) -> None:
+    maker.program("claude", WORKS)
+    pool = Pool(maker, size=size)
+    pool.fill()
+    assert pool.wait_until_filled(seconds=10)
+    ready = [box.id for box in maker.boxes]
+    job = edit(rig, plain_site(rig, tmp_path), pool)
+    pool.close()
+    assert job.state == "awaiting_approval"
+    used = next(box for box in maker.boxes if box.commands)
+    assert ([used.id] == ready, used.is_warm) == (size == 1, size == 1)
+    told = rig.shop.scalar("SELECT (data ->> 'warm')::bool FROM event WHERE job_id = :id AND kind = 'box'", id=job.id)
+    assert told is (size == 1)
