@@ -17,6 +17,7 @@ from producers.bootstrap import Settings
 from routing.config import PREFIX
 from routing.policy import Policy
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.mirror.config import MirrorConfig
 from workers.config import WorkerConfig
 
 _HEAD = """# Configuration
@@ -38,7 +39,10 @@ def sections() -> dict[str, type[BaseModel]]:
         for name, field in Settings.model_fields.items()
         if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel)
     }
-    return found | {"worker": WorkerConfig, "gateway": GatewayConfig, "gateway__providers__<name>": ProviderConfig}
+    return found | {
+        "worker": WorkerConfig, "gateway": GatewayConfig, "gateway__providers__<name>": ProviderConfig,
+        "mirror": MirrorConfig,
+    }  # fmt: skip
 
 
 def configuration_page() -> str:
