@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from monitoring.fold import fold
 from monitoring.ledger.record_tables import Event
@@ -38,7 +38,7 @@ def npm(directory: Path, url: str, *arguments: str, **environment: str) -> subpr
     assert NPM is not None
     flags = [
         f"--registry={url}/", "--replace-registry-host=always", "--ignore-scripts", "--no-audit", "--no-fund",
-        f"--userconfig={os.devnull}", f"--globalconfig={os.devnull}", f"--cache={directory / '.npm'}",
+        f"--userconfig={os.devnull}", f"--globalconfig={directory / 'none'}", f"--cache={directory / '.npm'}",
         "--fetch-retries=0", "--no-update-notifier",
     ]  # fmt: skip
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
@@ -160,9 +160,8 @@ def test_what_the_mirror_did_is_counted(mirror: MirrorWorld, ledger: Ledger) -> 
 
     def told() -> dict[Any, float]:
         with ledger.begin() as session:
-            return {
-                key.labels: value for key, value in fold(session.query(Event).all()).items() if "mirror" in key.name
-            }
+            folded = fold(session.scalars(select(Event)).all())
+        return {key.labels: value for key, value in folded.items() if "mirror" in key.name}
 
     expected = {'{"result":"fetched"}': 2, '{"result":"hit"}': 1, '{"result":"refused"}': 2}
     wait_until(lambda: expected.items() <= told().items(), seconds=5, what="the counts are in the ledger")
@@ -222,7 +221,8 @@ def test_nothing_can_be_written(mirror: MirrorWorld, method: str) -> None:
 _WRONG_PATHS = (
     "/", "/-/all", "/-/v1/search?text=secret", "/-/npm/v1/security/advisories/bulk", "/left?secret=1", "/left/1.0.0",
     "/left/-/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//evil.example/left", "/.hidden",
-    "/left/-/left-1.0.0.zip", "/left/-/left%00.tgz", "/@acme", "/@acme/a/b", "/http:%2f%2f127.0.0.1%2fx", "/left%0d%0ax",
+    "/left/-/left-1.0.0.zip", "/left/-/left%00.tgz", "/@acme", "/@acme/a/b", "/http:%2f%2f127.0.0.1%2fx",
+    "/left%0d%0ax",
     f"/{'x' * 215}", "/left/-/a/left-1.0.0.tgz", "/_users", "/left/", "/%6ceft%252f..",
 )  # fmt: skip
 
@@ -385,7 +385,8 @@ def test_a_description_above_the_limit_is_refused(ledger: Ledger, ledger_url: st
 
 
 _NO_DESCRIPTIONS: tuple[Any, ...] = (
-    lambda _: web.Response(text="<html>"), lambda _: web.json_response([]), lambda _: web.json_response({"name": "left"}),
+    lambda _: web.Response(text="<html>"), lambda _: web.json_response([]),
+    lambda _: web.json_response({"name": "left"}),
     lambda _: web.json_response({"name": "other", "versions": {}}), lambda _: web.Response(status=500),
     lambda _: web.Response(status=401),
 )  # fmt: skip
