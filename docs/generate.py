@@ -17,7 +17,6 @@ from producers.bootstrap import Settings
 from routing.config import PREFIX
 from routing.policy import Policy
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.mirror.config import MirrorConfig
 from workers.config import WorkerConfig
 
 _HEAD = """# Configuration
@@ -41,7 +40,6 @@ def sections() -> dict[str, type[BaseModel]]:
     }
     return found | {
         "worker": WorkerConfig, "gateway": GatewayConfig, "gateway__providers__<name>": ProviderConfig,
-        "mirror": MirrorConfig,
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from aiohttp import web
 from sqlalchemy import select, text
@@ -18,7 +19,15 @@ from sqlalchemy import select, text
 from monitoring.fold import fold
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.store import Ledger
+from producers.bootstrap import Installation, Settings
+from producers.commands.operate import _check_ledger
+from routing.config import read_settings
+from routing.policy import platform_policy
+from sandbox.mirror.checks import check_mirror
+from sandbox.mirror.config import MirrorConfig
 from sandbox.mirror.registries import Registries, read_registries
+from sandbox.mirror.testing import running_mirror
+from tests.integration.gateway_world import World
 from tests.integration.mirror_world import HERE, MirrorWorld, integrity, mirror_world
 from tests.services import wait_until
 
@@ -261,10 +270,6 @@ def test_the_operators_credentials_go_to_the_registry_alone_and_the_boxs_to_nobo
         played.registry.overrides["echo"] = lambda request: web.Response(
             status=403, text=str(request.headers), headers={"x-echo": request.headers["authorization"]}
         )
-        from routing.policy import platform_policy
-        from sandbox.mirror.config import MirrorConfig
-        from sandbox.mirror.testing import running_mirror
-
         config = MirrorConfig(cache=tmp_path / "other")
         with running_mirror(config, ledger_url, platform_policy(), registries) as url:
             mirror = MirrorWorld(url, played.registry, played.world, played.held, config.cache)
@@ -328,8 +333,6 @@ def test_a_redirect_within_the_registry_is_followed_and_a_circle_is_not(mirror: 
 def test_a_file_that_is_not_what_was_promised_never_arrives_whole_and_is_not_kept(
     mirror: MirrorWorld, size: int
 ) -> None:
-    import httpx
-
     mirror.registry.add("left", "1.0.0")
     mirror.registry.files["left/-/left-1.0.0.tgz"] = b"x" * size
     try:
@@ -358,8 +361,6 @@ def test_a_file_without_a_digest_is_not_served(mirror: MirrorWorld) -> None:
 
 @pytest.mark.parametrize("is_announced", [True, False])
 def test_a_file_above_the_limit_is_refused(ledger: Ledger, ledger_url: str, tmp_path: Path, is_announced: bool) -> None:
-    import httpx
-
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-length": "1000000"} if is_announced else {})
         await response.prepare(request)
@@ -425,3 +426,18 @@ def test_the_cache_is_bounded_and_forgets_what_was_used_longest_ago(
         assert kept == {digests["a"], digests["c"]}
         assert sum(path.stat().st_size for path in mirror.kept()) <= 1 << 20
         assert integrity(b"").startswith("sha512-")
+
+
+@pytest.mark.req("S-065")
+def test_the_doctor_says_whose_calls_nobody_pays_for_and_whether_packages_can_be_had(
+    ledger: Ledger, ledger_url: str, tmp_path: Path
+) -> None:
+    World(ledger, "", platform_policy()).tenant("poor", None)
+    installation = Installation(read_settings(Settings, {"POINTSMAN_LEDGER__URL": ledger_url}))
+    found = dict(_check_ledger(installation))
+    installation.close()
+    assert found["ledger"] == ""
+    assert found["tenants have a model provider"].startswith("poor have none")
+    [(name, hint)] = check_mirror(str(tmp_path / "npm"), {})
+    assert name == "package registry"
+    assert "cannot be run" in hint
