@@ -111,7 +111,10 @@ def test_a_program_that_lacks_a_secret_names_the_variable(arguments: tuple[str, 
 
 
 def test_the_doctor_says_of_each_part_what_to_do() -> None:
-    result = run("doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0")
+    result = run(
+        "doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0",
+        POINTSMAN_MIRROR__NPM="/nowhere/npm",
+    )  # fmt: skip
 
     assert result.exit_code == 1
     assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
@@ -119,6 +122,7 @@ def test_the_doctor_says_of_each_part_what_to_do() -> None:
         "NO  broker",
         "NO  preview keys",
         "NO  audit key",
+        "NO  package registry",
     ]
 
 

@@ -61,7 +61,8 @@ def test_a_file_whose_url_has_no_usable_name_gets_npms_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"[]", b"<html>", b'{"name":"other","versions":{}}', b'{"name":"left"}', b'{"name":"left","versions":[]}',
+    "raw", [b"", b"[]", b"<html>", b'{"name":"other","versions":{}}', b'{"name":"left"}',
+            b'{"name":"left","versions":[]}',
             b'{"name":"left","versions":{},"x":NaN}', b"\xff"],
 )  # fmt: skip
 def test_what_does_not_describe_the_package_is_the_registrys_fault(raw: bytes) -> None:

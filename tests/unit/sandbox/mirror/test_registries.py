@@ -18,7 +18,8 @@ registry=https://packages.example/
 # //commented.example/:_authToken=no
 """
 SETTINGS = {
-    "registry": "https://packages.example", "@acme:registry": "https://own.example:8443/api/npm", "cafile": "/etc/ca.pem",
+    "registry": "https://packages.example", "@acme:registry": "https://own.example:8443/api/npm",
+    "cafile": "/etc/ca.pem",
     "@acme:other": "x", "proxy": None,
 }  # fmt: skip
 
