@@ -132,7 +132,7 @@ class MirrorWorld:
     cache: Path
 
     def request(
-        self, path: str, *, method: str = "GET", address: str = HERE, body: bytes | None = None, **headers: str
+        self, path: str, *, method: str = "GET", address: str = HERE, body: bytes | str | None = None, **headers: str
     ) -> httpx.Response:
         """Ask the mirror from an address of this machine."""
         transport = httpx.HTTPTransport(local_address=address)
