@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from routing.config import Section
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProviderConfig(_Section):
+class ProviderConfig(Section):
     """A Messages API and the key that pays for it."""
 
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
@@ -36,7 +34,7 @@ class ProviderConfig(_Section):
         return self
 
 
-class GatewayConfig(_Section):
+class GatewayConfig(Section):
     """Settings of `serve`."""
 
     host: str = "127.0.0.1"

@@ -210,7 +210,7 @@ def test_a_key_without_a_spending_limit_pays_for_no_box(ledger: Ledger, ledger_u
         assert len(up.requests) == 1
 
 
-@pytest.mark.req("H-115", "S-067")
+@pytest.mark.req("H-115")
 def test_what_a_keys_owner_allows_it_in_a_day_is_enforced_over_all_tenants(ledger: Ledger, ledger_url: str) -> None:
     with boxed_world(ledger, ledger_url, day_usd=0.012) as (_, world):
         world.tenant("rival", "own")

@@ -71,7 +71,6 @@ def project(directory: Path, **dependencies: str) -> Path:
 
 
 @needs_npm
-@pytest.mark.req("H-043", "H-092", "H-093")
 def test_npm_installs_a_tree_of_packages_through_the_mirror(mirror: MirrorWorld, tmp_path: Path) -> None:
     mirror.registry.add("left", "1.0.0", files={"index.js": "module.exports = 1"})
     mirror.registry.add("@acme/right", "2.1.0", dependencies={"left": "^1.0.0"}, scripts={"install": "touch ran"})
@@ -239,6 +238,7 @@ _WRONG_PATHS = (
 
 
 @pytest.mark.threat("B5", "B8")
+@pytest.mark.req("H-092", "H-093")
 def test_a_path_of_another_shape_reaches_no_registry(mirror: MirrorWorld, subtests: pytest.Subtests) -> None:
     mirror.registry.add("left", "1.0.0")
     for path in _WRONG_PATHS:
@@ -260,7 +260,6 @@ def test_names_that_do_not_exist_are_no_way_out_for_data(ledger: Ledger, ledger_
 
 
 @pytest.mark.threat("C1", "C9")
-@pytest.mark.req("S-085", "H-116")
 def test_the_operators_credentials_go_to_the_registry_alone_and_the_boxs_to_nobody(
     ledger: Ledger, ledger_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ def config(**fields: Any) -> GatewayConfig:
     return GatewayConfig.model_validate({"pepper": "pepper-pepper-pepper", "providers": {"own": own}})
 
 
-@pytest.mark.req("S-066", "S-081")
+@pytest.mark.req("S-066")
 def test_a_key_is_read_from_the_file_that_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("a-key-of-their-own\n")
