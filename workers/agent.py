@@ -76,7 +76,7 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
     with attempt.step("provision"):
         box = attempt.boxes.acquire()
     try:
-        attempt.report_box(is_warm=box.is_warm)
+        attempt.enter(box)
         with attempt.step("inject"):
             injected = box.put(files)
         plan = _plan(attempt)

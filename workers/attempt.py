@@ -15,6 +15,7 @@ from monitoring.ledger.events import EventKind
 from monitoring.ledger.tables import Release, Site
 from routing.policy import CallPurpose, ModelCall, Policy
 from routing.tiers import Limits, QueueName
+from sandbox.box import Box
 from sandbox.den import Den
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
@@ -42,6 +43,8 @@ class Attempt:
     """Tells the job's owner what is being done."""
     cap_hit: Callable[[], str | None]
     """Names the cap, if any, that has refused or cut a model call of this attempt."""
+    bind_door: Callable[[str], None]
+    """Lets the attempt's token be used from one address alone: the forwarder's of its box."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
     began: float = field(default_factory=time.monotonic)
@@ -128,9 +131,14 @@ class Attempt:
         finally:
             self.report_step(name, seconds=time.monotonic() - started)
 
-    def report_box(self, *, is_warm: bool) -> None:
-        """Put on record that a box is used, and whether it was ready (H-075)."""
-        self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": is_warm})
+    def enter(self, box: Box) -> None:
+        """Work through a box's door from now on, and put on record whether the box was ready (H-075).
+
+        Raises:
+            FencedError: nobody's fault: the job was taken away.
+        """
+        self.bind_door(box.door.address)
+        self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
 
     def report_step(self, name: str, *, seconds: float) -> None:
         """Put one step on record that is done."""

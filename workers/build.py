@@ -60,7 +60,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
     Raises:
         BoxLostError: the box went away (the operator's fault, or a passing one).
     """
-    attempt.report_box(is_warm=box.is_warm)
+    attempt.enter(box)
     try:
         with attempt.step("build"):
             files = _build(attempt, box, candidate.files)

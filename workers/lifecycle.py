@@ -16,7 +16,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring import logs
 from monitoring.errors import FencedError
-from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.attempts import Claim, bind_door, claim, hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.money import cap_hit_by
@@ -119,9 +119,13 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
         with resources.ledger.begin() as session:
             return cap_hit_by(session, claimed.attempt)
 
+    def bind(address: str) -> None:
+        with resources.ledger.begin() as session:
+            bind_door(session, claimed.attempt, address=address)
+
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=report, cap_hit=cap_hit, boxes=resources.boxes, began=began,
+        check=lease.check, report=report, cap_hit=cap_hit, bind_door=bind, boxes=resources.boxes, began=began,
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class Statement(NamedTuple):
 
 
 class CapLimit(NamedTuple):
-    """A limit on money: `tier` and `job` before `tenant_day` and `fleet_day`, always in this order."""
+    """A limit on money: `tier`, `job`, `tenant_day`, `key_day` and `fleet_day`, always in this order."""
 
     scope: str
     key: str
@@ -75,6 +75,8 @@ class Bearer:
     is_fenced: bool
     """The job is held by another attempt, or by none."""
     is_cancelled: bool
+    door: str | None = None
+    """The only address it may call from; None for an attempt without a box."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,17 +133,27 @@ def read_bearer(row: Sequence[Any]) -> Bearer:
     return Bearer(
         attempt_id=row[0], job_id=row[1], root_id=row[2], tenant=row[3], queue=QueueName(row[4]), tier=row[5],
         fence=row[6], job_cap_nanousd=row[7], provider=row[8], overrides=row[9], today=row[10], has_ended=row[11],
-        is_late=row[12], is_fenced=row[13], is_cancelled=row[14],
+        is_late=row[12], is_fenced=row[13], is_cancelled=row[14], door=row[15],
     )  # fmt: skip
 
 
-def caps_of(bearer: Bearer, *, policy: Policy) -> tuple[CapLimit, ...]:
-    """Return the caps that a bearer's calls count against, in their fixed order."""
+def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None) -> tuple[CapLimit, ...]:
+    """Return the caps that a bearer's calls count against, in their fixed order.
+
+    Args:
+        bearer: who calls.
+        policy: as the tenant's overrides leave it.
+        key_day_usd: what the key that pays may spend in a day; None where its owner declared no limit.
+    """
     budgets = policy.budgets
+    key_day = () if key_day_usd is None else (
+        CapLimit("key_day", f"{bearer.provider}/{bearer.today}", round(key_day_usd * NANOUSD_PER_USD)),
+    )  # fmt: skip
     return (
         CapLimit("tier", f"{bearer.job_id}/{bearer.queue.value}", policy.queues[bearer.queue].llm_nanousd),
         CapLimit("job", str(bearer.root_id), bearer.job_cap_nanousd),
         CapLimit("tenant_day", f"{bearer.tenant}/{bearer.today}", round(budgets.tenant_day_usd * NANOUSD_PER_USD)),
+        *key_day,
         CapLimit("fleet_day", bearer.today, round(budgets.fleet_day_usd * NANOUSD_PER_USD)),
     )
 

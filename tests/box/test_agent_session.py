@@ -125,7 +125,7 @@ def inside(stack: ExitStack, daemon: TestEngine, *command: str, **settings: str)
 @pytest.fixture(scope="module")
 def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     home = tmp_path_factory.mktemp("session")
-    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal"}
+    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100"}
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
         scenario = home / "mine.yaml"

@@ -111,8 +111,10 @@ def test_a_program_that_lacks_a_secret_names_the_variable(arguments: tuple[str, 
 
 
 def test_the_doctor_says_of_each_part_what_to_do() -> None:
-    result = run("doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0",
-                 POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock")  # fmt: skip
+    result = run(
+        "doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0",
+        POINTSMAN_MIRROR__NPM="/nowhere/npm", POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock",
+    )  # fmt: skip
 
     assert result.exit_code == 1
     assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
@@ -120,6 +122,7 @@ def test_the_doctor_says_of_each_part_what_to_do() -> None:
         "NO  broker",
         "NO  preview keys",
         "NO  audit key",
+        "NO  package registry",
         "--  box engine",
         "Only code agents and builds need boxes; everything else works without.",
     ]
