@@ -89,10 +89,6 @@ class Reading:
         """Return the hits of a group inside one sentence."""
         return [hit for hit in self.hits.get(group, ()) if sentence.first <= hit.first < sentence.end]
 
-    def covered(self, group: str) -> frozenset[int]:
-        """Return the tokens that the hits of a group cover."""
-        return frozenset(at for hit in self.hits.get(group, ()) for at in range(hit.first, hit.last + 1))
-
     def sentence_of(self, index: int) -> int:
         """Return the number of the sentence that holds a token."""
         return _sentence_of(self.sentences, index)

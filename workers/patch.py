@@ -62,9 +62,10 @@ def patch_files(attempt: Attempt) -> Outcome:
     if attempt.base is not None and attempt.base.signals.get("has_build"):
         detail = "the site has a build step, which runs in a box; this installation has none"
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)
+    shown = show_tree(attempt.base_files, attempt.prompt)
     refused, last = "", ""
     for _ in range(attempt.policy.attempts.patch):
-        reply = _ask(attempt, refused=refused, last=last)
+        reply = _ask(attempt, shown, refused=refused, last=last)
         last = str(reply.input.get("patch", ""))
         if reply.is_cut:
             refused = "The patch was cut off at your token limit. Send a smaller one."
@@ -89,10 +90,9 @@ def _refused(error: DiffRefusedError) -> Outcome:
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, str(error))
 
 
-def _ask(attempt: Attempt, *, refused: str, last: str) -> ToolCall:
-    files = f"The website's files:\n{show_tree(attempt.base_files, attempt.prompt)}"
+def _ask(attempt: Attempt, shown: str, *, refused: str, last: str) -> ToolCall:
     content: list[dict[str, Any]] = [
-        {"type": "text", "text": files, "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": f"The website's files:\n{shown}", "cache_control": {"type": "ephemeral"}},
         {"type": "text", "text": f"The owner asks:\n{attempt.order}"},
     ]
     if refused:

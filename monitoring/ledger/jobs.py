@@ -95,34 +95,7 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
     """
-    digest = request_digest(new.request)
-    row = {
-        "id": new.id,
-        "tenant": new.tenant,
-        "door": new.door.value,
-        "requested_by": new.requested_by,
-        "state": new.state.value,
-        "prompt": new.request.prompt,
-        "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
-        "request_digest": digest,
-        "idempotency_key": new.request.idempotency_key,
-        "priority": new.request.priority,
-        "site_id": new.site_id,
-        "parent_id": new.parent_id,
-        "root_id": new.root_id or new.id,
-        "route": dict(new.route),
-        "mode": new.mode,
-        "tier": new.tier,
-        "queue": new.queue.value,
-        "waiting_since": now() if new.state in WAITING_STATES else None,
-        "pushed_at": now() if new.is_pushed else None,
-        "cap_nanousd": new.cap_nanousd,
-        "clarification": new.clarification,
-        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
-        "fence": 0,
-        "lost_attempts": 0,
-        "result": dict(new.result),
-    }
+    row = _row_of(new)
     job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
     if job is None:
         same = same_request(session, new.tenant, new.request, job_id=new.id)
@@ -141,6 +114,37 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     by = actor or f"tenant:{new.tenant}"
     audit.append(session, "job_accepted", actor=by, job=job, door=job.door, route=dict(new.route))
     return Accepted(job, is_new=True)
+
+
+def _row_of(new: NewJob) -> dict[str, Any]:
+    """Return the columns of a new job's row."""
+    return {
+        "id": new.id,
+        "tenant": new.tenant,
+        "door": new.door.value,
+        "requested_by": new.requested_by,
+        "state": new.state.value,
+        "prompt": new.request.prompt,
+        "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
+        "request_digest": request_digest(new.request),
+        "idempotency_key": new.request.idempotency_key,
+        "priority": new.request.priority,
+        "site_id": new.site_id,
+        "parent_id": new.parent_id,
+        "root_id": new.root_id or new.id,
+        "route": dict(new.route),
+        "mode": new.mode,
+        "tier": new.tier,
+        "queue": new.queue.value,
+        "waiting_since": now() if new.state in WAITING_STATES else None,
+        "pushed_at": now() if new.is_pushed else None,
+        "cap_nanousd": new.cap_nanousd,
+        "clarification": new.clarification,
+        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
+        "fence": 0,
+        "lost_attempts": 0,
+        "result": dict(new.result),
+    }
 
 
 def same_request(session: Session, tenant: str, request: JobRequest, *, job_id: UUID) -> Job | None:

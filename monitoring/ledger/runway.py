@@ -13,7 +13,7 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.record_tables import Leader, QueueControl
-from monitoring.ledger.tables import Job, Tenant
+from monitoring.ledger.tables import Job
 from routing.policy import Runway
 from routing.tiers import QUEUE_OF_TIER, QueueName
 
@@ -138,11 +138,6 @@ def pause(session: Session, queue: QueueName, *, is_paused: bool) -> None:
         .values(queue=queue.value, paused_at=when)
         .on_conflict_do_update(index_elements=["queue"], set_={"paused_at": when})
     )
-
-
-def paused_tenants(session: Session) -> Sequence[str]:
-    """Return the names of tenants that operators paused."""
-    return session.scalars(select(col(Tenant.name)).where(col(Tenant.paused_at).is_not(None))).all()
 
 
 def depths(session: Session) -> Sequence[Depth]:
