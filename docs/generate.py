@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 from producers.bootstrap import Settings
 from routing.config import PREFIX
 from routing.policy import Policy
+from sandbox.config import BoxConfig
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from workers.config import WorkerConfig
 
@@ -38,7 +39,12 @@ def sections() -> dict[str, type[BaseModel]]:
         for name, field in Settings.model_fields.items()
         if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel)
     }
-    return found | {"worker": WorkerConfig, "gateway": GatewayConfig, "gateway__providers__<name>": ProviderConfig}
+    return found | {
+        "box": BoxConfig,
+        "worker": WorkerConfig,
+        "gateway": GatewayConfig,
+        "gateway__providers__<name>": ProviderConfig,
+    }
 
 
 def configuration_page() -> str:

@@ -208,6 +208,11 @@ def _count_ladder(tally: _Tally, data: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
+def _count_mirror(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.MIRROR_REQUESTS, _closed(data.get("result"), metrics.MIRROR_RESULTS), by=data.get("requests", 0))
+    tally.add(metrics.MIRROR_BYTES, by=data.get("bytes", 0))
+
+
 _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ACCEPTED: _count_accepted,
     EventKind.WAITING: _count_waiting,
@@ -222,4 +227,5 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,
+    EventKind.MIRROR: _count_mirror,
 }

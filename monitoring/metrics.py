@@ -76,6 +76,7 @@ CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", OTHER)
 BOX_USES = (NONE, "used")
+MIRROR_RESULTS = ("hit", "fetched", "refused", "failed")
 LADDER_ENDS: tuple[tuple[str, str], ...] = (
     *((LadderEventName.BYPASSED, reason) for reason in BYPASS_REASONS),
     *((LadderEventName.LLM_CALLED, reason) for reason in AmbiguityReason),
@@ -210,13 +211,18 @@ DEBATES = _counter("debates_total", "Debates held, by what they ended in.", "kin
 DUPLICATES_FENCED = _counter(
     "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
 )  # fmt: skip
+MIRROR_REQUESTS = _counter(
+    "mirror_requests_total", "Requests to the package mirror, by what became of them.", "result",
+    zeros=_each(MIRROR_RESULTS),
+)  # fmt: skip
+MIRROR_BYTES = _counter("mirror_bytes_total", "Bytes that the package mirror has sent into boxes.")
 QUEUE_DEPTH = _gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(QUEUES))
 ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
 FOLDED: tuple[Metric, ...] = (
     JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
     JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MIRROR_REQUESTS, MIRROR_BYTES, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 

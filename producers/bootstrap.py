@@ -20,6 +20,7 @@ from routing.policy import Policy, load_policy
 from routing.vocabularies import Vocabularies, load_vocabularies
 from sandbox.config import DenConfig, PreviewConfig
 from sandbox.den import Den
+from sandbox.mirror.config import MirrorConfig
 from sandbox.preview import PreviewSigner
 
 
@@ -40,6 +41,7 @@ class Settings(BaseModel):
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
     webhook: WebhookConfig = WebhookConfig()
+    mirror: MirrorConfig = MirrorConfig()
 
 
 class Installation:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from producers.commands import apply, decide, jobs, ladder, local, operate, programs, route, sites
+from producers.commands import apply, decide, image, jobs, ladder, local, operate, programs, route, sites
 from producers.commands.context import Context
 from producers.upfile import with_up_file
 
@@ -33,6 +33,7 @@ for panel, modules in {
 app.add_typer(route.app, name="route", rich_help_panel="Decisions and checks, offline")
 for name, group in {
     "site": sites.app, "key": operate.key_app, "queue": operate.queue_app, "audit": operate.audit_app,
+    "image": image.app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel="Operating it")
 

@@ -277,6 +277,7 @@ class Embedded:
             f"{provider}__BASE_URL": url,
             f"{provider}__API_KEY": key,
             f"{provider}__LABEL": self.provider,
+            f"{provider}__DAY_USD": str(load_policy(self.options.policy).budgets.tenant_day_usd),
         }
         argv = python_module("producers.cli", "gateway")
         return Program("gateway", argv, environment=mine, ready_url=f"{self.gateway_url}/healthz")

@@ -17,8 +17,8 @@ from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"api", "audit", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
-    | {"preview"}
+    {"api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
+    | {"mirror", "preview"}
     | {"rehearsal", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
@@ -78,6 +78,11 @@ def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> Setting
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise PolicyError(f"{PREFIX}{'__'.join(str(p) for p in first['loc']).upper()}: {first['msg']}") from None
+
+
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a program of others: without Pointsman's own variables, secrets among them."""
+    return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
 
 
 def secrets_of(settings: BaseModel) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from routing.prices import NANOUSD_PER_USD, Price
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CallPurpose = Literal["answer", "spec_edit", "spec_create", "patch_edit", "assist", "debate"]
+CallPurpose = Literal["answer", "spec_edit", "spec_create", "patch_edit", "agent_session", "assist", "debate"]
 
 
 class _Section(BaseModel):
@@ -91,6 +91,20 @@ class Assist(_Section):
     """Whether a model has a say where the rules cannot tell (seed 000, V2)."""
 
     enabled: bool = False
+
+
+class AgentRules(_Section):
+    """What a session of tier 3 gets of its queue's limits."""
+
+    max_turns: int = Field(gt=0)
+    start_seconds: float = Field(gt=0)
+    """It has to give its first sign of life within so long."""
+    idle_seconds: float = Field(gt=0)
+    """It may be silent for so long: longer than the slowest reply takes."""
+    closing_seconds: float = Field(gt=0)
+    """Kept of the soft limit for what comes after the session: extract, scan, preview."""
+    build_seconds: float = Field(gt=0)
+    """Kept for the build of a site that has one."""
 
 
 class Approval(_Section):
@@ -172,6 +186,7 @@ class Policy(_Section):
     budgets: Budgets
     runway: Runway
     attempts: Attempts
+    agent: AgentRules
     assist: Assist
     approval: Approval
     retention: Retention

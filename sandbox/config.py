@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from routing.config import Section
+
+
+def _has_room(network: IPv4Network) -> IPv4Network:
+    if not network.is_private or network.prefixlen > 24:
+        raise ValueError("must be a private network of at least 256 addresses, such as 10.213.0.0/16")
+    return network
 
 
 class DenConfig(Section):
@@ -21,3 +29,46 @@ class PreviewConfig(Section):
 
     keys: tuple[SecretStr, ...] = Field(default=(), max_length=5)
     """Secrets, oldest first: the last signs, all verify, so that keys can be rotated."""
+
+
+class BoxConfig(Section):
+    """The containers of tier 3 and of builds; only workers that reach an engine read it."""
+
+    engine: str = Field(default="", pattern=r"^$|^(unix|tcp|ssh|https?)://\S+$")
+    """URL of the Docker engine, such as unix:///var/run/docker.sock, which is what an empty value means."""
+    install: str = Field(default="local", pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
+    """Marks this installation's containers, networks and volumes; installations that share an engine differ in it."""
+    image: str = ""
+    """Image of all boxes; empty for the one that `pointsman image build` makes of this version."""
+    base_image: str = Field(default="debian:bookworm-slim", pattern=r"^[a-z0-9][a-z0-9._/:@-]{0,254}$")
+    """What the image is built from where it can be pulled; otherwise a base is made with debootstrap."""
+    cache: Path = Path(".pointsman/box")
+    """Where `pointsman image build` keeps what it fetched."""
+    runtime: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
+    """An OCI runtime that the engine knows, such as runsc (gVisor); empty for the engine's own."""
+    subnets: Annotated[IPv4Network, AfterValidator(_has_room)] = IPv4Network("10.213.0.0/16")
+    """Each box gets a /29 of this network for itself and its forwarder. The host gets no address in it."""
+    gateway_host: str = Field(default="", pattern=r"^([0-9.]{7,15})?$")
+    """IPv4 address of the gateway, as containers reach it; empty for the engine's own host."""
+    gateway_port: int = Field(default=8090, ge=1, le=65_535)
+    """The gateway's port for model calls."""
+    mirror_port: int = Field(default=0, ge=0, le=65_535)
+    """The gateway's port for the package mirror; 0 for none."""
+    warm: int = Field(default=1, ge=0, le=16)
+    """Boxes that each worker process keeps ready."""
+    spare_seconds: int = Field(default=1800, ge=10)
+    """How long a box may wait to be used."""
+    lifetime_seconds: int = Field(default=900, ge=60, le=7200)
+    """How long a box lives at most once it is used."""
+    memory_mib: int = Field(default=2048, ge=256)
+    """Memory of one box, its workspace included."""
+    cpus: float = Field(default=2.0, gt=0, le=64)
+    """Processors that one box may use."""
+    processes: int = Field(default=256, ge=64, le=4096)
+    """Processes and threads in one box."""
+    workspace_mib: int = Field(default=512, ge=32)
+    """Size of one workspace; it lies in memory."""
+    workspace_files: int = Field(default=60_000, ge=1000)
+    """Files and directories in one workspace."""
+    file_mib: int = Field(default=64, ge=1)
+    """Size of one file in a box."""

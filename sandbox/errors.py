@@ -72,6 +72,38 @@ class PreviewRefusedError(SandboxError, ValueError):
         return f"the preview link is {self.reason}"
 
 
+class SandboxUnavailableError(SandboxError, ConnectionError):
+    """There is no engine, or no image, to make a box with (the operator's fault); `pointsman doctor` says more."""
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason, hint)
+        self.reason = reason
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"no box can be made: {self.reason}: {self.hint}"
+
+
+class SandboxStartupError(SandboxError):
+    """A box could not be started as it has to be; it was not started otherwise (the engine's fault, or ours)."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"the box was not started: {self.reason}: {self.detail}"
+
+
+class BoxLostError(SandboxError, ConnectionError):
+    """A box, or the engine that runs it, went away (the operator's fault, or a passing one)."""
+
+
+class BoxFrozenError(SandboxError):
+    """A box that was frozen for good was asked to work (our fault)."""
+
+
 class CostCapError(SandboxError):
     """A cap has no room for a model call, or an open call was cut at it (nobody's fault); the message names the cap."""
 

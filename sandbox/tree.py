@@ -31,29 +31,54 @@ def check_tree(
     total = sum(map(len, files.values()))
     if total > max_bytes:
         raise TreeRefusedError("too_many_bytes", "", f"{total} bytes, at most {max_bytes}")
-    checked: dict[str, bytes] = {}
-    owners: dict[str, tuple[str, bool]] = {}
-    for raw, data in files.items():
+    names = NameSet()
+    return {names.add_file(raw): data for raw, data in files.items()}
+
+
+class NameSet:
+    """Names of files as they come in one by one, each checked by itself and against all the others."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[str, bool]] = {}
+
+    def add_file(self, raw: str) -> str:
+        """Return a file's checked name.
+
+        Raises:
+            PathRefusedError: the name breaks a rule (the sender's fault).
+            TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
+        """
         path = check_path(raw)
         for parent in _parents(path):
-            _claim_name(owners, parent, is_file=False)
-        _claim_name(owners, path, is_file=True)
-        checked[path] = data
-    return checked
+            self._claim(parent, is_file=False)
+        self._claim(path, is_file=True)
+        return path
+
+    def add_directory(self, raw: str) -> str:
+        """Return a directory's checked name; it may be named again.
+
+        Raises:
+            PathRefusedError: the name breaks a rule (the sender's fault).
+            TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
+        """
+        path = check_path(raw)
+        for parent in _parents(path):
+            self._claim(parent, is_file=False)
+        self._claim(path, is_file=False)
+        return path
+
+    def _claim(self, name: str, *, is_file: bool) -> None:
+        """Record a file or a directory; only a directory may be named twice, and only in one spelling."""
+        key = collision_key(name)
+        owner = self._owners.get(key)
+        if owner is None:
+            self._owners[key] = (name, is_file)
+        elif owner[0] != name or (is_file and owner[1]):
+            raise TreeRefusedError("name_collision", name, "two names differ only in case or in Unicode form")
+        elif is_file or owner[1]:
+            raise TreeRefusedError("file_as_directory", name, "a file and a directory have the same name")
 
 
 def _parents(path: str) -> Iterator[str]:
     segments = path.split("/")
     return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
-
-
-def _claim_name(owners: dict[str, tuple[str, bool]], name: str, *, is_file: bool) -> None:
-    """Record a file or a directory; only a directory may be named twice, and only in one spelling."""
-    key = collision_key(name)
-    owner = owners.get(key)
-    if owner is None:
-        owners[key] = (name, is_file)
-    elif owner[0] != name or (is_file and owner[1]):
-        raise TreeRefusedError("name_collision", name, "two names differ only in case or in Unicode form")
-    elif is_file or owner[1]:
-        raise TreeRefusedError("file_as_directory", name, "a file and a directory have the same name")

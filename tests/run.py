@@ -20,6 +20,9 @@ class Need(NamedTuple):
 NEEDS = [
     Need("Chromium", lambda: shutil.which("chromium") is not None, "chromium", "browser tests"),
     Need("npm", lambda: shutil.which("npm") is not None, "npm", "tests beside the real json-render"),
+    Need("Docker", lambda: shutil.which("dockerd") is not None, "docker.io", "tests of boxes"),
+    Need("debootstrap", lambda: shutil.which("debootstrap") is not None, "debootstrap", "tests of boxes"),
+    Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
 
 
@@ -49,7 +52,7 @@ def main() -> int:
         return subprocess.run([sys.executable, "-m", "pytest", *arguments]).returncode
     phases = (
         ["tests/unit", "tests/integration", "-n", "2", "--dist", "loadfile"],
-        ["tests/acceptance"],
+        ["tests/acceptance", "tests/box"],
     )
     worst = 0
     for phase in phases:

@@ -15,10 +15,12 @@ from monitoring.ledger.events import EventKind
 from monitoring.ledger.tables import Release, Site
 from routing.policy import CallPurpose, ModelCall, Policy
 from routing.tiers import Limits, QueueName
+from sandbox.box import Box
 from sandbox.den import Den
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
 from sandbox.release import manifest_of
+from workers.boxes import Boxes, NoBoxes
 from workers.retries import decide_call
 
 ResultT = TypeVar("ResultT")
@@ -39,6 +41,14 @@ class Attempt:
     """Raises when the job was cancelled or taken away; called between steps."""
     report: Report
     """Tells the job's owner what is being done."""
+    cap_hit: Callable[[], str | None]
+    """Names the cap, if any, that has refused or cut a model call of this attempt."""
+    bind_door: Callable[[str], None]
+    """Lets the attempt's token be used from one address alone: the forwarder's of its box."""
+    boxes: Boxes = field(default_factory=NoBoxes)
+    """Where code runs that nobody here wrote."""
+    began: float = field(default_factory=time.monotonic)
+    """When the attempt began, in seconds on the monotonic clock."""
     kept: list[str] = field(default_factory=list)
     """What would be kept if the attempt ended now, for the job's owner to read."""
 
@@ -119,4 +129,17 @@ class Attempt:
         try:
             yield
         finally:
-            self.report(EventKind.STEP, {"step": name, "seconds": round(time.monotonic() - started, 3)})
+            self.report_step(name, seconds=time.monotonic() - started)
+
+    def enter(self, box: Box) -> None:
+        """Work through a box's door from now on, and put on record whether the box was ready (H-075).
+
+        Raises:
+            FencedError: nobody's fault: the job was taken away.
+        """
+        self.bind_door(box.door.address)
+        self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
+
+    def report_step(self, name: str, *, seconds: float) -> None:
+        """Put one step on record that is done."""
+        self.report(EventKind.STEP, {"step": name, "seconds": round(seconds, 3)})

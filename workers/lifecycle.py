@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring import logs
 from monitoring.errors import FencedError
-from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.attempts import Claim, bind_door, claim, hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
+from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
@@ -27,6 +28,7 @@ from routing.policy import Policy
 from routing.tiers import QueueName
 from sandbox.den import Den
 from workers.attempt import Attempt
+from workers.boxes import Boxes, NoBoxes
 from workers.errors import SoftTimeLimit
 from workers.interrupts import soft_limit_armed
 from workers.lease import Lease
@@ -54,6 +56,8 @@ class Resources:
     policy: Policy
     gateway_url: str
     worker: str
+    boxes: Boxes = field(default_factory=NoBoxes)
+    """Where code runs that nobody here wrote."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation, which no release may hold."""
 
@@ -72,12 +76,15 @@ def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim |
 
 def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:
     """Work off one message: one attempt at one job."""
+    began = time.monotonic()
     claimed = take(message, queue, resources)
     if claimed is None:
         return
     try:
         with Lease(resources.ledger, claimed) as lease:
-            attempt = _open(claimed, resources, lease=lease)
+            attempt = _open(claimed, resources, lease=lease, began=began)
+            if attempt.site is not None:
+                attempt.report_step("lock", seconds=time.monotonic() - began)
             try:
                 settlement = _work(attempt, handler, resources)
             finally:
@@ -90,7 +97,7 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
-def _open(claimed: Claim, resources: Resources, *, lease: Lease) -> Attempt:
+def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
         site = session.get(Site, job.site_id) if job.site_id else None
@@ -108,9 +115,17 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease) -> Attempt:
         except LEDGER_AWAY:  # news for people: not worth the work that it is about
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
+    def cap_hit() -> str | None:
+        with resources.ledger.begin() as session:
+            return cap_hit_by(session, claimed.attempt)
+
+    def bind(address: str) -> None:
+        with resources.ledger.begin() as session:
+            bind_door(session, claimed.attempt, address=address)
+
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=report,
+        check=lease.check, report=report, cap_hit=cap_hit, bind_door=bind, boxes=resources.boxes, began=began,
     )  # fmt: skip
 
 

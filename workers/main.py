@@ -9,7 +9,7 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -24,14 +24,20 @@ from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
 from routing.tiers import QueueName
 from routing.vocabularies import load_vocabularies
-from sandbox.config import DenConfig
+from sandbox.config import BoxConfig, DenConfig
 from sandbox.den import Den
+from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import WorkerConfig
 from workers.lifecycle import Resources
 from workers.pool import PoolHooks
 
 PROVIDERS = "pointsman.tasks"
 """Entry point group of everything that registers tasks."""
+
+QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH})
+"""Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
+QUEUES_WITH_SPARES = frozenset({QueueName.AGENT})
+"""Whose workers keep boxes ready."""
 
 
 class WorkerSettings(BaseModel):
@@ -45,16 +51,19 @@ class WorkerSettings(BaseModel):
     den: DenConfig = DenConfig()
     logs: LogsConfig = LogsConfig()
     worker: WorkerConfig = WorkerConfig()
+    box: BoxConfig = BoxConfig()
 
 
 class ProcessResources:
     """Opens the ledger and the Den once in each process: connections must not cross a fork."""
 
-    def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str) -> None:
+    def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str, queues: Collection[str]) -> None:
         self._settings = settings
         self._policy = policy
         self._worker = worker
         self._opened: tuple[int, Resources] | None = None
+        self._has_spares = not QUEUES_WITH_SPARES.isdisjoint(queues)
+        self._boxes = NoBoxes() if QUEUES_WITH_BOXES.isdisjoint(queues) else PoolOnDemand(self._open_pool)
 
     def __call__(self) -> Resources:
         """Return this process's resources."""
@@ -67,6 +76,21 @@ class ProcessResources:
         """Return this process's ledger."""
         return self().ledger
 
+    def prepare(self) -> None:
+        """Begin, right after the fork, what takes long: boxes and the sweeping of what dead workers left."""
+        if self._has_spares:
+            self._boxes.prepare()
+
+    def close(self) -> None:
+        """Leave nothing behind on an engine. Called at the end of a pool child."""
+        self._boxes.close()
+
+    def _open_pool(self) -> BoxPool:
+        from workers.engine import open_engine_pool
+
+        config = self._settings.box
+        return open_engine_pool(config if self._has_spares else config.model_copy(update={"warm": 0}))
+
     def _open(self) -> Resources:
         return Resources(
             ledger=Ledger(create_ledger_engine(self._settings.ledger.url.get_secret_value(), pool_size=2)),
@@ -74,12 +98,13 @@ class ProcessResources:
             policy=self._policy,
             gateway_url=self._settings.worker.gateway_url,
             worker=self._worker,
+            boxes=self._boxes,
             known_keys=secrets_of(self._settings),
         )
 
 
 def build_worker(
-    settings: WorkerSettings, *, worker: str, overrides: Mapping[str, Any] | None = None
+    settings: WorkerSettings, *, worker: str, queues: Collection[str] = (), overrides: Mapping[str, Any] | None = None
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with every provider's tasks, and the hooks that must stay alive with it."""
     policy = load_policy(settings.policy.path)
@@ -89,7 +114,7 @@ def build_worker(
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )
-    resources = ProcessResources(settings, policy, worker=worker)
+    resources = ProcessResources(settings, policy, worker=worker, queues=queues)
     for provider in sorted(entry_points(group=PROVIDERS), key=lambda point: point.name):
         register: Callable[..., None] = provider.load()
         register(
@@ -97,7 +122,10 @@ def build_worker(
             vocabularies=vocabularies,
             **(overrides or {}),
         )  # fmt: skip
-    hooks = PoolHooks(_ledger_for_parent(settings), log_level=settings.logs.level, worker=worker)
+    hooks = PoolHooks(
+        _ledger_for_parent(settings), log_level=settings.logs.level, worker=worker,
+        prepare=resources.prepare, close=resources.close,
+    )  # fmt: skip
     hooks.connect()
     return app, hooks
 
@@ -128,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)
-        app, hooks = build_worker(settings, worker=worker)
+        app, hooks = build_worker(settings, worker=worker, queues=arguments.queues)
     except PolicyError as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2

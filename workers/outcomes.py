@@ -74,6 +74,8 @@ class Ended:
     facts: Mapping[str, Any] = field(default_factory=dict)
     debate: HeldDebate | None = None
     """The debate that ended it."""
+    kept: Candidate | None = None
+    """The work done until then, which is stored, scanned and never published: another job may go on from it."""
 
 
 Outcome = Answered | Candidate | Escalate | Routed | Replied | Ended

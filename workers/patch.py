@@ -17,9 +17,11 @@ from sandbox.diff.errors import DiffRefusedError
 from sandbox.diff.errors import Reason as Refusal
 from sandbox.diff.policy import SITE
 from sandbox.diff.result import Applied
+from sandbox.errors import SandboxUnavailableError
 from sandbox.excerpts import show_tree
 from sandbox.models import ModelClient, ToolCall
 from workers.attempt import Attempt
+from workers.build import build_candidate, build_commands
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
 
 _FORBIDDEN = frozenset(
@@ -59,9 +61,21 @@ def patch_tool() -> dict[str, Any]:
 
 def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job."""
-    if attempt.base is not None and attempt.base.signals.get("has_build"):
-        detail = "the site has a build step, which runs in a box; this installation has none"
+    if not build_commands(attempt.base_files):
+        return _patch(attempt)
+    try:
+        box = attempt.boxes.acquire()  # before anything is paid for
+    except SandboxUnavailableError as error:
+        detail = f"the site has a build, which runs in a box, and {error}"
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)
+    try:
+        outcome = _patch(attempt)
+        return build_candidate(attempt, outcome, box) if isinstance(outcome, Candidate) else outcome
+    finally:
+        box.close()
+
+
+def _patch(attempt: Attempt) -> Outcome:
     shown = show_tree(attempt.base_files, attempt.prompt)
     refused, last = "", ""
     for _ in range(attempt.policy.attempts.patch):

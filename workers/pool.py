@@ -37,15 +37,21 @@ def lead_process_group() -> None:
 class PoolHooks:
     """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
 
-    def __init__(self, open_ledger: Callable[[], Ledger], *, log_level: str, worker: str) -> None:
+    def __init__(
+        self, open_ledger: Callable[[], Ledger], *, log_level: str, worker: str,
+        prepare: Callable[[], None], close: Callable[[], None],
+    ) -> None:  # fmt: skip
         self._open_ledger = open_ledger
         self._log_level = log_level
         self._worker = worker
+        self._prepare = prepare
+        self._close = close
 
     def connect(self) -> None:
         """Connect every hook."""
         signals.setup_logging.connect(self.on_setup_logging)
         signals.worker_process_init.connect(self.on_process_init)
+        signals.worker_process_shutdown.connect(self.on_process_shutdown)
         signals.task_prerun.connect(self.on_prerun)
         signals.task_postrun.connect(self.on_postrun)
         signals.task_failure.connect(self.on_failure)
@@ -57,6 +63,11 @@ class PoolHooks:
     def on_process_init(self, **_: Any) -> None:
         """Prepare a pool child right after its fork."""
         lead_process_group()
+        self._prepare()
+
+    def on_process_shutdown(self, **_: Any) -> None:
+        """Let go, in the child and at its end, of what would outlive it."""
+        self._close()
 
     def on_prerun(self, task: Any = None, **_: Any) -> None:
         """Bind the log context in the child, before a task's body; billiard has set its own signal handler by now."""

@@ -8,16 +8,20 @@ comes after it only brings the projection on disk to what the ledger says, and t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
+
+from sqlmodel import Session
 
 from monitoring.errors import FencedError, PublishConflictError, WrongStateError
 from monitoring.ledger.approvals import approved_release
 from monitoring.ledger.attempts import Claim, hold
+from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end
 from monitoring.ledger.releases import ReleaseSweptError, activate, note_projection
-from monitoring.ledger.tables import Release, Site
+from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
 from sandbox.errors import SandboxError
@@ -71,6 +75,7 @@ def run_publish(message: JobMessage, resources: Resources, *, observe: Observe =
 
 
 def _publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    began = time.monotonic()
     observe(Step.CLAIMED)
     approved = _check(claimed, resources)
     if approved is None:
@@ -79,7 +84,7 @@ def _publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
     if not _lay_out(claimed, approved, resources):
         return
     observe(Step.LAID_OUT)
-    if not _swap(claimed, resources):
+    if not _swap(claimed, resources, began=began):
         return
     observe(Step.SWAPPED)
     lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
@@ -117,7 +122,7 @@ def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
     return True
 
 
-def _swap(claimed: Claim, resources: Resources) -> bool:
+def _swap(claimed: Claim, resources: Resources, *, began: float) -> bool:
     """Make the release active and end its job, in one commit; False when it ended in another way."""
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
@@ -130,8 +135,21 @@ def _swap(claimed: Claim, resources: Resources) -> bool:
         except PublishConflictError as error:
             end(session, job, State.FAILED, reason=Reason.PUBLISH_CONFLICT, detail=str(error))
             return False
+        published = time.monotonic()
         end(session, job, State.PUBLISHED, reason=Reason.DONE)
+        seconds = {"publish": published - began, "unlock": time.monotonic() - published}
+        _put_steps_on_record(session, job, {"approval": _waited_seconds(session, job, release), **seconds})
     return True
+
+
+def _waited_seconds(session: Session, job: Job, release: Release) -> float:
+    """Return how long the preview waited for its judgement."""
+    return (session.get_one(Approval, job.id).at - release.created_at).total_seconds()
+
+
+def _put_steps_on_record(session: Session, job: Job, seconds: Mapping[str, float]) -> None:
+    for step, taken in seconds.items():
+        record(session, EventKind.STEP, job=job, step=step, seconds=round(taken, 3))
 
 
 def _tell_of_lag(claimed: Claim, resources: Resources, lag: str) -> None:

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from routing.calls import CallFailure
 from routing.jobs import Reason, State
-from sandbox.errors import SandboxError
+from sandbox.errors import (
+    BoxFrozenError,
+    BoxLostError,
+    SandboxError,
+    SandboxStartupError,
+    SandboxUnavailableError,
+)
 from sandbox.models import (
     CancelledCallError,
     CostCapError,
@@ -88,6 +94,12 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
         return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"the soft time limit ended it; {kept}")
     if isinstance(error, CancelledCallError | CancelledByOwnerError):
         return Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
+    if (ended := _end_of_call(error, kept) or _end_of_box(error, kept)) is not None:
+        return ended
+    return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"a defect ended it: {type(error).__name__}")
+
+
+def _end_of_call(error: BaseException, kept: str) -> Ended | None:
     if isinstance(error, CostCapError):
         return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{error}; {kept}")
     if isinstance(error, NoProviderKeyError):
@@ -98,4 +110,12 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
         return Ended(State.FAILED, Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
     if isinstance(error, ProviderError):
         return Ended(State.FAILED, Reason.PROVIDER_ERROR, str(error))
-    return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"a defect ended it: {type(error).__name__}")
+    return None
+
+
+def _end_of_box(error: BaseException, kept: str) -> Ended | None:
+    if isinstance(error, SandboxUnavailableError):
+        return Ended(State.FAILED, Reason.NOT_AVAILABLE, f"not available in this installation: {error}")
+    if isinstance(error, SandboxStartupError | BoxLostError | BoxFrozenError):
+        return Ended(State.FAILED, Reason.BOX_FAILED, f"{error}; {kept}")
+    return None

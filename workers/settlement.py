@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from sqlmodel import Session
 
@@ -10,6 +12,7 @@ from monitoring.ledger.approvals import approve_by_policy, await_approval
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.clarifications import act_on_reply
 from monitoring.ledger.debates import add_debate
+from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, move, route_job
 from monitoring.ledger.releases import NewRelease, add_release, ensure_site
 from monitoring.ledger.store import Ledger
@@ -42,6 +45,8 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         return _queue(outcome)
     if isinstance(outcome, Replied):
         return _act(attempt, outcome)
+    if outcome.kept is not None:
+        return _prepare_kept(attempt, outcome, outcome.kept, known_keys=known_keys)
     return end_with(outcome)
 
 
@@ -104,21 +109,42 @@ def _prepare_candidate(
         move(session, hold(session, attempt.claim.attempt), State.SCANNING)
     try:
         with attempt.step("scan"):
-            new = build_release(
-                attempt.den,
-                outcome.files,
-                site=attempt.site,
-                policy=attempt.policy,
-                spec=outcome.spec if outcome.spec is not None else _kept_spec(attempt),
-                diff=outcome.diff,
-                reverse=outcome.reverse,
-                base_release_id=attempt.base.id if attempt.base else None,
-                job_id=attempt.job_id,
-                known_keys=known_keys,
-            )
+            new = _release_of(attempt, outcome, known_keys=known_keys)
     except (TreeRefusedError, PathRefusedError) as error:
         return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
     return _offer(attempt, outcome, new)
+
+
+def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, ...]) -> NewRelease:
+    assert attempt.site is not None
+    return build_release(
+        attempt.den,
+        outcome.files,
+        site=attempt.site,
+        policy=attempt.policy,
+        spec=outcome.spec if outcome.spec is not None else _kept_spec(attempt),
+        diff=outcome.diff,
+        reverse=outcome.reverse,
+        base_release_id=attempt.base.id if attempt.base else None,
+        job_id=attempt.job_id,
+        known_keys=known_keys,
+    )
+
+
+def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys: tuple[str, ...]) -> Settlement:
+    """Store what a job had done when it ended, as a release that nobody can approve: its job is over."""
+    try:
+        with attempt.step("salvage"):
+            new = _release_of(attempt, kept, known_keys=known_keys)
+    except (TreeRefusedError, PathRefusedError) as error:
+        return end_with(replace(ended, detail=f"{ended.detail}; but {error}", kept=None))
+
+    def settle(session: Session, job: Job) -> None:
+        job.release_id = add_release(session, new).id
+        facts = {"summary": kept.summary, **kept.facts, "is_salvaged": True}
+        end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=facts)
+
+    return settle
 
 
 def _kept_spec(attempt: Attempt) -> bytes | None:
@@ -137,7 +163,9 @@ def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:
         if not new.scan_passed:
             end(session, job, State.FAILED, reason=Reason.SCAN_REFUSED, detail=_first_finding(new))
             return
+        began = time.monotonic()
         await_approval(session, job, release, hours=attempt.policy.approval.hours)
+        record(session, EventKind.STEP, job=job, step="preview", seconds=round(time.monotonic() - began, 3))
         if may_auto_approve(job, session.get_one(Tenant, job.tenant)):
             approve_by_policy(session, job)
 

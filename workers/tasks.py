@@ -11,6 +11,7 @@ from routing.jobs import JobMessage
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE, QueueName
 from routing.vocabularies import Vocabularies
+from workers.agent import edit_with_agent
 from workers.answer import answer_question
 from workers.intake import Environment, intake
 from workers.lifecycle import Handler, Resources, run_attempt
@@ -25,7 +26,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
     QueueName.ANSWER: answer_question,
     QueueName.SPEC: edit_spec,
     QueueName.PATCH: patch_files,
-    QueueName.AGENT: not_available("tier 3 (code agent)"),
+    QueueName.AGENT: edit_with_agent,
     QueueName.STEPS: not_available("the ticket lane"),
 }
 

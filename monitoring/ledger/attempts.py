@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -174,6 +175,23 @@ def hold(session: Session, attempt: Attempt) -> Job:
     if job.fence != attempt.fence or current is not None:
         raise FencedError(attempt.job_id, attempt.fence)
     return job
+
+
+def bind_door(session: Session, attempt: Attempt, *, address: str | None) -> None:
+    """Bind an attempt's token to the one address from which it may be used: that of its box's forwarder.
+
+    Args:
+        session: the caller's transaction.
+        attempt: must hold its job.
+        address: the forwarder's outer address; None when its box is gone, so that the token opens nothing.
+
+    Raises:
+        FencedError: nobody's fault: the job was taken away or has ended.
+        ValueError: the caller's fault: this is no address.
+    """
+    hold(session, attempt)
+    door = None if address is None else str(ip_address(address))
+    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door))
 
 
 def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:

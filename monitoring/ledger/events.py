@@ -33,6 +33,7 @@ class EventKind(StrEnum):
     REFUSED = "refused"
     BOX = "box"
     LADDER = "ladder"
+    MIRROR = "mirror"
     STATE = "state"
     STEP = "step"
     PROGRESS = "progress"

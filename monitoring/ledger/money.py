@@ -19,7 +19,8 @@ from sqlmodel import Session, col
 
 from monitoring.ledger import money_sql as sql
 from monitoring.ledger.events import EventKind
-from monitoring.ledger.tables import Call, Job
+from monitoring.ledger.record_tables import Event
+from monitoring.ledger.tables import Attempt, Call, Job
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
 from routing.tiers import QueueName
@@ -36,7 +37,7 @@ class Statement(NamedTuple):
 
 
 class CapLimit(NamedTuple):
-    """A limit on money: `tier` and `job` before `tenant_day` and `fleet_day`, always in this order."""
+    """A limit on money: `tier`, `job`, `tenant_day`, `key_day` and `fleet_day`, always in this order."""
 
     scope: str
     key: str
@@ -74,6 +75,8 @@ class Bearer:
     is_fenced: bool
     """The job is held by another attempt, or by none."""
     is_cancelled: bool
+    door: str | None = None
+    """The only address it may call from; None for an attempt without a box."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,17 +133,27 @@ def read_bearer(row: Sequence[Any]) -> Bearer:
     return Bearer(
         attempt_id=row[0], job_id=row[1], root_id=row[2], tenant=row[3], queue=QueueName(row[4]), tier=row[5],
         fence=row[6], job_cap_nanousd=row[7], provider=row[8], overrides=row[9], today=row[10], has_ended=row[11],
-        is_late=row[12], is_fenced=row[13], is_cancelled=row[14],
+        is_late=row[12], is_fenced=row[13], is_cancelled=row[14], door=row[15],
     )  # fmt: skip
 
 
-def caps_of(bearer: Bearer, *, policy: Policy) -> tuple[CapLimit, ...]:
-    """Return the caps that a bearer's calls count against, in their fixed order."""
+def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None) -> tuple[CapLimit, ...]:
+    """Return the caps that a bearer's calls count against, in their fixed order.
+
+    Args:
+        bearer: who calls.
+        policy: as the tenant's overrides leave it.
+        key_day_usd: what the key that pays may spend in a day; None where its owner declared no limit.
+    """
     budgets = policy.budgets
+    key_day = () if key_day_usd is None else (
+        CapLimit("key_day", f"{bearer.provider}/{bearer.today}", round(key_day_usd * NANOUSD_PER_USD)),
+    )  # fmt: skip
     return (
         CapLimit("tier", f"{bearer.job_id}/{bearer.queue.value}", policy.queues[bearer.queue].llm_nanousd),
         CapLimit("job", str(bearer.root_id), bearer.job_cap_nanousd),
         CapLimit("tenant_day", f"{bearer.tenant}/{bearer.today}", round(budgets.tenant_day_usd * NANOUSD_PER_USD)),
+        *key_day,
         CapLimit("fleet_day", bearer.today, round(budgets.fleet_day_usd * NANOUSD_PER_USD)),
     )
 
@@ -241,6 +254,18 @@ def bill_of(session: Session, job: Job) -> Bill:
         ).where(col(Call.job_id) == job.id)
     ).one()
     return Bill(int(spent), int(reserved), job.cap_nanousd)
+
+
+def cap_hit_by(session: Session, attempt: Attempt) -> str | None:
+    """Return the scope of the cap that last refused or cut a model call of an attempt; None when none did."""
+    found = session.scalars(
+        select(col(Event.data))
+        .where(col(Event.job_id) == attempt.job_id, col(Event.kind) == EventKind.LIMIT_HIT.value)
+        .where(col(Event.at) >= attempt.started_at)
+        .order_by(col(Event.id).desc())
+        .limit(1)
+    ).first()
+    return None if found is None else str(found.get("scope"))
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:

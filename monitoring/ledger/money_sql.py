@@ -10,7 +10,7 @@ BEARER = """
 SELECT attempt.id, job.id, job.root_id, job.tenant, attempt.queue, attempt.tier, attempt.fence, job.cap_nanousd,
        tenant.provider, tenant.overrides::text, to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD'),
        attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(), attempt.fence <> job.fence,
-       job.cancel_requested_at IS NOT NULL
+       job.cancel_requested_at IS NOT NULL, attempt.door
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
 WHERE attempt.token_hash = %(token_hash)s
 """

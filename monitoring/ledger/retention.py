@@ -104,7 +104,12 @@ def all_sites(session: Session) -> Sequence[Site]:
 def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]:
     """Yield every release whose files are needed."""
     named = [column for column in inspect(Release).columns if column.key.endswith(_NAMES_A_BLOB)]
-    columns = (col(Release.id), col(Release.site_id), col(Release.manifest), *named)
-    query = select(*columns).where(col(Release.swept_at).is_(None)).execution_options(yield_per=page)
+    transcript = col(Job.result)["agent"]["transcript_sha256"].astext  # what explains how an agent made it (H-048)
+    query = (
+        select(col(Release.id), col(Release.site_id), col(Release.manifest), *named, transcript)
+        .outerjoin(Job, col(Job.id) == col(Release.job_id))
+        .where(col(Release.swept_at).is_(None))
+        .execution_options(yield_per=page)
+    )
     for release_id, site_id, manifest, *blobs in session.execute(query):
         yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))

@@ -148,6 +148,8 @@ class Attempt(SQLModel, table=True):
     fence: int
     worker: str
     token_hash: str = Field(unique=True)
+    door: str | None = None
+    """The only address that the token is taken from: its box's forwarder's outer one. None while there is no box."""
     lease_until: datetime = when_column(nullable=False)
     deadline: datetime = when_column(nullable=False)
     """The hard time limit: after it the gateway refuses the token."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from producers.commands.context import FAILED, USAGE, Tenant, err, fail, installed, out
+from producers.commands.context import FAILED, USAGE, Tenant, context_of, err, fail, installed, out
+from routing.config import read_settings
 from routing.tiers import QueueName
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ key_app = typer.Typer(no_args_is_help=True, help="API keys.")
 queue_app = typer.Typer(no_args_is_help=True, help="Queues.")
 audit_app = typer.Typer(no_args_is_help=True, help="The audit trail.")
 app = typer.Typer()
+_SHOWN_TENANTS = 10
 
 
 @key_app.command("create")
@@ -114,9 +116,17 @@ def export(ctx: typer.Context) -> None:
 def doctor(ctx: typer.Context) -> None:
     """Say what of an installation is reachable, and what to do about the rest. Exit 1 if anything is amiss."""
     with installed(ctx) as installation:
-        findings = [*_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation)]
+        findings = [
+            *_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation),
+            *_check_packages(installation),
+        ]  # fmt: skip
+        boxes = _check_boxes(context_of(ctx).environment)
     for name, hint in findings:
         out.print(f"{'NO ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
+    for name, hint in boxes:
+        out.print(f"{'-- ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
+    if any(hint for _, hint in boxes):
+        out.print("Only code agents and builds need boxes; everything else works without.")
     raise typer.Exit(FAILED if any(hint for _, hint in findings) else 0)
 
 
@@ -126,9 +136,33 @@ def _check_ledger(installation: Installation) -> Iterator[tuple[str, str]]:
     from monitoring.ledger.migrate import is_current
 
     try:
-        yield "ledger", "" if is_current(installation.ledger.engine) else "run `pointsman migrate`"
+        if not is_current(installation.ledger.engine):
+            yield "ledger", "run `pointsman migrate`"
+            return
+        yield "ledger", ""
+        yield "tenants have a model provider", _tenants_without_provider(installation)
     except DBAPIError:
         yield "ledger", "cannot be reached at POINTSMAN_LEDGER__URL; is `pointsman up` running?"
+
+
+def _tenants_without_provider(installation: Installation) -> str:
+    """Say which tenants no model is called for: there is no key that others' calls could fall back to (S-065)."""
+    from sqlmodel import col, select
+
+    from monitoring.ledger.tables import Tenant
+
+    with installation.ledger.begin() as session:
+        poor = session.exec(select(Tenant.name).where(col(Tenant.provider).is_(None)).limit(_SHOWN_TENANTS)).all()
+    if not poor:
+        return ""
+    return f"{', '.join(poor)} have none; name one with `pointsman key create --tenant NAME --provider NAME`"
+
+
+def _check_packages(installation: Installation) -> Iterator[tuple[str, str]]:
+    from routing.config import without_settings
+    from sandbox.mirror.checks import check_mirror
+
+    return check_mirror(installation.settings.mirror.npm, without_settings(installation.environment()))
 
 
 def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
@@ -149,6 +183,13 @@ def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
         yield "broker", "cannot be reached at POINTSMAN_BROKER__URL"
     finally:
         broker.close()
+
+
+def _check_boxes(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    from producers.commands.image import BoxSettings
+    from sandbox.checks import check_boxes
+
+    return [(found.name, found.hint) for found in check_boxes(read_settings(BoxSettings, environment).box)]
 
 
 def _check_secrets(installation: Installation) -> Iterator[tuple[str, str]]:

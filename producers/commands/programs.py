@@ -1,4 +1,4 @@
-"""`api`, `gateway`, `dispatcher`, `exporter`, `rehearsal`, `worker`: the processes of an installation."""
+"""`api`, `gateway`, `mirror`, `dispatcher`, `exporter`, `rehearsal`, `worker`: the processes of an installation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, clear_errors, context_of, fail, installed, out
-from routing.config import PolicyConfig, read_settings
+from routing.config import PolicyConfig, read_settings, without_settings
 
 app = typer.Typer()
 
@@ -111,6 +111,29 @@ def gateway(ctx: typer.Context) -> None:
         settings = read_settings(GatewaySettings, context_of(ctx).environment)
         configure_logging(level=settings.logs.level)
         serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
+
+
+@app.command()
+def mirror(ctx: typer.Context) -> None:
+    """Serve packages to boxes, read only, from the registries that this account's npm uses."""
+    from routing.policy import load_policy
+    from sandbox.mirror.config import MirrorConfig
+    from sandbox.mirror.serve import serve
+
+    class MirrorSettings(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        mirror: MirrorConfig = MirrorConfig()
+        ledger: LedgerConfig = LedgerConfig()
+        policy: PolicyConfig = PolicyConfig()
+        logs: LogsConfig = LogsConfig()
+
+    with clear_errors():
+        environment = context_of(ctx).environment
+        settings = read_settings(MirrorSettings, environment)
+        configure_logging(level=settings.logs.level)
+        ledger_url, policy = settings.ledger.url.get_secret_value(), load_policy(settings.policy.path)
+        serve(settings.mirror, ledger_url, policy, environment=without_settings(environment))
 
 
 @app.command()

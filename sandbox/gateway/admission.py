@@ -18,7 +18,7 @@ from routing.errors import PolicyError
 from routing.policy import Policy, ProjectOverrides, lower
 from routing.prices import NANOUSD_PER_USD, Price, Usage, format_usd, nanousd_per_token, price_of
 from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
-from sandbox.gateway.auth import check_bearer, provider_of, token_of
+from sandbox.gateway.auth import address_of, check_bearer, check_door, check_key, provider_of, token_of
 from sandbox.gateway.body import CheckedBody, check_body
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.meter import Settlement, has_long_cache, most_input_nanousd, most_input_tokens
@@ -77,8 +77,12 @@ class Admission:
             for provider in config.providers.values()
         }
 
-    async def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+    async def caller(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> Caller:
         """Find out who calls.
+
+        Args:
+            headers: of the request.
+            peer: the address that it comes from; None where the transport has none.
 
         Raises:
             RefusedError: see `auth`.
@@ -86,8 +90,12 @@ class Admission:
         """
         token_hash = hash_token(token_of(headers))
         bearer = check_bearer(await self._accounts.bearer(token_hash))
+        policy = self._policy_of(bearer.overrides)
+        limits = policy.queues[bearer.queue]
+        check_door(bearer, address=address_of(peer), limits=limits)
         provider = provider_of(bearer, self._config.providers)
-        return Caller(bearer, token_hash, self._policy_of(bearer.overrides), provider, headers)
+        check_key(bearer, provider, limits=limits)
+        return Caller(bearer, token_hash, policy, provider, headers)
 
     def body(self, caller: Caller, raw: bytes, *, is_counted: bool = False) -> CheckedBody:
         """Check what is asked.
@@ -141,7 +149,7 @@ class Admission:
         )
 
     async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | CapRefusal:
-        caps = money.caps_of(caller.bearer, policy=caller.policy)
+        caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.provider.day_usd)
         try:
             outcome = await self._accounts.reserve(caller.bearer, call, caps)
         except LedgerUnreachableError:

@@ -22,6 +22,7 @@ from sandbox.gateway.admission import Admission, Caller
 from sandbox.gateway.body import CheckedBody
 from sandbox.gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
 from sandbox.gateway.config import GatewayConfig
+from sandbox.gateway.keys import with_keys
 from sandbox.gateway.refusals import Code, RefusedError
 from sandbox.gateway.relay import Relay
 from sandbox.gateway.upstream import open_session, read_up_to, request_headers, response_headers, without_key
@@ -44,12 +45,12 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._config = config
+        self._config = with_keys(config)
         self._max_body_bytes = policy.gateway.max_body_bytes
         self._accounts = Accounts(ledger_url, connections=config.ledger_connections)
-        self._calls = OpenCalls(self._accounts, config)
+        self._calls = OpenCalls(self._accounts, self._config)
         self._admission = Admission(
-            self._accounts, config, policy, instance=self.instance, count_tokens=self._count_tokens,
+            self._accounts, self._config, policy, instance=self.instance, count_tokens=self._count_tokens,
             settle_later=self._calls.settle_later,
         )  # fmt: skip
         self._session: aiohttp.ClientSession | None = None
@@ -91,7 +92,7 @@ class Gateway:
             await _reply(send, closed.status, closed.headers, closed.body)
 
     async def _message(self, scope: Any, receive: Receive, send: Send) -> None:
-        caller = await self._admission.caller(_headers(scope))
+        caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
         body = self._admission.body(caller, await self._body(scope, receive))
         admitted = await self._admission.admit(caller, body)
         assert self._session is not None
@@ -107,7 +108,7 @@ class Gateway:
         await asyncio.shield(carried)
 
     async def _count(self, scope: Any, receive: Receive, send: Send) -> None:
-        caller = await self._admission.caller(_headers(scope))
+        caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
         body = self._admission.body(caller, await self._body(scope, receive), is_counted=True)
         try:
             async with self._ask_count(caller, body.encoded) as response:
@@ -167,6 +168,11 @@ def _headers(scope: Any) -> Mapping[bytes, bytes]:
     for name, value in scope["headers"]:
         headers[name] = headers[name] + b"," + value if name in headers else value
     return headers
+
+
+def _peer(scope: Any) -> str | None:
+    """Return where a request comes from. Headers are not asked: a box writes them."""
+    return scope["client"][0] if scope.get("client") else None
 
 
 async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

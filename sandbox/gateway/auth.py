@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv6Address, ip_address
 
 from monitoring.ledger.money import Bearer
+from routing.tiers import Limits
 from sandbox.gateway.config import ProviderConfig
 from sandbox.gateway.refusals import Code, RefusedError
 
@@ -43,6 +45,33 @@ def check_bearer(bearer: Bearer | None) -> Bearer:
     return bearer
 
 
+def address_of(peer: str | None) -> str | None:
+    """Return a peer's address in its one form; None where it has none, as over a Unix socket."""
+    try:
+        address = ip_address(peer or "")
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def check_door(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
+    """Let a token through only from the door that it is bound to, and one for work in a box only once it is bound.
+
+    Args:
+        bearer: whose token it is.
+        address: where the call comes from, see `address_of`.
+        limits: those of the bearer's queue.
+
+    Raises:
+        RefusedError: the caller's fault, or a worker's that bound nothing.
+    """
+    if bearer.door is not None and bearer.door != address:
+        raise RefusedError(Code.WRONG_DOOR, "this token is not taken from this address")
+    if bearer.door is None and limits.container == "required":
+        raise RefusedError(Code.WRONG_DOOR, "this token is for a box, and is bound to none")
+
+
 def provider_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> ProviderConfig:
     """Return the provider that pays for a bearer's calls: the tenant's own, and never another (S-065, S-068).
 
@@ -58,4 +87,19 @@ def provider_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> Prov
         raise RefusedError(
             Code.NO_PROVIDER, f"provider {bearer.provider} of tenant {bearer.tenant} is not configured in this gateway"
         )
+    if provider.tenants and bearer.tenant not in provider.tenants:
+        raise RefusedError(Code.NO_PROVIDER, f"the key of provider {bearer.provider} is not tenant {bearer.tenant}'s")
     return provider
+
+
+def check_key(bearer: Bearer, provider: ProviderConfig, *, limits: Limits) -> None:
+    """Let only a key with a declared spending limit pay for what runs in a box (H-115).
+
+    Raises:
+        RefusedError: the fault of the key's owner.
+    """
+    if provider.day_usd is None and limits.container == "required":
+        raise RefusedError(
+            Code.NO_PROVIDER,
+            f"provider {bearer.provider} states no spending limit: work in a box needs its day_usd",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -16,6 +16,8 @@ from sandbox.gateway.meter import Meter, Settlement
 from sandbox.gateway.refusals import Code, RefusedError
 
 logger = logging.getLogger(__name__)
+
+Look = Callable[[], Coroutine[Any, Any, None]]
 
 _BOOKING_SECONDS = 10.0
 """How long a gateway that ends waits for its last calls to be booked; the dispatcher presumes the rest."""
@@ -86,8 +88,8 @@ class OpenCalls:
     def open(self) -> None:
         """Start looking after calls; needs a running event loop."""
         self._keepers = [
-            asyncio.create_task(self._every(self._config.watch_seconds, self._watch)),
-            asyncio.create_task(self._every(self._config.renew_seconds, self._renew)),
+            asyncio.create_task(self._keep(self._config.watch_seconds, self._watch)),
+            asyncio.create_task(self._keep(self._config.renew_seconds, self._renew)),
         ]
 
     def add(self, call: OpenCall) -> None:
@@ -97,6 +99,11 @@ class OpenCalls:
     def remove(self, call: OpenCall) -> None:
         """The call is booked, or will be by a task of its own."""
         self._calls.pop(call.admitted.id, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is open."""
+        return not self._calls
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run work that must come to its end even if the request that began it is gone."""
@@ -117,8 +124,20 @@ class OpenCalls:
             await asyncio.wait(set(self._tasks), timeout=_BOOKING_SECONDS)
         for keeper in self._keepers:
             keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
 
-    async def _every(self, seconds: float, look: Any) -> None:
+    async def _keep(self, seconds: float, look: Look) -> None:
+        """Look every so often, whatever a look dies of: without it no call is cut or kept alive any more."""
+        while True:
+            looking = asyncio.create_task(self._every(seconds, look))
+            try:
+                await asyncio.wait({looking})
+            finally:
+                looking.cancel()
+            error = None if looking.cancelled() else looking.exception()
+            logger.error("gateway_look_failed", exc_info=error, extra={"look": look.__name__})
+
+    async def _every(self, seconds: float, look: Look) -> None:
         while True:
             await asyncio.sleep(seconds)
             if self._calls:

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
+
+from routing.config import Section
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProviderConfig(_Section):
+class ProviderConfig(Section):
     """A Messages API and the key that pays for it."""
 
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
-    api_key: Annotated[SecretStr, Field(min_length=1)]
     label: Annotated[str, Field(min_length=1, max_length=64)]
     """What a call's `provider` column says."""
+    api_key: SecretStr = SecretStr("")
+    """The key itself; either this or `api_key_file`."""
+    api_key_file: Path | None = None
+    """A file that holds the key and nothing else; read once, at start."""
+    tenants: tuple[str, ...] = ()
+    """The only tenants that this key pays for, whatever the ledger says; empty for every tenant that names it."""
+    day_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """What its owner allows it to spend in a day (UTC). Work in a box is refused without one."""
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if bool(self.api_key.get_secret_value()) == (self.api_key_file is not None):
+            raise ValueError("either api_key or api_key_file must be given")
+        return self
 
 
-class GatewayConfig(_Section):
+class GatewayConfig(Section):
     """Settings of `serve`."""
 
     host: str = "127.0.0.1"

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from monitoring.ledger.store import STATEMENT_TIMEOUT_MS
+from monitoring.ledger.store import SILENCE, STATEMENT_TIMEOUT_MS
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Connections:
     """Runs statements, each a transaction of its own, on at most `size` connections."""
 
     def __init__(self, url: str, *, size: int) -> None:
-        self._url = url
+        self._url = make_conninfo(url, **SILENCE)
         self._slots: asyncio.LifoQueue[psycopg.AsyncConnection[Any] | None] = asyncio.LifoQueue()
         for _ in range(size):
             self._slots.put_nowait(None)

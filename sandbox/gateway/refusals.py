@@ -21,6 +21,7 @@ class Code(StrEnum):
     DEADLINE_PASSED = "deadline_passed"
     FENCED = "fenced"
     CANCELLED = "cancelled"
+    WRONG_DOOR = "wrong_door"
     NO_PROVIDER = "no_provider"
     BAD_REQUEST = "bad_request"
     TOO_LARGE = "too_large"
@@ -39,6 +40,7 @@ _ANSWERS: dict[Code, tuple[int, str]] = {
     Code.UNKNOWN_TOKEN: (401, "authentication_error"),
     Code.ATTEMPT_ENDED: (401, "authentication_error"),
     Code.DEADLINE_PASSED: (401, "authentication_error"),
+    Code.WRONG_DOOR: (401, "authentication_error"),
     Code.FENCED: (403, "permission_error"),
     Code.CANCELLED: (403, "permission_error"),
     Code.NO_PROVIDER: (403, "permission_error"),

@@ -55,15 +55,17 @@ class Relay:
         """Carry the call to its end. It is booked whatever happens on the way."""
         call = self._call
         calls.add(call)
-        if call.stop is None:
-            call.pump = asyncio.create_task(self._pump())
-            await asyncio.wait({call.pump})
-        settlement = self._settlement()
         try:
-            await accounts.settle(call.admitted.id, settlement)
-        except LedgerUnreachableError:
-            calls.settle_later(call.admitted.id, settlement)
-        calls.remove(call)
+            if call.stop is None:
+                call.pump = asyncio.create_task(self._pump())
+                await asyncio.wait({call.pump})
+            settlement = self._settlement()
+            try:
+                await accounts.settle(call.admitted.id, settlement)
+            except LedgerUnreachableError:
+                calls.settle_later(call.admitted.id, settlement)
+        finally:
+            calls.remove(call)
         self._log(settlement)
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.COST_CAP:
             await _record_cut(accounts, call)

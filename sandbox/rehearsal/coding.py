@@ -1,7 +1,8 @@
 """A coding agent's turns: read the file that was asked about, change or write it, say what was done.
 
-It works with the tools of Claude Code (Read, Write, Edit), one step for each turn, and does something small and visible
-to one file, so that sandboxes, limits and reviews around a real agent can be tried.
+It works with the tools of Claude Code (Read, Write, Edit), one step for each turn. It does something small and visible
+to one file, or turns one page into several where that is asked for, so that sandboxes, limits and reviews around a real
+agent can be tried.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Sequence
 
 from sandbox.rehearsal.blocks import Block, Text, ToolUse
+from sandbox.rehearsal.paging import asks_for_pages, split_pages
 from sandbox.rehearsal.request import Request, ToolResult
 from sandbox.rehearsal.words import plain, quoted, sentence, slug, title
 
@@ -34,6 +36,8 @@ def code_agent(request: Request) -> Sequence[Block]:
     if not read and request.tool("Read"):
         return (Text(f"I will read {path} first."), ToolUse("Read", {"file_path": path}))
     known = _content(read[-1]) if read else None
+    if known is not None and path.endswith(_MARKUP) and request.tool("Write") and asks_for_pages(request.prompt):
+        return _pages(path, known)
     if known is not None and request.tool("Edit"):
         return (_edit(request, path, known),)
     if request.tool("Write"):
@@ -55,6 +59,18 @@ def _content(result: ToolResult) -> list[str] | None:
         return None
     lines = [numbered[1] for line in result.text.splitlines() if (numbered := _NUMBERED.match(line))]
     return lines or None
+
+
+def _pages(path: str, lines: list[str]) -> Sequence[Block]:
+    """Write every page at once; the one that was read comes last, when those that it leads to are there."""
+    pages = split_pages("\n".join(lines) + "\n")
+    home = pages.pop("index.html")
+    folder = posixpath.dirname(path)
+    written = [(posixpath.join(folder, name), text) for name, text in pages.items()]
+    return [
+        Text(f"I will make {len(written) + 1} pages with one navigation."),
+        *(ToolUse("Write", {"file_path": name, "content": text}) for name, text in [*written, (path, home)]),
+    ]
 
 
 def _edit(request: Request, path: str, lines: list[str]) -> ToolUse:

@@ -470,7 +470,13 @@ def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
     message = rig.shop.message(rig.shop.accept())
     claimed = rig.shop.try_claim(message)
     assert claimed is not None
-    hooks = PoolHooks(lambda: Ledger(create_ledger_engine(rig.shop.url, pool_size=0)), log_level="INFO", worker="w1")
+    hooks = PoolHooks(
+        lambda: Ledger(create_ledger_engine(rig.shop.url, pool_size=0)),
+        log_level="INFO",
+        worker="w1",
+        prepare=lambda: None,
+        close=lambda: None,
+    )
     hooks.on_failure(exception=ValueError("no death"), args=[message.model_dump(mode="json")])
     for garbage in ((), ("x",), ({"job_id": "x"},)):
         hooks.on_failure(exception=error, args=garbage)

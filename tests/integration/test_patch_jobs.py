@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from routing.tiers import QueueName, Tier
 from sandbox.diff.apply import apply_diff
 from sandbox.rehearsal.log import billed_nanousd
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
+from tests.played_cli import PlayedMaker
 from workers.patch import patch_files
 
 __all__ = ["rig", "servers"]  # fixtures
@@ -150,3 +152,24 @@ def test_what_tier_1_hands_on_is_done_by_tier_2_and_keeps_the_spec(rig: Rig) -> 
     made: Release = rig.shop.find(Release, job.release_id)
     assert made.spec_sha256 == base.spec_sha256
     assert job.result["patch"]["files"]
+
+
+@pytest.mark.req("H-080")
+def test_a_patched_site_with_a_build_is_built_in_a_box_and_its_way_back_is_whole(
+    rig: Rig, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    maker = PlayedMaker(tmp_path_factory.mktemp("programs"))
+    maker.program("npm", "import pathlib\npathlib.Path('built.css').write_text('p { color: red; }')")
+    package = b'{"scripts": {"build": "make"}}'
+    site = plain_site(rig, tmp_path, **{"package.json": package})
+    rig.resources = replace(rig.resources, boxes=maker)
+    job = patch(rig, 'Change "Open from 8 to 17." to "Open from 7 to 18."', site)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    after = rig.files(job.release_id)
+    before = {"index.html": PAGE, "site.css": STYLE, "package.json": package}
+    assert after == {**before, "index.html": PAGE.replace(b"8 to 17", b"7 to 18"), "built.css": b"p { color: red; }"}
+    release: Release = rig.shop.find(Release, job.release_id)
+    assert release.reverse_sha256 is not None
+    assert apply_diff(after, rig.resources.den.get(release.reverse_sha256)).onto(after) == before
+    assert all(box.is_closed for box in maker.boxes)
+    assert rig.shown(site) == before

@@ -191,9 +191,8 @@ def servers(
     log = home / "requests.jsonl"
     with ExitStack() as stack:
         config = RehearsalConfig(speed="max", faults=True, scenarios=(scenario,), log=log)
-        provider = ProviderConfig(
-            base_url=stack.enter_context(running_rehearsal(config)).url, api_key=SecretStr("k" * 32), label="rehearsal"
-        )
+        model = stack.enter_context(running_rehearsal(config))
+        provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="rehearsal", day_usd=100)
         gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
         gateway_url = stack.enter_context(running_gateway(gateway, url, platform_policy()))
         yield Resources(

@@ -121,7 +121,7 @@ def test_a_package_itself_loads_nothing(package: str) -> None:
 
 
 def test_importing_any_module_opens_no_connection_and_writes_no_file() -> None:
-    third_party = ("celery", "anthropic", "fastapi", "uvicorn", "sqlmodel", "psycopg", "lxml.html", "asyncio")
+    third_party = ("celery", "anthropic", "fastapi", "uvicorn", "sqlmodel", "psycopg", "lxml.html", "asyncio", "docker")
     done = python("-c", _IMPORT_EVERYTHING, ",".join(PACKAGES), *third_party)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 100
@@ -188,7 +188,17 @@ def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[B
 def test_what_works_on_the_common_path_knows_no_container_engine() -> None:
     for queue in (QueueName.SPEC, QueueName.ANSWER, QueueName.TOOLS, QueueName.INTAKE, QueueName.CONTROL):
         assert platform_policy().queues[queue].container == "none"
-    modules = ", ".join(f"workers.{name}" for name in ("spec", "answer", "tools", "publish", "intake"))
+    names = (
+        "spec",
+        "answer",
+        "tools",
+        "publish",
+        "intake",
+        "agent",
+        "tasks",
+        "main",
+    )
+    modules = ", ".join(f"workers.{name}" for name in names)
     done = python("-c", f"import sys, {modules}; print('docker' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr
 

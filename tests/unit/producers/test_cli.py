@@ -111,7 +111,10 @@ def test_a_program_that_lacks_a_secret_names_the_variable(arguments: tuple[str, 
 
 
 def test_the_doctor_says_of_each_part_what_to_do() -> None:
-    result = run("doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0")
+    result = run(
+        "doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0",
+        POINTSMAN_MIRROR__NPM="/nowhere/npm", POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock",
+    )  # fmt: skip
 
     assert result.exit_code == 1
     assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
@@ -119,7 +122,17 @@ def test_the_doctor_says_of_each_part_what_to_do() -> None:
         "NO  broker",
         "NO  preview keys",
         "NO  audit key",
+        "NO  package registry",
+        "--  box engine",
+        "Only code agents and builds need boxes; everything else works without.",
     ]
+
+
+def test_an_image_cannot_be_built_without_an_engine_and_the_message_says_so() -> None:
+    result = run("image", "build", "--json", POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "engine_missing: there is no socket /nonexistent.sock" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [("scan", "{}"), ("render", "{}/spec.json", "--out", "{}/out")])

@@ -290,6 +290,7 @@ def upgrade() -> None:
         sa.Column("fence", sa.Integer(), nullable=False),
         sa.Column("worker", sa.String(), nullable=False),
         sa.Column("token_hash", sa.String(), nullable=False),
+        sa.Column("door", sa.String(), nullable=True),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
         sa.Column("deadline", sa.DateTime(timezone=True), nullable=False),
         sa.Column("lost_cause", sa.String(), nullable=True),

@@ -4,8 +4,9 @@ from uuid import uuid4
 import pytest
 
 from monitoring.ledger.money import Bearer
+from routing.policy import platform_policy
 from routing.tiers import QueueName
-from sandbox.gateway.auth import check_bearer, provider_of, token_of
+from sandbox.gateway.auth import address_of, check_bearer, check_door, check_key, provider_of, token_of
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.refusals import Code, RefusedError
 
@@ -71,3 +72,53 @@ def test_keys_do_not_show_in_a_printed_configuration() -> None:
     assert "pepper-pepper" not in repr(config)
     assert "'k'" not in repr(config)
     assert "pepper-pepper" not in config.model_dump_json()
+
+
+LIMITS = platform_policy().queues
+
+
+@pytest.mark.threat("B9", "C2")
+@pytest.mark.parametrize("address", ["10.9.8.8", None, "::1", "10.9.8.71"])
+def test_a_token_that_is_bound_to_a_door_opens_nothing_from_elsewhere(address: str | None) -> None:
+    held = bearer(door="10.9.8.7")
+    check_door(held, address="10.9.8.7", limits=LIMITS[QueueName.AGENT])
+    with pytest.raises(RefusedError) as caught:
+        check_door(held, address=address, limits=LIMITS[QueueName.SPEC])
+    assert (caught.value.code, caught.value.status) == (Code.WRONG_DOOR, 401)
+    assert "10.9.8" not in caught.value.message, "a stolen token must not learn where it would work"
+
+
+@pytest.mark.threat("B9")
+def test_a_token_for_work_in_a_box_opens_nothing_before_it_is_bound() -> None:
+    with pytest.raises(RefusedError, match="bound to none"):
+        check_door(bearer(), address="10.9.8.7", limits=LIMITS[QueueName.AGENT])
+    check_door(bearer(), address="10.9.8.7", limits=LIMITS[QueueName.SPEC])
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [("10.9.8.7", "10.9.8.7"), ("::ffff:10.9.8.7", "10.9.8.7"), ("fd00::0001", "fd00::1"), (None, None), ("", None),
+     ("/run/gateway.sock", None), ("10.9.8", None)],
+)  # fmt: skip
+def test_an_address_has_one_form(peer: str | None, address: str | None) -> None:
+    assert address_of(peer) == address
+
+
+@pytest.mark.req("H-115")
+def test_only_a_key_with_a_spending_limit_pays_for_work_in_a_box() -> None:
+    limited = OWN.model_copy(update={"day_usd": 5.0})
+    check_key(bearer(), limited, limits=LIMITS[QueueName.AGENT])
+    check_key(bearer(), OWN, limits=LIMITS[QueueName.SPEC])
+    with pytest.raises(RefusedError) as caught:
+        check_key(bearer(), OWN, limits=LIMITS[QueueName.AGENT])
+    assert caught.value.code is Code.NO_PROVIDER
+    assert "day_usd" in caught.value.message
+
+
+@pytest.mark.req("S-065", "S-066", "S-068")
+def test_a_key_that_names_its_tenants_pays_for_no_other() -> None:
+    theirs = OWN.model_copy(update={"tenants": ("acme",)})
+    assert provider_of(bearer(), {"own": theirs}) is theirs
+    with pytest.raises(RefusedError, match="not tenant rival's") as caught:
+        provider_of(bearer(tenant="rival"), {"own": theirs})
+    assert caught.value.code is Code.NO_PROVIDER

@@ -1,0 +1,115 @@
+"""How the Claude Code CLI is called: its arguments and its environment, worked out from values alone.
+
+The prompt is not among them: it goes over stdin, so that nothing in it can be taken for a flag (threat D9). The flags
+narrow what the CLI does; the wall around it does not rely on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+CONFIG_DIRECTORY = "/home/agent/.claude"
+"""Writable and empty: a configuration directory that cannot be written to makes the CLI hang."""
+MAX_OUTPUT_TOKENS = 6000
+"""A reply may have so many: more, and the worst case of one call would not fit the caps it is reserved on."""
+MAX_PROMPT_BYTES = 262_144
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a kind of session may do. The files lie in the image and belong to root."""
+
+    name: str
+    tools: frozenset[str]
+    """Exactly these: a session that starts with others is stopped before it does anything."""
+    permission_mode: Literal["dontAsk"]
+    settings_file: str
+    rules_file: str
+    """Stands for a CLAUDE.md, which is never laid into a workspace."""
+
+
+SITE = Role(
+    name="site",
+    tools=frozenset({"Bash", "Edit", "Glob", "Grep", "Read", "Write"}),
+    permission_mode="dontAsk",
+    settings_file="/etc/claude-code/roles/site.json",
+    rules_file="/etc/claude-code/roles/site.md",
+)
+"""Edits the files of one site."""
+
+_FORBIDDEN_TOOLS = ("WebFetch", "WebSearch", "Agent", "Task", "mcp__*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionPlan:
+    """One session of the CLI."""
+
+    id: UUID
+    role: Role
+    model: str
+    max_turns: int
+    budget_usd: float
+    """Stops the CLI by its own estimate; what is really spent is the gateway's to count and to cap."""
+    max_output_tokens: int
+
+
+def arguments(plan: SessionPlan) -> tuple[str, ...]:
+    """Return the command line. Each value stands with its flag in one word, so that none can become a flag itself."""
+    tools = ",".join(sorted(plan.role.tools))
+    return (
+        "claude",
+        "--print",
+        "--verbose",
+        "--output-format=stream-json",
+        "--input-format=text",
+        "--setting-sources=user",
+        f"--settings={plan.role.settings_file}",
+        "--strict-mcp-config",
+        "--disable-slash-commands",
+        "--no-session-persistence",
+        f"--tools={tools}",
+        f"--allowedTools={tools}",
+        f"--disallowedTools={','.join(_FORBIDDEN_TOOLS)}",
+        f"--permission-mode={plan.role.permission_mode}",
+        f"--append-system-prompt-file={plan.role.rules_file}",
+        f"--model={plan.model}",
+        f"--max-turns={plan.max_turns}",
+        f"--max-budget-usd={plan.budget_usd:.4f}",
+        f"--session-id={plan.id}",
+    )
+
+
+def environment(plan: SessionPlan, *, gateway_url: str, token: str) -> dict[str, str]:
+    """Return the environment, which holds no secret but the attempt's own token.
+
+    Args:
+        plan: the session.
+        gateway_url: the door to the models, as seen from inside the box.
+        token: the attempt's token, which is worth nothing elsewhere, for others or later.
+    """
+    return {
+        "ANTHROPIC_BASE_URL": gateway_url,
+        "ANTHROPIC_AUTH_TOKEN": token,
+        "ANTHROPIC_MODEL": plan.model,
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": plan.model,
+        "ANTHROPIC_DEFAULT_SONNET_MODEL": plan.model,
+        "ANTHROPIC_DEFAULT_OPUS_MODEL": plan.model,
+        "ANTHROPIC_SMALL_FAST_MODEL": plan.model,
+        "CLAUDE_CONFIG_DIR": CONFIG_DIRECTORY,
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(min(plan.max_output_tokens, MAX_OUTPUT_TOKENS)),
+        "CLAUDE_CODE_MAX_RETRIES": "2",
+        "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+        "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+        "CLAUDE_CODE_SKIP_PROMPT_HISTORY": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+        "BASH_DEFAULT_TIMEOUT_MS": "60000",
+        "BASH_MAX_TIMEOUT_MS": "120000",
+        "BASH_MAX_OUTPUT_LENGTH": "20000",
+    }

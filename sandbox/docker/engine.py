@@ -1,0 +1,220 @@
+"""The engine as this product uses it: one connection, one installation's objects, nothing of anybody else's."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import docker
+import docker.errors
+from docker.models.networks import Network
+
+from sandbox.docker import recipe
+from sandbox.docker.failures import UNREACHABLE, reason_of, starting
+from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot
+from sandbox.errors import SandboxStartupError, SandboxUnavailableError
+
+DEFAULT_ENGINE = "unix:///var/run/docker.sock"
+_TIMEOUT_SECONDS = 30
+_SUBNET_TRIES = 16
+_CHUNK_BYTES = 1_048_576
+
+
+class Outer(NamedTuple):
+    """The network between forwarders and gateway."""
+
+    name: str
+    host: str
+    """The engine's host, as seen from there: where a gateway on that host has to listen."""
+
+
+class Leftover(NamedTuple):
+    """A labelled object that an engine holds."""
+
+    sort: str
+    """`container`, `network` or `volume`."""
+    id: str
+    labels: dict[str, str]
+
+
+class Engine:
+    """One engine, for one installation. Opened where it is used: connections do not cross a fork."""
+
+    def __init__(self, url: str, *, install: str, subnets: ipaddress.IPv4Network) -> None:
+        self.url = url or DEFAULT_ENGINE
+        self.install = install
+        self._subnets = subnets
+        self._outer: dict[bool, Outer] = {}
+
+    @cached_property
+    def client(self) -> docker.DockerClient:
+        """The SDK's client; made at first use.
+
+        Raises:
+            SandboxUnavailableError: nobody answers (the operator's fault).
+        """
+        check_reachable(self.url)
+        with starting():
+            return docker.DockerClient(base_url=self.url, timeout=_TIMEOUT_SECONDS, version="auto")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if "client" in self.__dict__:
+            self.client.close()
+            del self.__dict__["client"]
+
+    def image_id(self, reference: str) -> str:
+        """Return the id of an image that is there.
+
+        Raises:
+            SandboxUnavailableError: it is not (the operator's fault).
+        """
+        with starting():
+            try:
+                found: str = self.client.images.get(reference).id
+            except docker.errors.ImageNotFound:
+                raise SandboxUnavailableError(
+                    "image_missing", f"there is no {reference}; run `pointsman image build`"
+                ) from None
+            return found
+
+    def outer(self, *, has_masquerade: bool) -> Outer:
+        """Return the network between forwarders and gateway, made when it is not there.
+
+        Args:
+            has_masquerade: whether it leads further than the engine's host.
+
+        Raises:
+            SandboxUnavailableError: no engine.
+            SandboxStartupError: the engine refused.
+        """
+        if has_masquerade not in self._outer:
+            with starting():
+                self._outer[has_masquerade] = self._find_outer(has_masquerade)
+        return self._outer[has_masquerade]
+
+    def forget_outer(self) -> None:
+        """Look for the outer network again next time: somebody removed it."""
+        self._outer.clear()
+
+    def _find_outer(self, has_masquerade: bool) -> Outer:
+        wanted = recipe.outer_network(self.install, has_masquerade=has_masquerade)
+        try:
+            network = self.client.networks.create(**wanted)
+        except docker.errors.APIError as error:
+            if reason_of(error.status_code or 500, str(error.explanation)) != "name_taken":
+                raise
+            network = self.client.networks.get(wanted["name"])
+        network.reload()
+        self._check_outer(network, wanted)
+        return Outer(wanted["name"], network.attrs["IPAM"]["Config"][0]["Gateway"])
+
+    @staticmethod
+    def _check_outer(network: Network, wanted: dict[str, Any]) -> None:
+        """Refuse a network that only bears the name."""
+        if network.attrs["Labels"] != wanted["labels"] or network.attrs["Options"] != wanted["options"]:
+            raise SandboxStartupError("posture", f"network {wanted['name']} is not ours; remove it or rename it")
+
+    def create_inner(self, slot: Slot) -> recipe.Addresses:
+        """Make a slot's own network, in a subnet that is free.
+
+        Raises:
+            SandboxStartupError: none is, or the engine refused.
+        """
+        for _ in range(_SUBNET_TRIES):
+            chosen = recipe.addresses(recipe.pick_subnet(self._subnets))
+            try:
+                self.client.networks.create(**recipe.inner_network(slot, chosen.subnet))
+            except docker.errors.APIError as error:
+                if reason_of(error.status_code or 500, str(error.explanation)) != "subnet_taken":
+                    raise
+            else:
+                return chosen
+        raise SandboxStartupError(
+            "no_subnet_left", f"{_SUBNET_TRIES} tries in {self._subnets}: set POINTSMAN_BOX__SUBNETS"
+        )
+
+    def leftovers(self, slot: str | None = None) -> Iterator[Leftover]:
+        """Yield what this installation has on the engine, or what one slot has: containers, then networks, volumes."""
+        labels = [f"{INSTALL}={self.install}"] + ([f"{SLOT}={slot}"] if slot else [])
+        filters = {"label": labels}
+        api = self.client.api
+        for found in api.containers(all=True, filters=filters):
+            yield Leftover("container", found["Id"], found["Labels"])
+        for found in api.networks(filters=filters):
+            yield Leftover("network", found["Id"], found["Labels"])
+        for found in (api.volumes(filters=filters) or {}).get("Volumes") or []:
+            yield Leftover("volume", found["Name"], found["Labels"])
+
+    @contextmanager
+    def archive(self, container: str, path: str) -> Iterator[Iterator[bytes]]:
+        """Give the tar stream of a directory in a container. Whoever stops reading leaves nothing open.
+
+        The SDK's own call keeps the connection while anybody, such as a traceback, holds its generator; the engine
+        would then wait with everything else that it is asked about this container.
+        """
+        api = self.client.api
+        url = f"{api.base_url}/v{api.api_version}/containers/{container}/archive"
+        with closing(api.get(url, params={"path": path}, stream=True, timeout=_TIMEOUT_SECONDS)) as response:
+            response.raise_for_status()
+            yield response.iter_content(_CHUNK_BYTES)
+
+    def remove(self, found: Leftover) -> bool:
+        """Remove an object; False when something still holds it or it is being removed already."""
+        api = self.client.api
+        try:
+            if found.sort == "container":
+                api.remove_container(found.id, force=True, v=True)
+            elif found.sort == "network":
+                self._disconnect_all(found.id)
+                api.remove_network(found.id)
+            else:
+                api.remove_volume(found.id, force=True)
+        except docker.errors.NotFound:
+            return True
+        except docker.errors.APIError:
+            return False
+        return True
+
+    def _disconnect_all(self, network: str) -> None:
+        """A forwarder that is just ending still holds its network."""
+        for container in self.client.api.inspect_network(network).get("Containers") or {}:
+            with suppress(docker.errors.APIError):
+                self.client.api.disconnect_container_from_network(container, network, force=True)
+
+    def remove_slot(self, slot: str) -> bool:
+        """Remove all that belongs to a slot; False when something is left for the reaper."""
+        try:
+            return all([self.remove(found) for found in list(self.leftovers(slot))])
+        except (docker.errors.DockerException, SandboxUnavailableError, *UNREACHABLE):
+            return False
+
+
+def check_reachable(url: str) -> None:
+    """Look whether anybody answers at a local engine's socket; the SDK would hide the reason.
+
+    Raises:
+        SandboxUnavailableError: `engine_missing`, `engine_forbidden` or `engine_unreachable` (the operator's fault).
+    """
+    path = url.removeprefix("unix://")
+    if path == url:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_TIMEOUT_SECONDS)
+            probe.connect(path)
+    except FileNotFoundError:
+        raise SandboxUnavailableError("engine_missing", f"there is no socket {path}") from None
+    except PermissionError:
+        raise SandboxUnavailableError("engine_forbidden", f"this account may not use {path}") from None
+    except OSError as error:
+        raise SandboxUnavailableError("engine_unreachable", f"{path}: {error.strerror or error}") from None
+
+
+def is_outer(found: Leftover) -> bool:
+    """Return whether an object is the installation's own, not a slot's."""
+    return found.labels.get(KIND) == Kind.OUTER

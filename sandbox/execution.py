@@ -1,0 +1,244 @@
+"""Follows one command from its first byte to its end: clocks, caps and lines, the same for every kind of box.
+
+The loop knows nothing of engines. A `Channel` carries bytes both ways, and the loop decides when to interrupt, when to
+stop listening, and what the one reason for the ending is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from sandbox.box import Clocks, Ending, ExecResult, OnLine, OutputLimits
+
+_PATIENCE_SECONDS = 0.5
+"""How long one look at the channel lasts at most."""
+_SOFT_MARGIN_SECONDS = 0.05
+"""The soft clock runs inside the box; both clocks need not agree to the millisecond."""
+_TIMED_OUT_CODES = (124, 137)
+"""How `timeout` ends after SIGINT, and after SIGKILL."""
+_PIECE_BYTES = 65_536
+
+
+class Exchanged(NamedTuple):
+    """What happened on a channel meanwhile."""
+
+    sent: int
+    """Bytes of stdin that it took."""
+    stdout: bytes
+    stderr: bytes
+    is_closed: bool
+    """Nothing more will come."""
+
+
+class Channel(Protocol):
+    """Stdin, stdout and stderr of a command that runs."""
+
+    def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
+        """Send what can be sent and return what came, after `seconds` at the latest.
+
+        Raises:
+            ConnectionError: the box or the engine is gone.
+        """
+
+    def end_input(self) -> None:
+        """Let the command see the end of its stdin."""
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the command and what it started; nothing happens when that is no longer possible."""
+
+    def exit_code(self) -> int | None:
+        """Return the status of a command whose channel has closed; None when it cannot be had."""
+
+
+@dataclass
+class _Progress:
+    """What has been seen of a command so far."""
+
+    limits: OutputLimits
+    on_line: OnLine | None
+    total: int = 0
+    line: bytearray = field(default_factory=bytearray)
+    kept: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+
+    def feed(self, came: Exchanged) -> Ending | None:
+        """Take output; an ending when a cap is passed or the caller has had enough."""
+        self.stderr += came.stderr
+        del self.stderr[: -self.limits.stderr_tail_bytes or None]
+        room = self.limits.total_bytes - self.total
+        self.total += len(came.stdout) + len(came.stderr)
+        ending = self._lines(came.stdout[: max(room, 0)])
+        return ending or (Ending.OUTPUT_LIMIT if self.total > self.limits.total_bytes else None)
+
+    def _lines(self, data: bytes) -> Ending | None:
+        """Split at line feeds alone: a lone carriage return ends no line of NDJSON."""
+        if self.on_line is None:
+            self.kept += data
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            if len(self.line) + len(piece) >= self.limits.line_bytes:
+                return Ending.LINE_LIMIT
+            if self.on_line is not None and not self._end_line(piece):
+                return Ending.STOPPED
+            self.line.clear()
+        self.line += rest
+        return Ending.LINE_LIMIT if len(self.line) > self.limits.line_bytes else None
+
+    def _end_line(self, piece: bytes = b"") -> bool:
+        whole = bytes(self.line + piece).removesuffix(b"\r")
+        self.line.clear()
+        return self.on_line is None or self.on_line(whole) is not False
+
+    def finish(self) -> Ending | None:
+        """Hand over a last line that has no end."""
+        return Ending.STOPPED if self.line and not self._end_line() else None
+
+
+@dataclass
+class Watch:
+    """The clocks of one command. Times are seconds since its start."""
+
+    clocks: Clocks
+    last_output: float | None = None
+    first_output: float | None = None
+    interrupted: tuple[Ending, float] | None = None
+
+    def saw_output(self, now: float) -> None:
+        """Note that something came on stdout."""
+        self.last_output = now
+        if self.first_output is None:
+            self.first_output = now
+
+    def overdue(self, now: float) -> Ending | None:
+        """Return which clock has run out, the sternest first."""
+        clocks = self.clocks
+        if now >= clocks.hard_seconds:
+            return Ending.HARD_TIMEOUT
+        if now >= clocks.soft_seconds:
+            return Ending.SOFT_TIMEOUT
+        if self.last_output is None:
+            late = clocks.start_seconds is not None and now >= clocks.start_seconds
+            return Ending.START_TIMEOUT if late else None
+        late = clocks.idle_seconds is not None and now - self.last_output >= clocks.idle_seconds
+        return Ending.IDLE_TIMEOUT if late else None
+
+    def verdict(self, now: float) -> tuple[Ending | None, bool]:
+        """Return the ending that is due, and whether the time for a good end is over, too."""
+        found = self.overdue(now)
+        if found is None and self.interrupted is None:
+            return None, False
+        if self.interrupted is None:
+            assert found is not None
+            self.interrupted = (found, now)
+        ending, since = self.interrupted
+        if found is Ending.HARD_TIMEOUT:
+            return found, True
+        return ending, now - since >= self.clocks.grace_seconds + 1
+
+
+class Followed(NamedTuple):
+    """How a command went, and whether something of it may still run."""
+
+    result: ExecResult
+    has_to_freeze: bool
+
+
+def follow(
+    channel: Channel, *, stdin: bytes, clocks: Clocks, limits: OutputLimits, on_line: OnLine | None,
+    now: Callable[[], float] = time.monotonic,
+) -> Followed:  # fmt: skip
+    """Follow a command to its end.
+
+    Args:
+        channel: carries its bytes.
+        stdin: what it reads, then the end of input.
+        clocks: when it has to give signs of life, and when to end.
+        limits: what it may say.
+        on_line: takes its lines.
+        now: seconds on a clock that never goes back.
+    """
+    follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), now=now)
+    while (ending := follower.step()) is None:
+        pass
+    return Followed(follower.result(ending), follower.code is None and ending is not Ending.BOX_LOST)
+
+
+class _Follower:
+    """The state of one `follow`."""
+
+    def __init__(
+        self, channel: Channel, stdin: bytes, *, clocks: Clocks, seen: _Progress, now: Callable[[], float]
+    ) -> None:
+        self._channel = channel
+        self._rest = memoryview(stdin)
+        self._has_input = True
+        self._watch = Watch(clocks)
+        self._seen = seen
+        self._now = now
+        self._began = now()
+        self.code: int | None = None
+
+    @property
+    def _elapsed(self) -> float:
+        return self._now() - self._began
+
+    def step(self) -> Ending | None:
+        """Look at the channel once; the ending when the command is over, or has to be."""
+        try:
+            came = self._exchange()
+        except ConnectionError:
+            return Ending.BOX_LOST
+        if (ending := self._seen.feed(came)) is not None:
+            return ending
+        is_quiet = not (came.stdout or came.stderr or came.sent)
+        if came.is_closed or is_quiet:
+            # A child in the background may hold the channel open after the command itself has ended.
+            self.code = self._channel.exit_code()
+            if came.is_closed or self.code is not None:
+                return self._ended()
+        return self._look_at_clocks()
+
+    def _exchange(self) -> Exchanged:
+        came = self._channel.exchange(bytes(self._rest[:_PIECE_BYTES]), seconds=_PATIENCE_SECONDS)
+        self._rest = self._rest[came.sent :]
+        if self._has_input and not self._rest:
+            self._has_input = False
+            self._channel.end_input()
+        if came.stdout:
+            self._watch.saw_output(self._elapsed)
+        return came
+
+    def _look_at_clocks(self) -> Ending | None:
+        was_interrupted = self._watch.interrupted is not None
+        ending, is_over = self._watch.verdict(self._elapsed)
+        if is_over:
+            return ending
+        if ending not in (None, Ending.SOFT_TIMEOUT) and not was_interrupted:
+            self._channel.interrupt()  # the soft clock's SIGINT comes from inside the box
+        return None
+
+    def _ended(self) -> Ending:
+        """Return why a command is over that ended, whoever made it."""
+        if stopped := self._seen.finish():
+            return stopped
+        if self._watch.interrupted is not None:
+            return self._watch.interrupted[0]
+        if self.code is None:
+            return Ending.BOX_LOST
+        is_late = self._elapsed >= self._watch.clocks.soft_seconds - _SOFT_MARGIN_SECONDS
+        return Ending.SOFT_TIMEOUT if is_late and self.code in _TIMED_OUT_CODES else Ending.EXITED
+
+    def result(self, ending: Ending) -> ExecResult:
+        """Return what is known at the end."""
+        return ExecResult(
+            ending=ending,
+            exit_code=self.code,
+            stdout=bytes(self._seen.kept),
+            stderr=bytes(self._seen.stderr),
+            output_bytes=self._seen.total,
+            seconds=self._elapsed,
+            first_output_seconds=self._watch.first_output,
+        )

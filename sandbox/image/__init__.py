@@ -1,0 +1,1 @@
+"""The image that every box is made from, and how it is built."""

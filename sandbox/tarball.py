@@ -1,0 +1,203 @@
+"""Files on their way into a box and out of it, as tar streams under rules of our own (notes 2.5, threats A8, D, E).
+
+In: one archive that we make ourselves, of plain files and directories only. Out: a stream that the code in the box
+could shape; it is read member by member into the content-addressed store, so that no name in it ever meets a host path.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO
+
+from sandbox.box import WORKSPACE, CollectRules
+from sandbox.den import Den, Entry, Manifest
+from sandbox.errors import TreeRefusedError
+from sandbox.media import media_type_of
+from sandbox.tree import NameSet
+
+OWNER = 1000
+"""The user and the group inside a box."""
+_FILE_MODE, _DIRECTORY_MODE = 0o644, 0o755
+_MAX_MEMBERS = 120_000
+_READ_BYTES = 262_144
+_MEMBER_OVERHEAD = 4096
+"""What one member may cost in the stream besides its bytes: headers and padding."""
+_KINDS = {
+    tarfile.SYMTYPE: "symlink",
+    tarfile.LNKTYPE: "hardlink",
+    tarfile.FIFOTYPE: "fifo",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+    tarfile.GNUTYPE_SPARSE: "sparse",
+}
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """Return files with checked names as an uncompressed archive: equal files give equal bytes.
+
+    Every directory has an entry of its own, since an engine would make a missing one as root. The first entry is `./`,
+    since an engine guesses compression from the first bytes.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive:
+        archive.addfile(_member("./", is_directory=True))
+        for name in _directories(files):
+            archive.addfile(_member(f"{name}/", is_directory=True))
+        for path, data in sorted(files.items()):
+            archive.addfile(_member(path, size=len(data)), io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def _directories(paths: Iterable[str]) -> list[str]:
+    return sorted({path[:place] for path in paths for place, sign in enumerate(path) if sign == "/"})
+
+
+def _member(name: str, *, size: int = 0, is_directory: bool = False) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type = tarfile.DIRTYPE if is_directory else tarfile.REGTYPE
+    member.mode = _DIRECTORY_MODE if is_directory else _FILE_MODE
+    member.uid = member.gid = OWNER
+    member.size = size
+    return member
+
+
+def unpack(chunks: Iterable[bytes], den: Den, rules: CollectRules, *, max_stream_bytes: int) -> Manifest:
+    """Store what an archive of a workspace holds.
+
+    Args:
+        chunks: the raw stream; it is read no further than needed.
+        den: where the content goes.
+        rules: what may come out.
+        max_stream_bytes: how long the stream itself may be, counted as it comes: headers may lie (threat A8).
+
+    Raises:
+        PathRefusedError: see `Box.collect`.
+        TreeRefusedError: see `Box.collect`.
+    """
+    stream = _Counted(chunks, max_stream_bytes)
+    try:
+        with tarfile.open(
+            mode="r|", fileobj=stream, bufsize=_READ_BYTES, encoding="utf-8", errors="surrogateescape"
+        ) as archive:
+            return Manifest(dict(_Collector(archive, den, rules).entries()))
+    except (tarfile.TarError, ValueError, OverflowError, EOFError, RecursionError) as error:
+        if isinstance(error, TreeRefusedError) or hasattr(error, "reason"):
+            raise
+        raise TreeRefusedError("bad_archive", "", f"the archive cannot be read: {type(error).__name__}") from None
+
+
+class _Counted(io.RawIOBase):
+    """A stream of chunks that refuses to be longer than it may be."""
+
+    def __init__(self, chunks: Iterable[bytes], limit: int) -> None:
+        self._chunks = iter(chunks)
+        self._left = limit
+        self._chunk = memoryview(b"")
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes; nothing at the end."""
+        parts: list[memoryview] = []
+        wanted = size
+        while wanted > 0 and (self._chunk or self._next()):
+            part = self._chunk[:wanted]
+            self._chunk = self._chunk[len(part) :]
+            wanted -= len(part)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _next(self) -> bool:
+        chunk = next((chunk for chunk in self._chunks if chunk), b"")
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise TreeRefusedError("stream_too_long", "", "the archive is longer than a workspace can be")
+        self._chunk = memoryview(chunk)
+        return bool(chunk)
+
+
+class _Collector:
+    """Reads one archive once."""
+
+    def __init__(self, archive: tarfile.TarFile, den: Den, rules: CollectRules) -> None:
+        self._archive = archive
+        self._den = den
+        self._rules = rules
+        self._names = NameSet()
+        self._below = tuple(part for part in rules.below.split("/") if part)
+        self._left = rules.max_bytes
+        self._files = 0
+        self._is_below_there = not self._below
+
+    def entries(self) -> Iterator[tuple[str, Entry]]:
+        """Yield each file that is wanted, stored."""
+        members = 0
+        while (member := self._archive.next()) is not None:
+            members += 1
+            if members > _MAX_MEMBERS:
+                raise TreeRefusedError("too_many_members", "", f"more than {_MAX_MEMBERS} entries")
+            self._archive.members.clear()  # type: ignore[attr-defined]  # the library keeps every member that it has seen
+            path = self._wanted(member)
+            if path is not None and (found := self._take(member, path)) is not None:
+                yield path, found
+        if not self._is_below_there:
+            raise TreeRefusedError("not_a_directory", self._rules.below, "there is no such directory in the workspace")
+
+    def _wanted(self, member: tarfile.TarInfo) -> str | None:
+        """Return a member's name relative to where we collect; None for what is passed over."""
+        root, *segments = member.name.split("/")
+        if root != WORKSPACE.strip("/"):
+            raise TreeRefusedError("bad_archive", member.name, "an entry outside the workspace")
+        if self._rules.ignored.intersection(segments[:-1]) or (
+            member.isdir() and segments and segments[-1] in self._rules.ignored
+        ):
+            return None
+        depth = len(self._below)
+        if tuple(segments[:depth]) != self._below[: len(segments)]:
+            return None
+        if len(segments) <= depth:
+            self._check_way(member, segments)
+            return None
+        return "/".join(segments[depth:])
+
+    def _check_way(self, member: tarfile.TarInfo, segments: list[str]) -> None:
+        """Look at the directory that we collect below, or at one on the way to it."""
+        if not member.isdir():
+            raise TreeRefusedError(_KINDS.get(member.type, "not_a_directory"), member.name, "must be a directory")
+        self._is_below_there = self._is_below_there or len(segments) == len(self._below)
+
+    def _take(self, member: tarfile.TarInfo, path: str) -> Entry | None:
+        if member.isdir():
+            path = self._names.add_directory(path)
+        elif member.isreg() and not member.issparse():
+            path = self._names.add_file(path)
+        else:
+            kind = "sparse" if member.issparse() else _KINDS.get(member.type, "device")
+            raise TreeRefusedError(kind, path, "only plain files and directories may come out of a box")
+        if self._rules.planted(path):
+            raise TreeRefusedError("planted", path, "a tool would obey this file")
+        return None if member.isdir() else self._store(member, path)
+
+    def _store(self, member: tarfile.TarInfo, path: str) -> Entry:
+        self._files += 1
+        self._left -= member.size
+        if self._files > self._rules.max_files:
+            raise TreeRefusedError("too_many_files", path, f"more than {self._rules.max_files} files")
+        if not 0 <= member.size <= self._rules.max_file_bytes:
+            raise TreeRefusedError("file_too_large", path, f"more than {self._rules.max_file_bytes} bytes")
+        if self._left < 0:
+            raise TreeRefusedError("too_many_bytes", path, f"more than {self._rules.max_bytes} bytes")
+        data = _read(self._archive.extractfile(member), member.size)
+        return Entry(self._den.put(data), len(data), media_type_of(path))
+
+
+def _read(stream: IO[bytes] | None, size: int) -> bytes:
+    data = stream.read(size) if stream is not None else b""
+    if len(data) != size:
+        raise TreeRefusedError("bad_archive", "", "the archive breaks off")
+    return data
+
+
+def stream_limit(*, workspace_bytes: int, workspace_files: int) -> int:
+    """Return how long the archive of a full workspace can be, in bytes."""
+    return workspace_bytes + (workspace_files + 2) * _MEMBER_OVERHEAD

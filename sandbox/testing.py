@@ -1,0 +1,220 @@
+"""A box without walls, for tests and for machines that have no engine. Never for code that nobody here wrote.
+
+It keeps the promises of `Box` that an ordinary process in a directory of its own can keep: files, clocks, output
+limits, collection, the end. It keeps none of the others, and its name says so.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.archive import write_directory
+from sandbox.box import (
+    WORKSPACE,
+    BoxSpec,
+    Clocks,
+    CollectRules,
+    Door,
+    ExecResult,
+    Injected,
+    OnLine,
+    OutputLimits,
+    Target,
+    without_planted,
+)  # fmt: skip
+from sandbox.den import Den, Manifest
+from sandbox.errors import BoxFrozenError, BoxLostError
+from sandbox.execution import Exchanged, follow
+from sandbox.paths import is_planted
+from sandbox.tarball import stream_limit, unpack
+from sandbox.tree import check_tree
+
+_PIECE_BYTES = 262_144
+
+
+class _PipeChannel:
+    """A subprocess as a channel."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._stdin = process.stdin
+        self._selector = selectors.DefaultSelector()
+        for stream in (process.stdout, process.stderr):
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ)
+        os.set_blocking(self._stdin.fileno(), False)
+        self._outputs = {process.stdout: 0, process.stderr: 1}
+
+    def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
+        """See `Channel`."""
+        sent = self._send(outgoing)
+        came = [b"", b""]
+        for key, _ in self._selector.select(0 if sent else seconds):
+            data = os.read(key.fd, _PIECE_BYTES)
+            came[self._outputs[key.fileobj]] = data  # type: ignore[index]
+            if not data:
+                self._selector.unregister(key.fileobj)
+        is_closed = not self._selector.get_map()
+        if is_closed:
+            self._process.wait()
+        return Exchanged(sent, came[0], came[1], is_closed)
+
+    def _send(self, outgoing: bytes) -> int:
+        if not outgoing:
+            return 0
+        try:
+            return os.write(self._stdin.fileno(), outgoing)
+        except BlockingIOError:
+            return 0
+        except BrokenPipeError:
+            return len(outgoing)
+
+    def end_input(self) -> None:
+        """See `Channel`."""
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+
+    def interrupt(self) -> None:
+        """See `Channel`."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
+
+    def exit_code(self) -> int | None:
+        """See `Channel`."""
+        code = self._process.poll()
+        return 128 - code if code is not None and code < 0 else code
+
+    def close(self) -> None:
+        """Let go of the pipes."""
+        self._selector.close()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+
+class UnwalledBox:
+    """A directory and ordinary processes. It walls nothing off."""
+
+    def __init__(self, spec: BoxSpec) -> None:
+        self.id = secrets.token_hex(6)
+        self.is_warm = False
+        self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", _mirror_url(spec.mirror))
+        self._spec = spec
+        self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))
+        self._workspace = self._home / "workspace"
+        self._workspace.mkdir(mode=0o700)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._state = "open"
+
+    def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
+        """See `Box.put`."""
+        self._check_usable()
+        if self._processes:
+            raise BoxFrozenError("files go in before the first command, not while something may be awake")
+        limits = self._spec.limits
+        wanted, dropped = without_planted(files, planted)
+        checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
+        write_directory(checked, self._workspace)
+        return Injected(len(checked), sum(map(len, checked.values())), dropped)
+
+    def run(
+        self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+    ) -> ExecResult:  # fmt: skip
+        """See `Box.run`."""
+        self._check_usable()
+        inner = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds), *argv]
+        place = self._workspace / Path(cwd).relative_to(WORKSPACE)
+        process = subprocess.Popen(
+            inner, cwd=place, env={"PATH": os.defpath, "HOME": str(self._home), **(env or {})}, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        self._processes.append(process)
+        channel = _PipeChannel(process)
+        has_to_freeze = True
+        try:
+            followed = follow(channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line)
+            has_to_freeze = followed.has_to_freeze
+        finally:
+            if has_to_freeze:
+                self.freeze()
+            channel.close()
+        return followed.result
+
+    def collect(self, den: Den, rules: CollectRules) -> Manifest:
+        """See `Box.collect`."""
+        self.freeze()
+        limits = self._spec.limits
+        longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(self._workspace, arcname=WORKSPACE.strip("/"))
+        return unpack([packed.getvalue()], den, rules, max_stream_bytes=longest)
+
+    def freeze(self) -> None:
+        """Kill all processes: an ordinary process group cannot be kept from waking up."""
+        if self._state == "closed":
+            raise BoxLostError("the box is closed")
+        self._state = "frozen"
+        self._kill()
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _check_usable(self) -> None:
+        if self._state == "closed":
+            raise BoxLostError("the box is closed")
+        if self._state == "frozen":
+            raise BoxFrozenError("the box is frozen")
+
+    def is_usable(self) -> bool:
+        """Return whether it is still what it was when it was made."""
+        return self._state == "open" and self._workspace.is_dir()
+
+    def close(self) -> None:
+        """See `Box.close`."""
+        if self._state != "closed":
+            self._state = "closed"
+            self._kill()
+            shutil.rmtree(self._home, ignore_errors=True)
+
+
+class UnwalledMaker:
+    """Makes boxes without walls."""
+
+    def __init__(self, spec: BoxSpec | None = None) -> None:
+        self._spec = spec or BoxSpec(image="none", gateway=Target("", 8090))
+        self.made: list[UnwalledBox] = []
+
+    @property
+    def spec(self) -> BoxSpec:
+        """What the boxes pretend to be made from."""
+        return self._spec
+
+    def create(self) -> UnwalledBox:
+        """Make a box."""
+        box = UnwalledBox(self._spec)
+        self.made.append(box)
+        return box
+
+
+def _mirror_url(mirror: Target | None) -> str | None:
+    return f"http://127.0.0.1:{mirror.port}" if mirror is not None else None

@@ -1,0 +1,216 @@
+"""Tier 3 whole: the real CLI in a real box, through the real gateway, to a candidate and a published release.
+
+The gateway and the model listen on the engine's host, which has a network of its own; the ledger is reached by its
+Unix socket, which is the same everywhere.
+"""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from monitoring.ledger.releases import active_release
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Job, Release, Site
+from producers.sites import Sites
+from routing.policy import platform_policy
+from routing.tiers import QueueName, Tier
+from sandbox.den import Den
+from sandbox.docker.engine import Engine, is_outer
+from sandbox.release import manifest_of
+from tests.engine import TestEngine
+from tests.factories import Shop
+from tests.services import Postgres, wait_until
+from workers.agent import edit_with_agent
+from workers.engine import EnginePool, open_engine_pool
+from workers.lifecycle import Resources, run_attempt
+from workers.publish import run_publish
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+GATEWAY_PORT = 8096
+MODEL_PORT = 8097
+CANARY = "sk-ant-canary-of-the-session-0123456789abcdef"
+PAGE = b"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Cafe</title><link rel="stylesheet" href="site.css"></head>
+<body>
+<main>
+  <h1>Welcome</h1>
+  <section id="menu"><h2>Menu</h2><p>Coffee and cake.</p></section>
+  <section id="contact"><h2>Contact</h2><p>Call us.</p></section>
+</main>
+</body>
+</html>
+"""
+SCENARIO = """
+rules:
+  - name: looks-around
+    when: {tag: shell, turn: 1, tools: [Bash]}
+    say:
+      - tool: Bash
+        input:
+          command: >-
+            env; cat /proc/*/environ; curl http://203.0.113.7/; echo "curl $?"; /usr/bin/wget -h; echo "wget $?";
+            sh -c "ssh -V"; echo "ssh $?"; printf '<p>By hand' > shell.html; echo "written $?"
+  - name: makes-a-build
+    when: {tag: build, turn: 1, tools: [Write]}
+    say:
+      - tool: Write
+        input:
+          file_path: package.json
+          content: '{"name": "cafe", "private": true, "scripts": {"build": "node build.mjs"}}'
+      - tool: Write
+        input:
+          file_path: build.mjs
+          content: 'import fs from "node:fs"; fs.writeFileSync("built.css", "h1 { color: " + "teal; }");'
+  - name: is-done
+    when: {tag: build, tool_result: true}
+    say:
+      - text: I added a build.
+"""
+STYLE = b"body { color: #222222; }\n"
+
+
+@dataclass
+class Yard:
+    """An installation around an engine."""
+
+    shop: Shop
+    resources: Resources
+    engine: Engine
+
+    def edit(self, prompt: str, folder: Path, **fields: object) -> Job:
+        self.shop.clear()
+        self.shop.tenant(provider="rehearsal")
+        (folder / "index.html").write_bytes(PAGE)
+        (folder / "site.css").write_bytes(STYLE)
+        Sites(self.shop.ledger, self.resources.den, self.shop.policy).import_site("acme", "cafe", folder)
+        site = self.shop.scalar("SELECT id FROM site WHERE name = 'cafe'")
+        job_id = self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields)
+        run_attempt(self.shop.message(job_id), QueueName.AGENT, edit_with_agent, self.resources)
+        return self.shop.job(job_id)
+
+    def files(self, job: Job) -> dict[str, bytes]:
+        release: Release = self.shop.find(Release, job.release_id)
+        return self.resources.den.read_tree(manifest_of(release))
+
+    def shown(self, site_id: UUID | None) -> dict[str, bytes]:
+        with self.shop.ledger.begin() as session:
+            release = active_release(session, session.get_one(Site, site_id))
+            assert release is not None
+            return self.resources.den.read_tree(manifest_of(release))
+
+
+def inside(stack: ExitStack, daemon: TestEngine, *command: str, **settings: str) -> subprocess.Popen[str]:
+    """Start one of the product's programs on the engine's host."""
+    argv = ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings})
+    assert process.stdout is not None
+    stack.callback(process.stdout.close)
+    stack.callback(process.wait, 30)
+    stack.callback(process.terminate)
+    return process
+
+
+@pytest.fixture(scope="module")
+def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    home = tmp_path_factory.mktemp("session")
+    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100"}
+    with ExitStack() as stack:
+        url = stack.enter_context(postgres.database())
+        scenario = home / "mine.yaml"
+        scenario.write_text(SCENARIO)
+        model = inside(
+            stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario)
+        )
+        assert model.stdout is not None
+        assert json.loads(model.stdout.readline())["port"] == MODEL_PORT
+        inside(
+            stack, daemon, "gateway",
+            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            POINTSMAN_GATEWAY__PEPPER="p" * 32,
+            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+        )  # fmt: skip
+        wait_until(lambda: _listens(daemon), seconds=30, what="the gateway listens")
+        ledger = Ledger(create_ledger_engine(url, pool_size=4))
+        stack.callback(ledger.close)
+        config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
+        pool: EnginePool = open_engine_pool(config)
+        stack.callback(pool.close)
+        shop = Shop(ledger, url=url)
+        resources = Resources(
+            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url="http://127.0.0.1:1",
+            worker="w1", boxes=pool, known_keys=(CANARY,),
+        )  # fmt: skip
+        engine = daemon.open()
+        stack.callback(engine.close)
+        yield Yard(shop, resources, engine)
+
+
+def _listens(daemon: TestEngine) -> bool:
+    return f":{GATEWAY_PORT:04X} " in daemon.inside("cat", "/proc/net/tcp")
+
+
+@pytest.mark.req("H-038", "H-079")
+def test_a_site_becomes_many_pages_with_a_shared_navigation(yard: Yard, tmp_path: Path) -> None:
+    job = yard.edit("Convert to a multi-page site with shared nav", tmp_path)
+
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert yard.shown(job.site_id) == {"index.html": PAGE, "site.css": STYLE}
+    assert all(is_outer(found) for found in yard.engine.leftovers())
+    yard.shop.approve(job.id)
+    run_publish(yard.shop.message(job.id), yard.resources)
+    pages = {path: data for path, data in yard.shown(job.site_id).items() if path.endswith(".html")}
+    assert set(pages) == {"index.html", "menu.html", "contact.html"}
+    navs = {data.partition(b"<nav")[2].partition(b"</nav>")[0] for data in pages.values()}
+    assert len(navs) == 1
+    assert all(f'href="{path}"'.encode() in next(iter(navs)) for path in pages)
+    spent = yard.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
+    assert 0 < spent <= 500_000_000
+    for step, seconds in yard.shop.rows(
+        "SELECT data ->> 'step', (data ->> 'seconds')::float FROM event WHERE kind = 'step' ORDER BY id"
+    ):
+        print(f"{step:10} {seconds:8.3f} s")
+
+
+@pytest.mark.req("H-040", "H-096", "H-116")
+@pytest.mark.threat("C1")
+def test_the_agent_s_shell_has_the_listed_commands_and_finds_no_key(yard: Yard, tmp_path: Path) -> None:
+    job = yard.edit("Add opening hours [rehearse:shell]", tmp_path)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    said = gzip.decompress(yard.resources.den.get(job.result["agent"]["transcript_sha256"])).decode()
+    results = next(line for line in said.splitlines() if "ANTHROPIC_BASE_URL" in line)
+    for name in ("curl", "wget", "ssh"):
+        assert re.search(rf"{name} 12[67]\b", results), results
+    assert "written 0" in results
+    assert yard.files(job)["shell.html"] == b"<p>By hand"
+    assert CANARY not in said
+    assert yard.shop.url not in said
+
+
+@pytest.mark.req("H-080")
+def test_a_build_runs_in_a_box_of_its_own(yard: Yard, tmp_path: Path) -> None:
+    job = yard.edit("Add a build [rehearse:build]", tmp_path)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert yard.files(job)["built.css"] == b"h1 { color: teal; }"
+    assert all(is_outer(found) for found in yard.engine.leftovers())
+
+
+@pytest.mark.req("H-115")
+def test_the_cli_stops_at_the_cap_at_once_and_the_job_says_so(yard: Yard, tmp_path: Path) -> None:
+    job = yard.edit("Convert to a multi-page site with shared nav", tmp_path, cap_nanousd=20_000_000)
+    assert (job.state, job.reason) == ("budget_exceeded", "cost_cap")
+    refused = "SELECT count(*) FROM event WHERE kind = 'limit_hit' AND data ->> 'phase' = 'admit'"
+    assert yard.shop.scalar(refused) == 1
+    assert job.result["agent"]["seconds"] < 30
+    assert yard.shown(job.site_id) == {"index.html": PAGE, "site.css": STYLE}

@@ -1,0 +1,213 @@
+"""What every kind of box promises, asked of each kind."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.box import Box, BoxMaker, Clocks, CollectRules, Ending, OutputLimits
+from sandbox.den import Den
+from sandbox.errors import BoxFrozenError, BoxLostError, PathRefusedError, TreeRefusedError
+from sandbox.testing import UnwalledMaker
+
+pytestmark = pytest.mark.timeout(900)
+
+CLOCKS = Clocks(soft_seconds=20, hard_seconds=25, grace_seconds=1)
+RULES = CollectRules(max_bytes=100_000)
+
+
+@pytest.fixture(params=["unwalled", pytest.param("container", marks=pytest.mark.docker)])
+def any_maker(request: pytest.FixtureRequest) -> BoxMaker:
+    made: BoxMaker = UnwalledMaker() if request.param == "unwalled" else request.getfixturevalue("maker")
+    return made
+
+
+@pytest.fixture
+def any_box(any_maker: BoxMaker) -> Iterator[Box]:
+    made = any_maker.create()
+    yield made
+    made.close()
+
+
+def shell(box: Box, script: str, **fields: object) -> tuple[Ending, int | None, str]:
+    result = box.run(["bash", "-c", script], **({"clocks": CLOCKS} | fields))  # type: ignore[arg-type]
+    return result.ending, result.exit_code, (result.stdout + result.stderr).decode()
+
+
+@pytest.mark.req("H-039")
+def test_files_go_in_change_and_come_out(any_box: Box, den: Den) -> None:
+    files = {"index.html": b"<p>hi</p>", "a/b/c.css": b"p{}", "\u00fcn\u00ef \u00e9.txt": b"", "gone.txt": b"x"}
+    injected = any_box.put(files)
+    assert (injected.files, injected.bytes) == (4, 13)
+
+    ending, code, _ = shell(
+        any_box, "rm gone.txt; echo new >a/new.txt; mkdir -p node_modules/.bin empty; ln -s x node_modules/.bin/y"
+    )
+    assert (ending, code) == (Ending.EXITED, 0)
+
+    found = den.read_tree(any_box.collect(den, RULES))
+    del files["gone.txt"]
+    assert found == files | {"a/new.txt": b"new\n"}
+
+
+def test_a_command_has_stdin_environment_directory_and_status(any_box: Box) -> None:
+    any_box.put({"sub/x": b""})
+    result = any_box.run(
+        ["bash", "-c", 'cat; echo "$WORD $(basename "$PWD")"; echo no >&2; exit 7'], clocks=CLOCKS,
+        stdin=b"line\n" * 50_000, env={"WORD": "a b"}, cwd="/workspace/sub",
+    )  # fmt: skip
+
+    assert (result.ending, result.exit_code, result.is_success) == (Ending.EXITED, 7, False)
+    assert result.stdout == b"line\n" * 50_000 + b"a b sub\n"
+    assert result.stderr == b"no\n"
+
+
+def test_a_word_of_an_argument_is_never_split_or_obeyed(any_box: Box) -> None:
+    words = ["--flag", "a b", "$(id)", "`id`", "x;y", "\n", ""]
+    result = any_box.run(["printf", "<%s>", *words], clocks=CLOCKS)
+
+    assert result.stdout.decode() == "".join(f"<{word}>" for word in words)
+
+
+def test_a_command_that_does_not_read_its_stdin_is_no_failure(any_box: Box) -> None:
+    assert any_box.run(["true"], clocks=CLOCKS, stdin=b"x" * 3_000_000).is_success
+
+
+def test_a_command_that_does_not_exist_is_a_result(any_box: Box) -> None:
+    assert any_box.run(["no-such-command"], clocks=CLOCKS).exit_code == 127
+
+
+def test_lines_come_while_the_command_runs(any_box: Box) -> None:
+    seen: list[bytes] = []
+    result = any_box.run(["bash", "-c", "echo a; echo b; sleep 30"], clocks=CLOCKS,
+                         on_line=lambda line: seen.append(line) or line != b"b")  # type: ignore[func-returns-value]  # fmt: skip
+
+    assert (seen, result.ending, result.stdout) == ([b"a", b"b"], Ending.STOPPED, b"")
+    assert result.seconds < 15
+    with pytest.raises(BoxFrozenError):
+        any_box.run(["true"], clocks=CLOCKS)
+
+
+def test_what_a_callers_line_reader_raises_goes_on_and_the_box_is_frozen(any_box: Box) -> None:
+    def fail(line: bytes) -> bool:
+        raise KeyError(line)
+
+    with pytest.raises(KeyError):
+        any_box.run(["bash", "-c", "echo a; sleep 30"], clocks=CLOCKS, on_line=fail)
+    with pytest.raises(BoxFrozenError):
+        any_box.run(["true"], clocks=CLOCKS)
+
+
+def test_the_soft_clock_lets_a_command_end_well(any_box: Box) -> None:
+    script = "trap 'echo saved; exit 5' INT; echo on; while :; do sleep 0.1; done"
+    result = any_box.run(["bash", "-c", script], clocks=Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5))
+
+    assert result.ending is Ending.SOFT_TIMEOUT
+    assert result.stdout == b"on\nsaved\n"
+    assert any_box.run(["true"], clocks=CLOCKS).is_success
+
+
+@pytest.mark.threat("A11")
+def test_a_command_that_ignores_every_signal_is_ended_all_the_same(any_box: Box, den: Den) -> None:
+    any_box.put({"a": b"1"})
+    script = "trap '' INT TERM; echo 2 >b; while :; do sleep 0.1; done"
+    result = any_box.run(["bash", "-c", script], clocks=Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=1))
+
+    assert result.ending is Ending.SOFT_TIMEOUT
+    assert result.seconds < 15
+    assert den.read_tree(any_box.collect(den, RULES)) == {"a": b"1", "b": b"2\n"}
+
+
+@pytest.mark.threat("A9")
+def test_endless_output_is_cut_and_the_work_is_kept(any_box: Box, den: Den) -> None:
+    limits = OutputLimits(total_bytes=200_000)
+    result = any_box.run(["bash", "-c", "echo kept >a; exec yes"], clocks=CLOCKS, output=limits)
+
+    assert (result.ending, len(result.stdout)) == (Ending.OUTPUT_LIMIT, 200_000)
+    assert result.seconds < 15
+    assert den.read_tree(any_box.collect(den, RULES)) == {"a": b"kept\n"}
+
+
+@pytest.mark.threat("A10")
+def test_an_endless_line_is_cut(any_box: Box) -> None:
+    limits = OutputLimits(line_bytes=10_000)
+    result = any_box.run(
+        ["bash", "-c", "tr '\\0' x </dev/zero"], clocks=CLOCKS, output=limits, on_line=lambda line: None
+    )
+
+    assert result.ending is Ending.LINE_LIMIT
+
+
+def test_a_child_that_stays_behind_does_not_hold_up_the_result(any_box: Box) -> None:
+    result = any_box.run(["bash", "-c", "setsid sleep 60 & echo done"], clocks=CLOCKS)
+
+    assert (result.ending, result.stdout) == (Ending.EXITED, b"done\n")
+    assert result.seconds < 10
+
+
+@pytest.mark.threat("D1")
+def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, den: Den) -> None:
+    planted = {
+        "CLAUDE.md": b"x",
+        ".claude/settings.json": b"{}",
+        "a/.mcp.json": b"{}",
+        ".git/config": b"",
+        ".npmrc": b"",
+    }
+    injected = any_box.put({"index.html": b"x"} | planted)
+
+    assert injected.dropped == tuple(sorted(planted))
+    assert list(any_box.collect(den, RULES)) == ["index.html"]
+
+
+@pytest.mark.threat("D2")
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("mkdir .claude; echo {} >.claude/settings.json", "planted"),
+        ("echo x >a/.npmrc", "planted"),
+        ("ln -s /etc/passwd a/link", "symlink"),
+        ("ln a/x a/y", "hardlink"),
+        ("mkfifo_() { rm -rf a && mkdir a; }; mkfifo_; echo x >'a/b\\c'", "backslash"),
+        ("echo x >a/X", "name_collision"),
+        ("head -c 200000 /dev/zero >a/big", "too_many_bytes"),
+    ],
+)
+@pytest.mark.threat("E")
+def test_what_must_not_come_out_refuses_the_whole_output(any_box: Box, den: Den, script: str, reason: str) -> None:
+    any_box.put({"a/x": b"x"})
+    assert shell(any_box, script)[:2] == (Ending.EXITED, 0)
+
+    with pytest.raises((TreeRefusedError, PathRefusedError)) as caught:
+        any_box.collect(den, RULES)
+    assert caught.value.reason == reason
+
+
+def test_a_bad_name_never_goes_in(any_box: Box) -> None:
+    with pytest.raises(PathRefusedError):
+        any_box.put({"../x": b"x"})
+
+
+def test_files_go_in_before_the_first_command_only(any_box: Box) -> None:
+    any_box.run(["true"], clocks=CLOCKS)
+
+    with pytest.raises(BoxFrozenError):
+        any_box.put({"a": b"x"})
+
+
+def test_collecting_twice_gives_the_same(any_box: Box, den: Den) -> None:
+    any_box.put({"a": b"1", "b/c": b"2"})
+
+    assert any_box.collect(den, RULES) == any_box.collect(den, RULES)
+
+
+@pytest.mark.req("H-079")
+def test_a_closed_box_does_nothing_and_can_be_closed_again(any_box: Box, den: Den) -> None:
+    any_box.close()
+    any_box.close()
+
+    with pytest.raises(BoxLostError):
+        any_box.run(["true"], clocks=CLOCKS)
+    with pytest.raises(BoxLostError):
+        any_box.put({"a": b"x"})
+    with pytest.raises(BoxLostError):
+        any_box.collect(den, RULES)

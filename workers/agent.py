@@ -1,0 +1,216 @@
+"""Tier 3: the real Claude Code CLI edits the site's files in a box that nothing leaves (H-038 to H-041).
+
+The steps of H are timed as they are done, and none of them touches the active release: snapshot, provision, inject,
+execute, extract and teardown here, build in a box of its own, scan and preview in the settlement. What a session left
+behind when its time or money ran out is kept, and its owner is told; nothing is tried again by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from monitoring.ledger.events import EventKind
+from routing.prices import NANOUSD_PER_USD
+from sandbox.box import Box, Clocks, CollectRules, ExecResult
+from sandbox.changes import ChangeSet, change_set, review_diff
+from sandbox.claude.command import SITE, SessionPlan, arguments, environment
+from sandbox.claude.session import SessionReader, Verdict
+from sandbox.den import Manifest
+from sandbox.errors import BoxLostError, PathRefusedError, TreeRefusedError
+from sandbox.release import manifest_of
+from workers.agent_ends import Session, end_of
+from workers.attempt import Attempt
+from workers.build import build_candidate, build_commands
+from workers.outcomes import Candidate, Ended, Outcome
+from workers.transcript import Transcript
+
+_CHECK_SECONDS = 2.0
+"""How often a session that prints asks whether its job is still wanted."""
+_GRACE_SECONDS = 8.0
+_LEAST_SECONDS = 5.0
+_RULES = CollectRules(max_bytes=0)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What came of a session."""
+
+    verdict: Verdict
+    files: Mapping[str, bytes] | None
+    """The site as the session left it; None when its files are not taken."""
+    changes: ChangeSet
+    refused: PathRefusedError | TreeRefusedError | None
+    facts: Mapping[str, Any]
+
+
+def edit_with_agent(attempt: Attempt) -> Outcome:
+    """Do a tier 3 job.
+
+    Raises:
+        SandboxUnavailableError: there is no engine, or no image (the operator's fault).
+        SandboxStartupError, BoxLostError: the box could not be made, or went away before anything was done.
+    """
+    with attempt.step("snapshot"):
+        files = attempt.base_files
+        before = manifest_of(attempt.base) if attempt.base is not None else Manifest({})
+    work = _in_a_box(attempt, files, before)
+    session = Session(work.verdict, attempt.cap_hit(), work.refused, has_changes=not work.changes.is_empty)
+    ended = end_of(session)
+    if work.files is None or work.changes.is_empty:
+        return replace(ended or _lost(), facts=work.facts)
+    candidate = _candidate(files, work)
+    if ended is not None:
+        return replace(ended, facts=work.facts, kept=candidate)
+    return _built(attempt, candidate)
+
+
+def _lost() -> Ended:
+    raise AssertionError("a session that is done has files, or a reason why they are not taken")
+
+
+def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) -> _Work:
+    with attempt.step("provision"):
+        box = attempt.boxes.acquire()
+    try:
+        attempt.enter(box)
+        with attempt.step("inject"):
+            injected = box.put(files)
+        plan = _plan(attempt)
+        transcript = Transcript(secret=attempt.claim.token)
+        reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": news}))
+        with attempt.step("execute"):
+            result = _execute(attempt, box, reader=reader, transcript=transcript, has_build=before.has_build)
+        verdict = reader.judge(result)
+        facts = _facts(attempt, plan, reader=reader, result=result, transcript=transcript)
+        with attempt.step("extract"):
+            return _extract(attempt, box, verdict, left_out=_left_out(files, injected.dropped), facts=facts)
+    finally:
+        with attempt.step("teardown"):
+            box.close()
+
+
+def _plan(attempt: Attempt) -> SessionPlan:
+    call = attempt.policy.calls["agent_session"]
+    cap = min(attempt.limits.llm_usd, attempt.claim.job.cap_nanousd / NANOUSD_PER_USD)
+    return SessionPlan(
+        id=attempt.claim.attempt.id, role=SITE, model=call.model, max_turns=attempt.policy.agent.max_turns,
+        budget_usd=cap, max_output_tokens=call.max_tokens,
+    )  # fmt: skip
+
+
+def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
+    """Return a session's clocks: below the queue's soft limit by what has passed, and by what has to follow.
+
+    Args:
+        attempt: has the limits.
+        has_build: whether a build follows.
+        now: seconds on the clock of `attempt.began`.
+    """
+    rules = attempt.policy.agent
+    following = rules.closing_seconds + (rules.build_seconds if has_build else 0)
+    left = attempt.limits.soft_seconds - (now - attempt.began) - following - _GRACE_SECONDS
+    soft = max(left, _LEAST_SECONDS)
+    return Clocks(
+        soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, start_seconds=min(rules.start_seconds, soft),
+        idle_seconds=rules.idle_seconds, grace_seconds=_GRACE_SECONDS,
+    )  # fmt: skip
+
+
+def _execute(
+    attempt: Attempt, box: Box, *, reader: SessionReader, transcript: Transcript, has_build: bool
+) -> ExecResult:
+    checked = time.monotonic()
+
+    def on_line(line: bytes) -> bool:
+        nonlocal checked
+        transcript.add(line)
+        if time.monotonic() - checked > _CHECK_SECONDS:
+            checked = time.monotonic()
+            attempt.check()
+        return reader.take(line)
+
+    attempt.check()
+    return box.run(
+        arguments(reader.plan),
+        clocks=session_clocks(attempt, has_build=has_build, now=time.monotonic()),
+        stdin=attempt.order.encode("utf-8", "replace"),
+        env=environment(reader.plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
+        on_line=on_line,
+    )
+
+
+def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the files of the base that no box shows or gives back: they stay as they are."""
+    return {
+        path: data
+        for path, data in files.items()
+        if path in dropped or not _RULES.ignored.isdisjoint(path.split("/")[:-1])
+    }
+
+
+def _extract(
+    attempt: Attempt, box: Box, verdict: Verdict, *, left_out: Mapping[str, bytes], facts: Mapping[str, Any]
+) -> _Work:
+    """Take the files out, whatever the session's end was: what is there when time or money ran out is worth keeping."""
+    nothing = ChangeSet((), (), ())
+    before = manifest_of(attempt.base) if attempt.base is not None else Manifest({})
+    try:
+        after = box.collect(attempt.den, replace(_RULES, max_bytes=attempt.limits.output_bytes))
+    except (PathRefusedError, TreeRefusedError) as error:
+        return _Work(verdict, None, nothing, error, facts)
+    except BoxLostError:
+        if verdict.is_done:
+            raise
+        return _Work(verdict, None, nothing, None, facts)
+    files = {**attempt.den.read_tree(after), **left_out}
+    kept = {path: entry for path, entry in before.items() if path in left_out}
+    return _Work(verdict, files, change_set(before, Manifest({**after, **kept})), None, facts)
+
+
+def _facts(
+    attempt: Attempt, plan: SessionPlan, *, reader: SessionReader, result: ExecResult, transcript: Transcript
+) -> Mapping[str, Any]:
+    """What is put on record: a session can be explained by it, though never repeated (H-048)."""
+    finished = reader.finished
+    return {
+        "how": "a code agent",
+        "agent": {
+            "session": str(plan.id), "model": plan.model, "cli": reader.started.version if reader.started else None,
+            "ending": result.ending.value, "status": result.exit_code, "seconds": round(result.seconds, 1),
+            "turns": finished.turns if finished else None, "denials": finished.denials if finished else None,
+            "tools_used": reader.tools_used, "retries": reader.retries,
+            "prompt_sha256": hashlib.sha256(attempt.order.encode("utf-8", "replace")).hexdigest(),
+            "transcript_sha256": attempt.den.put(transcript.packed()),
+        },
+    }  # fmt: skip
+
+
+def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:
+    assert work.files is not None
+    changes = work.changes
+    lists = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
+    return Candidate(
+        files=work.files,
+        summary=work.verdict.text[:300] or "Edited by a code agent.",
+        diff=review_diff(before, work.files),
+        facts={
+            **work.facts,
+            "changes": {kind: list(paths[:50]) for kind, paths in lists.items()},
+            "needs_person": True,
+        },
+    )
+
+
+def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
+    """Build a site that has a build, in a box of its own, now that the agent's is gone (H-080)."""
+    if not build_commands(candidate.files):
+        return candidate
+    box = attempt.boxes.acquire()
+    try:
+        return build_candidate(attempt, candidate, box)
+    finally:
+        box.close()
