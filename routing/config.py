@@ -17,7 +17,7 @@ from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
+    {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
     | {"mirror", "preview"}
     | {"rehearsal", "webhook", "worker"}
 )
@@ -92,9 +92,11 @@ def secrets_of(settings: BaseModel) -> tuple[str, ...]:
     """
     found: set[str] = set()
     for _, value in settings:
-        if isinstance(value, BaseModel):
-            found.update(secrets_of(value))
-        for item in value if isinstance(value, tuple) else (value,):
+        items = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,)
+        for item in items:
+            if isinstance(item, BaseModel):
+                found.update(secrets_of(item))
+                continue
             text = item.get_secret_value() if isinstance(item, SecretStr) else item
             if isinstance(text, str) and "://" in text:
                 found.update(_password_of(text))

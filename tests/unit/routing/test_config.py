@@ -98,3 +98,11 @@ def test_the_secrets_of_a_program_are_its_secret_settings_and_the_passwords_in_i
     )
     assert set(secrets_of(held)) == {"first-key", "old", "new", "pass%2Fword", "pass/word", "hunter2"}
     assert secrets_of(Holder(one=Held(url="redis://host/0"))) == ()
+
+
+def test_the_secrets_of_named_parts_are_found_too() -> None:
+    class Named(BaseModel):
+        parts: dict[str, Held]
+
+    found = secrets_of(Named(parts={"a": Held(key="first-key"), "b": Held(url="redis://:hunter2@host/0")}))
+    assert set(found) == {"first-key", "hunter2"}

@@ -1,0 +1,1 @@
+"""Where tickets come from, and how their owners hear what became of them."""

@@ -1,0 +1,51 @@
+"""What a webhook brings: a ticket to take on, or a reason why nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from routing.ticket import Ticket
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A ticket that somebody wants worked on."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A delivery that asks for nothing."""
+
+    why: str
+
+
+News = Wanted | Ignored
+
+
+def news_of(fields: Mapping[str, Any]) -> News:
+    """Return a ticket from fields that a tracker sent; one that breaks a rule is named, never half taken."""
+    try:
+        return Wanted(Ticket.model_validate(fields))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an object within an object; empty where there is none."""
+    found = body.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def names_of(items: object) -> tuple[str, ...]:
+    """Return the names of labels, however they are given."""
+    if not isinstance(items, list):
+        return ()
+    names = (item.get("name") if isinstance(item, Mapping) else item for item in items[:200])
+    return tuple(name for name in names if isinstance(name, str))

@@ -1,0 +1,114 @@
+"""A forge and a tracker of the tests' own: as much of GitHub's REST API and of Linear's GraphQL as we use."""
+
+import json
+import re
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+TOKEN = "forge-token-of-the-tests-0123456789"
+
+
+@dataclass
+class Forge:
+    """One server, for any number of repositories."""
+
+    pulls: list[dict[str, Any]] = field(default_factory=list)
+    comments: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[int] = field(default_factory=list)
+    """Statuses that the next requests get."""
+    asked: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def answer(self, method: str, path: str, body: dict[str, Any], *, authorization: str) -> tuple[int, Any]:
+        path, _, query = path.partition("?")
+        self.asked.append(f"{method} {path}")
+        if self.failures:
+            return self.failures.pop(0), {"message": "something else is wrong"}
+        if path == "/graphql":
+            return self._linear(body, authorization)
+        if authorization not in (f"token {TOKEN}", f"Bearer {TOKEN}"):
+            return 401, {"message": "Bad credentials"}
+        if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/pulls", path):
+            return self._pulls(method, found[1], body, query=query)
+        if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/issues/(\d+)(/comments)?", path):
+            return self._issue(method, found[1], found[2], body)
+        return 404, {"message": "Not Found"}
+
+    def _pulls(self, method: str, repository: str, body: dict[str, Any], *, query: str) -> tuple[int, Any]:
+        if method == "GET":
+            head = re.search(r"head=([^&]+)", query)
+            wanted = head[1].replace("%3A", ":").replace("%2F", "/") if head else ""
+            return 200, [pull for pull in self.pulls if pull["head"]["label"] == wanted and pull["state"] == "open"]
+        number = len(self.pulls) + 1
+        label = f"{repository.partition('/')[0]}:{body['head']}"
+        if any(pull["head"]["label"] == label and pull["state"] == "open" for pull in self.pulls):
+            return 422, {"message": f"A pull request already exists for {label}."}
+        pull = {
+            "number": number, "html_url": f"{self.url}/{repository}/pull/{number}", "state": "open",
+            "url": f"{self.url}/repos/{repository}/pulls/{number}", "title": body["title"], "body": body["body"],
+            "head": {"label": label, "ref": body["head"]}, "base": {"ref": body["base"]},
+        }  # fmt: skip
+        self.pulls.append(pull)
+        return 201, pull
+
+    def _issue(self, method: str, repository: str, number: str, body: dict[str, Any]) -> tuple[int, Any]:
+        url = f"{self.url}/repos/{repository}/issues/{number}"
+        about = f"{repository}#{number}"
+        if method == "POST":
+            comment = {"id": len(self.comments) + 1, "issue": about, "body": body["body"], "url": f"{url}/comments/1"}
+            self.comments.append(comment)
+            return 201, comment
+        mine = [comment for comment in self.comments if comment["issue"] == about]
+        return 200, mine
+
+    def _linear(self, body: dict[str, Any], authorization: str) -> tuple[int, Any]:
+        if authorization != TOKEN:
+            return 401, {"errors": [{"message": "Authentication required"}]}
+        variables = body["variables"]
+        if any(comment["id"] == variables["id"] for comment in self.comments):
+            return 200, {"errors": [{"message": f"Entity already exists: {variables['id']}"}]}
+        if not variables["issue"].startswith("issue-"):
+            return 200, {"errors": [{"message": "Entity not found: Issue"}]}
+        self.comments.append({"id": variables["id"], "issue": variables["issue"], "body": variables["body"]})
+        return 200, {"data": {"commentCreate": {"success": True}}}
+
+
+def _handler_of(forge: Forge) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("content-length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}")
+            authorization = self.headers.get("authorization") or ""
+            status, said = forge.answer(self.command, self.path, body, authorization=authorization)
+            data = json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PATCH = answer  # noqa: N815 -- the names that http.server asks for
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    return Handler
