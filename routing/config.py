@@ -17,9 +17,8 @@ from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
-    {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
-    | {"mirror", "preview"}
-    | {"rehearsal", "webhook", "worker"}
+    {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs"}
+    | {"mirror", "pages", "policy", "preview", "rehearsal", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
 

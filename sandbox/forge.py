@@ -34,9 +34,12 @@ class ForgeError(SandboxError):
         is_passing: whether another try may succeed (its fault); otherwise the account or the project is wrong.
     """
 
-    def __init__(self, message: str, *, is_passing: bool) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, is_passing: bool) -> None:
+        super().__init__(message, is_passing)
         self.is_passing = is_passing
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class PullRequest(NamedTuple):
