@@ -1,0 +1,1 @@
+"""Runs of the ticket lane: plans, schedules, workspaces, runners and gates."""
