@@ -20,11 +20,14 @@ from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import lock_job, move
 from monitoring.ledger.run_tables import Gate
+from monitoring.ledger.run_values import GateSpec
 from monitoring.ledger.runs import wake_run
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job
 from routing.jobs import State
 from routing.policy import Policy
+
+POLICY_ACTOR = "policy:autonomy"
 
 Verdict = Literal["passed", "failed"]
 GateRefusal = Literal["decided", "expired", "own_request"]
@@ -57,42 +60,50 @@ class GateRefusedError(MonitoringError, ValueError):
         return f"gate {self.args[0]} is not decided: {_REFUSALS[self.reason]}"
 
 
+def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
+    """Put on record which gates a held run will come to. One that is known already stays as it is."""
+    known = set(session.scalars(select(col(Gate.key)).where(col(Gate.run_id) == job.id)))
+    for spec in gates:
+        if spec.key not in known:
+            session.add(
+                Gate(
+                    run_id=job.id, key=spec.key, kind=spec.kind, reason=storable(spec.reason), after=list(spec.after),
+                    position=len(known),
+                )
+            )  # fmt: skip
+            known.add(spec.key)
+    session.flush()
+
+
 def open_gate(
-    session: Session, job: Job, *, key: str, kind: str, after: str, reason: str, hours: float,
-    facts: Mapping[str, Any] | None = None,
+    session: Session, job: Job, spec: GateSpec, *, hours: float, facts: Mapping[str, Any] | None = None
 ) -> Gate:  # fmt: skip
-    """Open a gate of a held run; the one of this key, if there is one already.
+    """Open a gate of a held run, planned or not; one that was opened before stays as it is.
 
     Args:
         session: the caller's transaction.
         job: the run's job.
-        key: names the gate within its run.
-        kind: `mandatory`, `rule` or `plan`.
-        after: key of the step that it stands behind.
-        reason: why somebody has to look, for that person.
+        spec: the gate.
         hours: how long it stays open.
         facts: what a person needs to decide.
     """
-    found = session.scalars(select(Gate).where(col(Gate.run_id) == job.id, col(Gate.key) == key)).one_or_none()
-    if found is not None:
-        return found
-    gate = Gate(
-        run_id=job.id, key=key, kind=kind, after=after, reason=storable(reason), facts=dict(facts or {}),
-        expires_at=in_future(hours * 3600),  # type: ignore[arg-type]
-    )  # fmt: skip
-    session.add(gate)
-    session.flush()
-    _tell(session, job, gate)
+    plan_gates(session, job, [spec])
+    gate = _find(session, job, spec.key)
+    if gate.state == "planned":
+        gate.state = "open"
+        gate.facts = dict(facts or {})
+        gate.opened_at = now()  # type: ignore[assignment]
+        gate.expires_at = in_future(hours * 3600)  # type: ignore[assignment]
+        session.flush()
+        _tell(session, job, gate)
     return gate
 
 
-def skip_gate(session: Session, job: Job, *, key: str, kind: str, after: str, reason: str) -> None:
+def skip_gate(session: Session, job: Job, *, key: str, why: str) -> None:
     """Put on record that an optional gate was skipped, as the project's autonomy allows (S-104)."""
-    if session.scalars(select(Gate).where(col(Gate.run_id) == job.id, col(Gate.key) == key)).one_or_none() is None:
-        gate = Gate(run_id=job.id, key=key, kind=kind, after=after, reason=storable(reason), state="skipped")
-        session.add(gate)
-        session.flush()
-        _tell(session, job, gate)
+    gate = _find(session, job, key)
+    if gate.state == "planned":
+        _mark(session, job, gate, "skipped", actor=POLICY_ACTOR, note=why)
 
 
 def decide_gate(
@@ -148,10 +159,17 @@ def overdue_gates(session: Session, *, limit: int = 100) -> Sequence[UUID]:
 
 
 def close_gates(session: Session, job: Job) -> None:
-    """Close the open gates of a held run that ends in another way."""
-    open_ones = select(Gate).where(col(Gate.run_id) == job.id, col(Gate.state) == "open")
+    """Close the gates of a held run that ends in another way."""
+    open_ones = select(Gate).where(col(Gate.run_id) == job.id, col(Gate.state).in_(("planned", "open")))
     for gate in session.scalars(open_ones).all():
         _mark(session, job, gate, "closed", actor="pointsman")
+
+
+def _find(session: Session, job: Job, key: str) -> Gate:
+    return session.scalars(
+        select(Gate).where(col(Gate.run_id) == job.id, col(Gate.key) == key),
+        execution_options={"populate_existing": True},
+    ).one()
 
 
 def _locked(session: Session, gate_id: UUID, *, tenant: str | None = None) -> tuple[Job, Gate]:

@@ -51,25 +51,19 @@ class Run(SQLModel, table=True):
     """title, body, labels, url, source: as it came (producers/tickets)."""
     intent: str | None = None
     """build, fix or question, once that is known."""
-    phase: str = "new"
-    """Where its schedule stands, in the words of workers/runs/schedule.py."""
-    plan: dict[str, Any] | None = _absent()
-    """The plan in force, validated: nothing in it may be secret (S-084)."""
-    plan_source: str | None = None
-    """`agent`, `template`, or why the template stands in for the agent's own plan."""
-    facts: dict[str, Any] = json_column(dict)
-    """What the schedule remembers from one advance to the next."""
+    plans: list[dict[str, Any]] = json_column(list)
+    """Every plan that was adopted, validated: round, origin, plan, notes. Nothing in them may be secret (S-084)."""
+    scan: str | None = None
+    """What the scan of the changed files came to: `passed` or `refused`."""
+    scan_detail: str = Field(default="", sa_type=Text)
     base_commit: str | None = None
-    """The commit of the project that the run began with."""
+    """The commit of the project that the run began with; known once its first step has fetched the project."""
     head_commit: str | None = None
     """The head of the run's branch: this column is the truth, the workspace's ref a projection of it."""
-    remediation_cycles: int = 0
-    rework_cycles: int = 0
-    replans: int = 0
     estimate: dict[str, Any] = json_column(dict)
     """What it was thought to cost before it began (seed 001 ADR-012)."""
-    advances: int = 0
-    """How often it was advanced."""
+    explanation: str = Field(default="", sa_type=Text)
+    """The latest move of its schedule, in words."""
 
 
 class RunStep(SQLModel, table=True):
@@ -82,8 +76,11 @@ class RunStep(SQLModel, table=True):
     key: str = Field(primary_key=True)
     position: int
     """Order in which steps are shown and, among those that are ready, started."""
-    agent: str
+    agent: str | None = None
+    """None for the project's own build, which no model has a part in."""
     phase: str
+    round: int = 0
+    """0 for the run's own plan, k for the k-th cycle of rework."""
     cycle: int = 0
     task: str = Field(sa_type=Text)
     context: list[str] = json_column(list)
@@ -95,7 +92,9 @@ class RunStep(SQLModel, table=True):
     """`pending`, `running`, `completed`, `failed` or `skipped`."""
     tries: int = 0
     result: dict[str, Any] | None = _absent()
-    """The agent's `.agent-result.json`, of the execution that counts."""
+    """The agent's `.agent-result.json`, of the execution that completed."""
+    changed: list[str] = json_column(list)
+    """Paths that its commit changed."""
     failure: str | None = None
     """Reason code of its latest failed execution."""
     detail: str | None = Field(default=None, sa_type=Text)
@@ -118,8 +117,8 @@ class AgentExecution(SQLModel, table=True):
     run_id: UUID
     step_key: str
     attempt: int
-    agent: str
-    model: str
+    agent: str | None = None
+    model: str | None = None
     """What the layers of the configuration chose for it; its calls say what answered."""
     provider: str | None = None
     """Name of the gateway's provider that pays, when the project names one; otherwise the tenant's."""
@@ -158,16 +157,17 @@ class Gate(SQLModel, table=True):
     run_id: UUID = Field(foreign_key="run.job_id")
     key: str
     kind: str
-    """`mandatory`, `rule` or `plan`."""
-    after: str
-    """Key of the step it stands behind."""
+    """`rule` or `plan`: who wants it."""
+    after: list[str] = json_column(list)
+    """Keys of the steps it stands behind; none = before the run is published."""
     reason: str = Field(sa_type=Text)
-    state: str = "open"
-    """`open`, `passed`, `failed`, `expired`, `skipped` (an optional one, by the project's autonomy) or `closed` (its
+    state: str = "planned"
+    """`planned`, `open`, `passed`, `failed`, `expired`, `skipped` (an optional one, by the project's autonomy) or `closed` (its
     run ended first)."""
     facts: dict[str, Any] = json_column(dict)
     """What a person needs to decide."""
-    opened_at: datetime = when_column(nullable=False, default_now=True)
+    position: int = 0
+    opened_at: datetime | None = when_column()
     expires_at: datetime | None = when_column()
     decided_at: datetime | None = when_column()
     actor: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -16,9 +16,10 @@ class StepSpec:
     """A step that is added to a run."""
 
     key: str
-    agent: str
+    agent: str | None
     phase: str
     task: str
+    round: int = 0
     cycle: int = 0
     context: Sequence[str] = ()
     writes: Sequence[str] = ()
@@ -26,11 +27,24 @@ class StepSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GateSpec:
+    """A gate that a run has, or will have."""
+
+    key: str
+    kind: str
+    reason: str
+    after: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepStart:
     """An execution that is to begin."""
 
     key: str
-    model: str
+    attempt: int
+    context: Sequence[str] | None = None
+    """Replaces what the step was recorded with."""
+    model: str | None = None
     provider: str | None = None
     cap_nanousd: int | None = None
 
@@ -42,15 +56,18 @@ class StepOrder:
     run_id: UUID
     key: str
     attempt: int
-    agent: str
+    agent: str | None
+    """None for the project's own build."""
     phase: str
+    round: int
     cycle: int
     task: str
     context: tuple[str, ...]
     writes: tuple[str, ...]
     depends_on: tuple[str, ...]
     base_commit: str | None
-    model: str
+    """The commit whose files it is given; None for a run's first step, which fetches the project (`StepReport.base`)."""
+    model: str | None
     provider: str | None
     cap_nanousd: int | None
     intent: str | None
@@ -67,8 +84,10 @@ class StepReport:
 
     result: Mapping[str, Any]
     """The agent's result, validated (workers/runs/results.py)."""
+    base: str | None
+    """The commit that it began with: the order's `base_commit`, or the project's head that it fetched."""
     commit: str | None
-    """Its commit on top of the order's `base_commit`; None when it changed nothing."""
+    """Its commit on top of that; None when it changed nothing."""
     changed: Sequence[str] = ()
     dropped: Sequence[str] = ()
 
@@ -83,6 +102,8 @@ class RunRows:
     steps: Sequence[RunStep]
     executions: Sequence[AgentExecution]
     gates: Sequence[Gate]
+    cancelling: frozenset[str]
+    """Keys of the steps whose running execution was asked to stop."""
     spent_nanousd: int
     """On the bill of its root, over everything: routing, debates, planning, rework."""
     cap_nanousd: int
@@ -107,14 +128,11 @@ class RunChange:
     """What an advance notes on the run's row; what is None stays as it was."""
 
     intent: str | None = None
-    phase: str | None = None
     plan: Mapping[str, Any] | None = None
-    plan_source: str | None = None
+    """Added to those that were adopted: round, origin, plan, notes."""
+    scan: str | None = None
+    scan_detail: str | None = None
     base_commit: str | None = None
     head_commit: str | None = None
-    remediation_cycles: int | None = None
-    rework_cycles: int | None = None
-    replans: int | None = None
     estimate: Mapping[str, Any] | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Added to the facts that are there."""
+    explanation: str | None = None

@@ -38,8 +38,8 @@ def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[s
         **(job.request.get("ticket") or {}),
     }
     values = {
-        "job_id": job.id, "project_id": project.id, "ticket": ticket, "phase": "new", "facts": {}, "advances": 0,
-        "remediation_cycles": 0, "rework_cycles": 0, "replans": 0, "estimate": dict(estimate or {}),
+        "job_id": job.id, "project_id": project.id, "ticket": ticket, "plans": [], "scan_detail": "",
+        "explanation": "", "estimate": dict(estimate or {}),
     }  # fmt: skip
     session.execute(insert(Run).values(values).on_conflict_do_nothing())
     return session.get_one(Run, job.id)
@@ -71,11 +71,17 @@ def load_run(session: Session, job: Job) -> RunRows:
         **options,
     ).all()
     gates = session.scalars(
-        select(Gate).where(col(Gate.run_id) == job.id).order_by(col(Gate.opened_at), col(Gate.key)), **options
+        select(Gate).where(col(Gate.run_id) == job.id).order_by(col(Gate.position), col(Gate.key)), **options
+    ).all()
+    cancelling = session.scalars(
+        select(col(AgentExecution.step_key))
+        .join(Job, col(Job.id) == col(AgentExecution.job_id))
+        .where(col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None))
+        .where(col(Job.cancel_requested_at).is_not(None))
     ).all()
     return RunRows(
         job=job, run=run, project=session.get_one(Project, run.project_id), steps=steps, executions=executions,
-        gates=gates, spent_nanousd=spent_on_bill(session, job), cap_nanousd=job.cap_nanousd,
+        gates=gates, cancelling=frozenset(cancelling), spent_nanousd=spent_on_bill(session, job), cap_nanousd=job.cap_nanousd,
     )  # fmt: skip
 
 
@@ -89,10 +95,10 @@ def change_run(session: Session, run: Run, change: RunChange) -> None:
     """Note on a run's row what an advance decided. The caller holds the run's job."""
     for item in fields(change):
         value = getattr(change, item.name)
-        if item.name != "facts" and value is not None:
+        if item.name != "plan" and value is not None:
             setattr(run, item.name, dict(value) if isinstance(value, Mapping) else value)
-    if change.facts:
-        run.facts = {**run.facts, **change.facts}
+    if change.plan is not None:
+        run.plans = [*run.plans, dict(change.plan)]
     session.flush()
 
 
@@ -105,8 +111,9 @@ def add_steps(session: Session, job: Job, steps: Sequence[StepSpec]) -> None:
     rows = [
         {
             "run_id": job.id, "key": step.key, "position": first + place, "agent": step.agent, "phase": step.phase,
-            "cycle": step.cycle, "task": storable(step.task), "context": list(step.context),
+            "round": step.round, "cycle": step.cycle, "task": storable(step.task), "context": list(step.context),
             "writes": list(step.writes), "depends_on": list(step.depends_on), "state": "pending", "tries": 0,
+            "changed": [],
         }
         for place, step in enumerate(steps)
     ]  # fmt: skip
@@ -125,7 +132,7 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
     Args:
         session: the caller's transaction.
         job: the run's job, held by the caller.
-        starts: what to begin. A step that is running or completed is not begun again.
+        starts: what to begin. An attempt that was begun before is not begun again.
 
     Returns:
         The ids of the executions' jobs.
@@ -134,10 +141,10 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
     begun = []
     for start in starts:
         step = session.get_one(RunStep, (job.id, start.key), populate_existing=True)
-        if step.state in ("running", "completed"):
+        if step.tries >= start.attempt or step.state in ("running", "completed", "skipped"):
             continue
-        step.tries += 1
-        step.state = "running"
+        step.tries, step.state = start.attempt, "running"
+        step.context = list(start.context) if start.context is not None else step.context
         session.flush()
         step_job = accept(session, _step_job(job, step), actor="pointsman").job
         session.add(
@@ -152,7 +159,7 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
 
 
 def _step_job(job: Job, step: RunStep) -> NewJob:
-    task = storable(step.task).encode()[:MAX_PROMPT_BYTES].decode(errors="ignore").strip() or step.agent
+    task = storable(step.task).encode()[:MAX_PROMPT_BYTES].decode(errors="ignore").strip() or step.key
     return NewJob(
         id=execution_id(job.id, step.key, step.tries),
         tenant=job.tenant,
@@ -189,7 +196,8 @@ def absorb(session: Session, job: Job, absorbed: Sequence[Absorbed]) -> None:
         step = session.get_one(RunStep, (job.id, execution.step_key))
         step.state = one.state
         is_done = one.state == "completed"
-        step.result = execution.result if is_done else step.result
+        step.result = execution.result if is_done else None
+        step.changed = execution.changed if is_done else []
         step.failure = None if is_done else one.reason or execution.reason
         step.detail = None if is_done else one.detail or execution.detail
         step.ended_at = now()  # type: ignore[assignment]

@@ -25,7 +25,7 @@ def step_order(session: Session, job: Job) -> StepOrder:
     project = session.get_one(Project, run.project_id)
     return StepOrder(
         run_id=run.job_id, key=step.key, attempt=execution.attempt, agent=step.agent, phase=step.phase,
-        cycle=step.cycle, task=step.task, context=tuple(step.context), writes=tuple(step.writes),
+        round=step.round, cycle=step.cycle, task=step.task, context=tuple(step.context), writes=tuple(step.writes),
         depends_on=tuple(step.depends_on), base_commit=execution.base_commit, model=execution.model,
         provider=execution.provider, cap_nanousd=execution.cap_nanousd, intent=run.intent, ticket=run.ticket,
         project=project.name, project_config=project.config,
@@ -55,7 +55,7 @@ def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: t
         sql_update(AgentExecution)
         .where(col(AgentExecution.job_id) == job.id)
         .values(
-            result=_clean(report.result, known_keys), commit=report.commit,
+            result=_clean(report.result, known_keys), base_commit=report.base, commit=report.commit,
             changed=_clean(list(report.changed), known_keys), dropped=_clean(list(report.dropped), known_keys),
         )
     )  # fmt: skip
