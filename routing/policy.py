@@ -16,8 +16,10 @@ from typing import Annotated, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
 from routing.prices import NANOUSD_PER_USD, Price
+from routing.run_rules import RunRules
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -187,6 +189,8 @@ class Policy(_Section):
     runway: Runway
     attempts: Attempts
     agent: AgentRules
+    agents: dict[AgentName, AgentDefinition]
+    runs: RunRules
     assist: Assist
     approval: Approval
     retention: Retention
@@ -210,6 +214,28 @@ class Policy(_Section):
             raise ValueError("profiles must hold `default`")
         return self
 
+    @model_validator(mode="after")
+    def _check_agents(self) -> Self:
+        for name, agent in self.agents.items():
+            self._check_agent(name, agent)
+        for rule, named in self.runs.rules.named_agents():
+            if named not in self.agents:
+                raise ValueError(f"runs.rules: {rule}: there is no agent {named}")
+        if unpriced := sorted(self.runs.models - set(self.prices) | self.runs.models - set(self.speeds)):
+            raise ValueError(f"runs.models: {', '.join(unpriced)} needs a price and a speed")
+        return self
+
+    def _check_agent(self, name: str, agent: AgentDefinition) -> None:
+        queue = self.queues[QueueName.STEPS]
+        if agent.model not in self.prices or agent.model not in self.speeds:
+            raise ValueError(f"agents.{name}: model {agent.model} needs a price and a speed")
+        if agent.soft_seconds > queue.soft_seconds or agent.hard_seconds > queue.hard_seconds:
+            raise ValueError(f"agents.{name}: its times must not be above those of queues.steps")
+        if agent.max_output_tokens > self.gateway.max_output_tokens:
+            raise ValueError(f"agents.{name}: max_output_tokens must not be above gateway.max_output_tokens")
+        if ":" in name and name.split(":")[0] not in self.agents:
+            raise ValueError(f"agents.{name}: is a subtask of an agent that does not exist")
+
     @cached_property
     def version(self) -> str:
         """A short digest of the whole policy, stored with every decision."""
@@ -221,8 +247,11 @@ class Policy(_Section):
         return self.queues[QUEUE_OF_TIER[tier]]
 
     def models_of(self, queue: QueueName) -> frozenset[str]:
-        """Return the models that work on `queue` may call."""
-        return frozenset(call.model for call in self.calls.values() if call.queue == queue)
+        """Return the models that work on `queue` may call; a step's are those of the agents and of `runs.models`."""
+        models = frozenset(call.model for call in self.calls.values() if call.queue == queue)
+        if queue == QueueName.STEPS:
+            return models | self.runs.models | {agent.model for agent in self.agents.values()}
+        return models
 
     def job_cap_nanousd(self, budget_usd: float | None) -> int:
         """Return what one job may spend over all its tiers: the policy's cap or the caller's, whichever is lower."""

@@ -47,7 +47,7 @@ def test_limits_are_frozen_and_have_the_seven_rows_and_the_soft_limit() -> None:
         ("spec", 25, 30, 0.05, 2 * MEBIBYTE, "none"),
         ("patch", 50, 60, 0.10, 5 * MEBIBYTE, "build_only"),
         ("agent", 280, 300, 0.50, 20 * MEBIBYTE, "required"),
-        ("steps", 280, 300, 25, 20 * MEBIBYTE, "per_role"),
+        ("steps", 870, 900, 25, 20 * MEBIBYTE, "per_role"),
         ("control", 25, 30, 0, MEBIBYTE, "none"),
     ],
 )
