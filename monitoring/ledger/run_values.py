@@ -66,7 +66,8 @@ class StepOrder:
     writes: tuple[str, ...]
     depends_on: tuple[str, ...]
     base_commit: str | None
-    """The commit whose files it is given; None for a run's first step, which fetches the project (`StepReport.base`)."""
+    """The commit whose files it is given; None for a run's first step, which fetches the project: `StepReport.base`
+    says what it found."""
     model: str | None
     provider: str | None
     cap_nanousd: int | None

@@ -81,7 +81,8 @@ def load_run(session: Session, job: Job) -> RunRows:
     ).all()
     return RunRows(
         job=job, run=run, project=session.get_one(Project, run.project_id), steps=steps, executions=executions,
-        gates=gates, cancelling=frozenset(cancelling), spent_nanousd=spent_on_bill(session, job), cap_nanousd=job.cap_nanousd,
+        gates=gates, cancelling=frozenset(cancelling), spent_nanousd=spent_on_bill(session, job),
+        cap_nanousd=job.cap_nanousd,
     )  # fmt: skip
 
 
