@@ -64,6 +64,12 @@ MOVES: dict[State, frozenset[State]] = {
 }
 """Legal moves. A state that is no key here is an end."""
 
+GATE_MOVES: dict[State, frozenset[State]] = {
+    State.RUNNING: frozenset({State.AWAITING_APPROVAL}),
+    State.AWAITING_APPROVAL: frozenset({State.RUNNING}),
+}
+"""Moves that only a run of the ticket lane can make, besides: it stops at a gate, and goes on behind it."""
+
 ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVES)
 
 
@@ -118,13 +124,14 @@ def is_end(state: State) -> bool:
     return state in ENDS
 
 
-def check_move(origin: State, target: State) -> None:
+def check_move(origin: State, target: State, *, is_run: bool = False) -> None:
     """Raise unless the table of moves holds this one.
 
     Raises:
         IllegalMoveError: our fault; a caller asked the ledger for a move that does not exist.
     """
-    if target not in MOVES.get(origin, frozenset()):
+    legal = MOVES.get(origin, frozenset()) | (GATE_MOVES.get(origin, frozenset()) if is_run else frozenset())
+    if target not in legal:
         raise IllegalMoveError(origin.value, target.value)
 
 

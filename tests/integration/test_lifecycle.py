@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from monitoring.ledger.approvals import approve, reject
 from monitoring.ledger.attempts import lapsed_attempts, recover
-from monitoring.ledger.jobs import request_cancel
+from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.releases import activate, active_release, add_release
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
