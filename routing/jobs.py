@@ -80,6 +80,8 @@ class Reason(StrEnum):
     PATCH_REFUSED = "patch_refused"
     COMMAND_REFUSED = "command_refused"
     AGENT_FAILED = "agent_failed"
+    AGENT_BLOCKED = "agent_blocked"
+    REWORK_EXHAUSTED = "rework_exhausted"
     OUTPUT_REFUSED = "output_refused"
     BUILD_FAILED = "build_failed"
     BOX_FAILED = "box_failed"
