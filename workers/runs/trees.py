@@ -150,12 +150,16 @@ class _Reader:
         self._store = store
         self._limits = limits
         self._names = NameSet()
+        self._read: dict[ObjectID, dict[str, Entry]] = {}
         self._entries = 0
         self._bytes = 0
 
     def walk(self, tree: ObjectID, prefix: str, *, depth: int) -> None:
         """Take what a directory holds."""
-        for entry in entries_of(self._store, tree).values():
+        found = self._read.get(tree)
+        if found is None:
+            found = self._read[tree] = entries_of(self._store, tree)
+        for entry in found.values():
             self._entries += 1
             if self._entries > self._limits.max_entries:
                 raise RepositoryRefusedError("too_many_entries", f"more than {self._limits.max_entries} names")
