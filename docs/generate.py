@@ -18,7 +18,7 @@ from routing.config import PREFIX
 from routing.policy import Policy
 from sandbox.config import BoxConfig
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from workers.config import WorkerConfig
+from workers.config import RunsConfig, WorkerConfig
 
 _HEAD = """# Configuration
 
@@ -42,6 +42,7 @@ def sections() -> dict[str, type[BaseModel]]:
     return found | {
         "box": BoxConfig,
         "worker": WorkerConfig,
+        "runs": RunsConfig,
         "gateway": GatewayConfig,
         "gateway__providers__<name>": ProviderConfig,
     }

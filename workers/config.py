@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 
 from routing.config import Section
@@ -16,3 +18,10 @@ class WorkerConfig(Section):
     """A pool child is replaced after so many tasks."""
     max_memory_kib_per_child: int = Field(default=524_288, ge=1024)
     """A pool child above this resident size, in KiB, is replaced after its task."""
+
+
+class RunsConfig(Section):
+    """Where the workspaces of the ticket lane's runs are."""
+
+    root: Path = Path(".pointsman/runs")
+    """A directory that the workers of `control` and `steps` share: a git repository for each run."""

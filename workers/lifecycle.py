@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -58,6 +59,8 @@ class Resources:
     worker: str
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
+    runs_root: Path = Path(".pointsman/runs")
+    """Where the workspaces of runs are: a directory that the workers of `control` and `steps` share."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation, which no release may hold."""
 

@@ -27,7 +27,7 @@ from routing.vocabularies import load_vocabularies
 from sandbox.config import BoxConfig, DenConfig
 from sandbox.den import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
-from workers.config import WorkerConfig
+from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Resources
 from workers.pool import PoolHooks
 
@@ -51,6 +51,7 @@ class WorkerSettings(BaseModel):
     den: DenConfig = DenConfig()
     logs: LogsConfig = LogsConfig()
     worker: WorkerConfig = WorkerConfig()
+    runs: RunsConfig = RunsConfig()
     box: BoxConfig = BoxConfig()
 
 
@@ -99,6 +100,7 @@ class ProcessResources:
             gateway_url=self._settings.worker.gateway_url,
             worker=self._worker,
             boxes=self._boxes,
+            runs_root=self._settings.runs.root,
             known_keys=secrets_of(self._settings),
         )
 

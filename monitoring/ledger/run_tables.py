@@ -162,8 +162,8 @@ class Gate(SQLModel, table=True):
     """Keys of the steps it stands behind; none = before the run is published."""
     reason: str = Field(sa_type=Text)
     state: str = "planned"
-    """`planned`, `open`, `passed`, `failed`, `expired`, `skipped` (an optional one, by the project's autonomy) or `closed` (its
-    run ended first)."""
+    """`planned`, `open`, `passed`, `failed`, `expired`, `skipped` (an optional one, by the project's autonomy) or
+    `closed` (its run ended first)."""
     facts: dict[str, Any] = json_column(dict)
     """What a person needs to decide."""
     position: int = 0

@@ -66,7 +66,8 @@ class StepOrder:
     writes: tuple[str, ...]
     depends_on: tuple[str, ...]
     base_commit: str | None
-    """The commit whose files it is given; None for a run's first step, which fetches the project (`StepReport.base`)."""
+    """The commit whose files it is given; None for a run's first step, which fetches the project: `StepReport.base`
+    says what it found."""
     model: str | None
     provider: str | None
     cap_nanousd: int | None
@@ -104,6 +105,8 @@ class RunRows:
     gates: Sequence[Gate]
     cancelling: frozenset[str]
     """Keys of the steps whose running execution was asked to stop."""
+    costs: Mapping[UUID, int]
+    """What each execution's settled calls have cost, nanodollars, by its job."""
     spent_nanousd: int
     """On the bill of its root, over everything: routing, debates, planning, rework."""
     cap_nanousd: int

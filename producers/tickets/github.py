@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from producers.tickets.news import Ignored, News, names_of, news_of, part
-from routing.ticket import MAX_LABELS, priority_of, visible
+from routing.ticket import MAX_LABELS, priority_of
 
 _WITH_LABELS = frozenset({"opened", "reopened"})
 
@@ -33,13 +33,10 @@ def read_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> News:
         return Ignored("it is about a pull request, or an issue that is closed")
     repository = part(body, "repository").get("full_name")
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
-    return news_of({
-        "source": "github",
-        "key": f"{repository}#{issue.get('number')}",
-        "title": visible(str(issue.get("title") or "")),
-        "body": visible(str(issue.get("body") or "")),
-        "labels": others,
-        "priority": priority_of(others),
-        "url": issue.get("html_url") or "",
-        "reference": f"{repository}#{issue.get('number')}",
-    })  # fmt: skip
+    key = f"{repository}#{issue.get('number')}"
+    return news_of(
+        {"source": "github", "key": key, "reference": key, "labels": others, "url": issue.get("html_url")},
+        title=issue.get("title"),
+        body=issue.get("body"),
+        priority=priority_of(others),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from producers.tickets.news import Ignored, News, names_of, news_of, part
-from routing.ticket import MAX_LABELS, Priority, priority_of, visible
+from routing.ticket import MAX_LABELS, Priority, priority_of
 
 _PRIORITIES: Mapping[int, Priority] = {1: "P0", 2: "P1", 3: "P2", 4: "P3"}
 """Urgent, high, medium, low; 0 says that nobody chose one."""
@@ -29,13 +29,13 @@ def read_delivery(body: Mapping[str, Any], *, trigger: str) -> News:
         return Ignored("its labels are as they were")
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
     chosen = issue.get("priority")
-    return news_of({
-        "source": "linear",
-        "key": issue.get("identifier"),
-        "title": visible(str(issue.get("title") or "")),
-        "body": visible(str(issue.get("description") or "")),
-        "labels": others,
-        "priority": (_PRIORITIES.get(chosen) if isinstance(chosen, int) else None) or priority_of(others),
-        "url": issue.get("url") or body.get("url") or "",
-        "reference": issue.get("id") or "",
-    })  # fmt: skip
+    urgency = _PRIORITIES.get(chosen) if isinstance(chosen, int) else None
+    return news_of(
+        {
+            "source": "linear", "key": issue.get("identifier"), "reference": issue.get("id"), "labels": others,
+            "url": issue.get("url") or body.get("url"),
+        },
+        title=issue.get("title"),
+        body=issue.get("description"),
+        priority=urgency or priority_of(others),
+    )  # fmt: skip

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from routing.ticket import Ticket
+from routing.jobs import MAX_PROMPT_BYTES
+from routing.ticket import MAX_TITLE, Priority, Ticket, prompt_of, visible
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,9 @@ class Wanted:
     """A ticket that somebody wants worked on."""
 
     ticket: Ticket
+    prompt: str
+    """Its text, as people saw it."""
+    priority: Priority
 
 
 @dataclass(frozen=True)
@@ -28,13 +32,23 @@ class Ignored:
 News = Wanted | Ignored
 
 
-def news_of(fields: Mapping[str, Any]) -> News:
-    """Return a ticket from fields that a tracker sent; one that breaks a rule is named, never half taken."""
+def news_of(fields: Mapping[str, Any], *, title: object, body: object, priority: Priority) -> News:
+    """Return a ticket from fields that a tracker sent; one that breaks a rule is named, never half taken.
+
+    Args:
+        fields: what the ticket says beside its text.
+        title: as it was sent.
+        body: likewise.
+        priority: how urgent it is.
+    """
+    head = visible(title)[:MAX_TITLE] if isinstance(title, str) else ""
+    text = visible(body) if isinstance(body, str) else ""
     try:
-        return Wanted(Ticket.model_validate(fields))
+        ticket = Ticket.model_validate({**fields, "title": head})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+    return Wanted(ticket, prompt_of(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
 
 
 def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:

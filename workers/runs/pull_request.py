@@ -69,7 +69,7 @@ class PullRequestText:
 
 def branch_of(ticket: Ticket, run_id: UUID) -> str:
     """Return the name of a run's branch: the same for each try, another for each run."""
-    slug = _SLUG.sub("-", ticket.key.lower()).strip("-")[-40:].strip("-") or "ticket"
+    slug = _SLUG.sub("-", (ticket.key or ticket.title).lower()).strip("-")[-40:].strip("-") or "ticket"
     return f"pointsman/{slug}-{run_id.hex[:8]}"
 
 
@@ -81,7 +81,8 @@ def inert(text: str) -> str:
 def describe(facts: PullRequestFacts) -> PullRequestText:
     """Return title and text of a run's pull request."""
     ticket = facts.ticket
-    about = f"[{_cell(ticket.key)}]({ticket.url})" if ticket.url else _cell(ticket.key)
+    name = _cell(ticket.key or "of nobody's tracker")
+    about = f"[{name}]({ticket.url})" if ticket.url else name
     parts = [
         f"Made by Pointsman for the ticket {about}: {_cell(ticket.title)}",
         _quoted(facts.summary),

@@ -67,6 +67,16 @@ class Entry(NamedTuple):
     mode: int
     target: ObjectID
 
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is another tree."""
+        return self.mode == _DIRECTORY
+
+    @property
+    def is_object(self) -> bool:
+        """Whether what it names lies in this repository: a submodule's commit does not."""
+        return stat.S_ISREG(self.mode) or stat.S_ISLNK(self.mode) or self.is_directory
+
 
 def parents_of(path: str) -> Iterator[str]:
     """Yield the directories that a path lies in, the outermost first."""
@@ -140,19 +150,23 @@ class _Reader:
         self._store = store
         self._limits = limits
         self._names = NameSet()
+        self._read: dict[ObjectID, dict[str, Entry]] = {}
         self._entries = 0
         self._bytes = 0
 
     def walk(self, tree: ObjectID, prefix: str, *, depth: int) -> None:
         """Take what a directory holds."""
-        for entry in entries_of(self._store, tree).values():
+        found = self._read.get(tree)
+        if found is None:
+            found = self._read[tree] = entries_of(self._store, tree)
+        for entry in found.values():
             self._entries += 1
             if self._entries > self._limits.max_entries:
                 raise RepositoryRefusedError("too_many_entries", f"more than {self._limits.max_entries} names")
             path = prefix + entry.name
             if (reason := self._objection(path, entry.mode, depth)) is not None:
                 self._leave_out(path, reason)
-            elif entry.mode == _DIRECTORY:
+            elif entry.is_directory:
                 self.walk(entry.target, f"{path}/", depth=depth + 1)
             else:
                 self._take(path, entry.target)
@@ -206,14 +220,15 @@ class TreeEditor:
         changed = self._edit(tree, {tuple(path.split("/")): data for path, data in changes.items()})
         return changed if changed is not None else self._keep(Tree())
 
-    def replace(self, tree: ObjectID | None, top: str, entry: Entry | None) -> ObjectID:
-        """Return a tree in which the top-level name `top` is another's entry, or is gone."""
+    def replace(self, tree: ObjectID | None, tops: Mapping[str, Entry | None]) -> ObjectID:
+        """Return a tree in which some top-level names are another tree's entries; None for one that is gone."""
         edited = self._copy(tree)
-        name = top.encode()
-        if name in edited:
-            del edited[name]
-        if entry is not None:
-            edited[name] = (entry.mode, entry.target)
+        for top, entry in tops.items():
+            name = top.encode()
+            if name in edited:
+                del edited[name]
+            if entry is not None:
+                edited[name] = (entry.mode, entry.target)
         return self._keep(edited)
 
     def _edit(self, tree: ObjectID | None, changes: Mapping[tuple[str, ...], bytes | None]) -> ObjectID | None:
@@ -292,10 +307,10 @@ def compare(
         left, right = old.get(name), new.get(name)
         if left == right:
             continue
-        directories = [entry.target if entry and entry.mode == _DIRECTORY else None for entry in (left, right)]
+        directories = [entry.target if entry and entry.is_directory else None for entry in (left, right)]
         if any(directories):
             yield from compare(store, directories[0], directories[1], prefix=f"{prefix}{name}/")
-        plain = [entry if entry and entry.mode != _DIRECTORY else None for entry in (left, right)]
+        plain = [entry if entry and not entry.is_directory else None for entry in (left, right)]
         if plain[0] != plain[1]:
             yield Changed(prefix + name, plain[0], plain[1])
 
@@ -307,5 +322,5 @@ def entry_at(store: BaseObjectStore, tree: ObjectID | None, path: str) -> Entry 
         found = entries_of(store, tree).get(segment) if tree is not None else None
         if found is None:
             return None
-        tree = found.target if found.mode == _DIRECTORY else None
+        tree = found.target if found.is_directory else None
     return found

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from dulwich.errors import NotGitRepository
 from dulwich.object_store import BaseObjectStore
-from dulwich.objects import Commit, ObjectID, ShaFile
+from dulwich.objects import Commit, ObjectID, ShaFile, Tree
 from dulwich.repo import Repo
 
 from routing.path_rules import ARTIFACTS, CONTEXT_DIRECTORY, RESULT_FILE
@@ -41,7 +41,10 @@ from workers.runs.trees import (
 RESERVED = (ARTIFACTS.rstrip("/"), CONTEXT_DIRECTORY.rstrip("/"), RESULT_FILE)
 """Top-level names that the service and its agents use among themselves; a pull request has none of them."""
 
-_AUTHOR = b"Pointsman <pointsman@localhost>"
+AUTHOR = b"Pointsman <pointsman@localhost>"
+"""Of every commit that is made here. Agents and people are named in messages and in the ledger."""
+BASE = "refs/heads/base"
+"""The commit of the project that a run began with."""
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}")
 _STEP_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_-]{0,63}){0,3}")
 
@@ -88,6 +91,26 @@ class Workspace:
     def exists(self) -> bool:
         """Return whether it was made."""
         return self.path.is_dir()
+
+    def started_with(self) -> str:
+        """Return the commit of the project that the run began with.
+
+        Raises:
+            WorkspaceMissingError: there is no workspace.
+        """
+        try:
+            commit = self.path.joinpath(*BASE.split("/")).read_text("ascii").strip()
+        except FileNotFoundError:
+            raise WorkspaceMissingError(f"there is no workspace {self.path.name}") from None
+        return _hex(_id(commit))
+
+    def start_empty(self) -> str:
+        """Write the first commit of a project that has none yet: no files, and the same everywhere."""
+        with self.store() as store:
+            tree = Tree()
+            commit = _commit(tree.id, parents=(), message="An empty project", when=0)
+            self._write(store, (tree, commit))
+        return _hex(commit.id)
 
     def read(self, commit: str) -> Snapshot:
         """Return a commit's files as agents see them.
@@ -183,9 +206,7 @@ class Workspace:
         with self.store() as store:
             kept = entries_of(store, tree_of(store, _id(base)))
             editor = TreeEditor(store)
-            tree = tree_of(store, _id(head))
-            for name in RESERVED:
-                tree = editor.replace(tree, name, kept.get(name))
+            tree = editor.replace(tree_of(store, _id(head)), {name: kept.get(name) for name in RESERVED})
             commit = _commit(tree, parents=(base,), message=message, when=when)
             self._write(store, (*editor.objects, commit))
         return _hex(commit.id)
@@ -238,7 +259,7 @@ def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int) 
     commit = Commit()
     commit.tree = tree
     commit.parents = [_id(parent) for parent in parents]
-    commit.author = commit.committer = _AUTHOR
+    commit.author = commit.committer = AUTHOR
     commit.author_time = commit.commit_time = when
     commit.author_timezone = commit.commit_timezone = 0
     commit.encoding = b"UTF-8"

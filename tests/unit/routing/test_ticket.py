@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from routing.jobs import MAX_PROMPT_BYTES
-from routing.ticket import Ticket, priority_of, visible
+from routing.jobs import MAX_PROMPT_BYTES, JobRequest
+from routing.ticket import Ticket, priority_of, prompt_of, visible
 
 
 def test_what_readers_of_a_ticket_did_not_see_orders_nothing() -> None:
@@ -18,11 +18,11 @@ def test_what_readers_of_a_ticket_did_not_see_orders_nothing() -> None:
 
 @given(st.text())
 def test_any_visible_text_can_be_a_ticket(text: str) -> None:
-    Ticket(source="github", key="a/b#1", title="x", body=visible(text))
+    JobRequest(prompt=prompt_of("x", visible(text), max_bytes=MAX_PROMPT_BYTES), project="shop")
 
 
 def test_a_long_ticket_is_cut_and_says_so() -> None:
-    prompt = Ticket(source="file", key="t", title="Long", body="\u00e4" * MAX_PROMPT_BYTES).prompt
+    prompt = prompt_of("Long", "\u00e4" * MAX_PROMPT_BYTES, max_bytes=MAX_PROMPT_BYTES)
     assert len(prompt.encode()) <= MAX_PROMPT_BYTES
     assert prompt.startswith("Long\n\n\u00e4")
     assert prompt.endswith("cut off.]")

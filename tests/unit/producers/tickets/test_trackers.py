@@ -35,8 +35,8 @@ def test_an_issue_that_gets_the_label_is_taken_on() -> None:
     news = github.read_delivery("issues", of_github(), trigger=TRIGGER)
     assert isinstance(news, Wanted)
     ticket = news.ticket
-    assert (ticket.source, ticket.key, ticket.priority) == ("github", "a/shop#12", "P1")
-    assert ticket.prompt == "Cart total is wrong\n\nTwo items of 5 show 5."
+    assert (ticket.source, ticket.key, news.priority) == ("github", "a/shop#12", "P1")
+    assert news.prompt == "Cart total is wrong\n\nTwo items of 5 show 5."
     assert ticket.labels == ("bug", "P1")
 
 
@@ -65,8 +65,8 @@ def test_any_other_delivery_is_left_alone_and_says_why(event: str, body: dict[st
     assert news.why
 
 
-@pytest.mark.parametrize("title", ["", None, "x" * 501, "\u200b"])
-def test_a_ticket_that_breaks_a_rule_is_refused_by_its_name(title: str | None) -> None:
+@pytest.mark.parametrize("title", ["", None, 7, "\u200b"])
+def test_a_ticket_that_breaks_a_rule_is_refused_by_its_name(title: object) -> None:
     news = github.read_delivery("issues", of_github(issue={"title": title}), trigger=TRIGGER)
     assert isinstance(news, Ignored)
     assert "title" in news.why
@@ -75,7 +75,7 @@ def test_a_ticket_that_breaks_a_rule_is_refused_by_its_name(title: str | None) -
 def test_an_issue_of_linear_is_taken_on_when_it_has_the_label() -> None:
     news = linear.read_delivery(of_linear(), trigger=TRIGGER)
     assert isinstance(news, Wanted)
-    assert (news.ticket.key, news.ticket.priority, news.ticket.labels) == ("ENG-7", "P0", ())
+    assert (news.ticket.key, news.priority, news.ticket.labels) == ("ENG-7", "P0", ())
     assert news.ticket.reference == "2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9"
 
 
@@ -83,7 +83,7 @@ def test_an_issue_of_linear_is_taken_on_when_it_has_the_label() -> None:
 def test_linears_priorities_are_ours(priority: object, named: str) -> None:
     news = linear.read_delivery(of_linear(data={"priority": priority}), trigger=TRIGGER)
     assert isinstance(news, Wanted)
-    assert news.ticket.priority == named
+    assert news.priority == named
 
 
 def test_an_issue_of_linear_is_taken_on_once_though_it_is_changed_often() -> None:
