@@ -14,6 +14,7 @@ from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
+from routing.accounts import AccountsConfig
 from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig, secrets_of
 from routing.policy import Policy, load_policy
@@ -29,6 +30,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    accounts: AccountsConfig = AccountsConfig()
     ledger: LedgerConfig = LedgerConfig()
     broker: BrokerConfig = BrokerConfig()
     policy: PolicyConfig = PolicyConfig()

@@ -76,6 +76,13 @@ def find_run(session: Session, run_id: UUID, *, tenant: str | None = None) -> tu
     return job, run
 
 
+def open_run_of_ticket(session: Session, project: Project, key: str) -> UUID | None:
+    """Return the run of a project that works on a ticket now; None when none does."""
+    same = (col(Run.project_id) == project.id) & (col(Run.ticket)["key"].astext == key)
+    query = select(col(Run.job_id)).join(Job, col(Job.id) == col(Run.job_id)).where(same, col(Job.ended_at).is_(None))
+    return session.scalars(query.order_by(col(Job.created_at)).limit(1)).first()
+
+
 def load_run(session: Session, job: Job) -> RunRows:
     """Return all of a run that its schedule is decided from."""
     run = session.get_one(Run, job.id, populate_existing=True)

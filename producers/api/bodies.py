@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -20,20 +20,26 @@ MAX_RAW_BYTES = 256 * 1024
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-async def read_body(request: Request) -> bytes:
-    """Return the raw body; of one that is too large no more is read than it takes to see that.
+def body_reader(max_bytes: int) -> Callable[[Request], Awaitable[bytes]]:
+    """Return a dependency that gives the raw body; of one that is too large it reads no more than it takes to see that.
 
-    Raises:
-        BodyTooLargeError: the caller's fault.
+    What it returns raises BodyTooLargeError: the caller's fault.
     """
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_RAW_BYTES:
-            raise BodyTooLargeError
-        parts.append(part)
-    return b"".join(parts)
+
+    async def read(request: Request) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > max_bytes:
+                raise BodyTooLargeError
+            parts.append(part)
+        return b"".join(parts)
+
+    return read
+
+
+read_body = body_reader(MAX_RAW_BYTES)
 
 
 def parse_json(raw: bytes) -> Any:

@@ -15,6 +15,7 @@ from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
+from routing.accounts import AccountsConfig
 from routing.policy import Policy
 from routing.vocabularies import Vocabularies
 from sandbox.den import Den
@@ -36,6 +37,8 @@ class Resources:
     """Switches that are read for every decision."""
     vocabularies: Vocabularies | None = None
     """The words that routing looks for; the shipped ones by default."""
+    accounts: AccountsConfig = AccountsConfig()
+    """Accounts at forges and trackers, whose webhooks are taken."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation that no site may hold."""
     poll_seconds: float = 0.25

@@ -86,6 +86,7 @@ def serve(installation: Installation) -> None:
         pages_url=settings.pages.public_url,
         environment=installation.environment,
         vocabularies=installation.vocabularies,
+        accounts=settings.accounts,
         known_keys=secrets_of(settings),
     )
     pages = PageResources(

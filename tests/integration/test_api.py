@@ -202,6 +202,8 @@ def test_a_key_opens_by_either_header_until_it_is_revoked(world: World) -> None:
     assert world.client.get("/v1/jobs", headers={"X-API-Key": secret}).status_code == 401
 
 
+SIGNED = "/v1/tickets/{tracker}/{tenant}/{project}"
+"""Trackers sign what they send; they have no key (tests/integration/test_tickets.py)."""
 SCOPES = {
     ("POST", "/v1/jobs"): "submit",
     ("GET", "/v1/jobs"): "read",
@@ -409,7 +411,7 @@ def test_the_openapi_document_shows_the_request_its_examples_and_the_keys(world:
     content = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert content["schema"] == {"$ref": "#/components/schemas/JobRequest"}
     assert "prompt" in document["components"]["schemas"]["JobRequest"]["properties"]
-    assert set(document["paths"]) == {path for _, path in SCOPES} | {"/healthz", "/readyz"}
+    assert set(document["paths"]) == {path for _, path in SCOPES} | {"/healthz", "/readyz", SIGNED}
     for operations in (document["paths"][path] for _, path in SCOPES):
         assert all(operation["security"] for operation in operations.values())
 
