@@ -28,7 +28,10 @@ from tests.integration.http_world import HOME, PAGES, World, shared_ledger, worl
 
 __all__ = ["shared_ledger", "world"]
 
+SIGNED = "/v1/tickets/{tracker}/{tenant}/{project}"
+"""Trackers sign what they send; they have no key (tests/integration/test_tickets.py)."""
 PUBLIC = {
+    SIGNED,
     "/healthz",
     "/readyz",
     "/metrics",
@@ -202,8 +205,6 @@ def test_a_key_opens_by_either_header_until_it_is_revoked(world: World) -> None:
     assert world.client.get("/v1/jobs", headers={"X-API-Key": secret}).status_code == 401
 
 
-SIGNED = "/v1/tickets/{tracker}/{tenant}/{project}"
-"""Trackers sign what they send; they have no key (tests/integration/test_tickets.py)."""
 SCOPES = {
     ("POST", "/v1/jobs"): "submit",
     ("GET", "/v1/jobs"): "read",
