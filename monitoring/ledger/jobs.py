@@ -28,6 +28,7 @@ from routing.failures import FailureAction
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
 from routing.router import Route
+from routing.stages import work_queue
 from routing.tiers import QueueName
 
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
@@ -247,7 +248,7 @@ def route_job(session: Session, job: Job, route: Route) -> None:
     if job.state == State.RECEIVED and route.debate is Debate.PLANNING:
         move(session, job, State.DEBATING)
     move(session, job, State.QUEUED)
-    wait_on(session, job, route.queue)
+    wait_on(session, job, work_queue(route))
 
 
 def wait_on(session: Session, job: Job, queue: QueueName) -> None:
