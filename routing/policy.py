@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
 from routing.prices import NANOUSD_PER_USD, Price
-from routing.run_rules import RunRules, StepRule
+from routing.run_rules import RunRules
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -218,10 +218,9 @@ class Policy(_Section):
     def _check_agents(self) -> Self:
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
-        for rule in (*self.runs.rules.steps, *self.runs.rules.gates):
-            named = rule.agent if isinstance(rule, StepRule) else rule.after
+        for rule, named in self.runs.rules.named_agents():
             if named not in self.agents:
-                raise ValueError(f"runs.rules: {rule.name}: there is no agent {named}")
+                raise ValueError(f"runs.rules: {rule}: there is no agent {named}")
         if unpriced := sorted(self.runs.models - set(self.prices) | self.runs.models - set(self.speeds)):
             raise ValueError(f"runs.models: {', '.join(unpriced)} needs a price and a speed")
         return self

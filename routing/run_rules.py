@@ -61,6 +61,10 @@ class MandatoryRules(Section):
     steps: tuple[StepRule, ...] = ()
     gates: tuple[GateRule, ...] = ()
 
+    def named_agents(self) -> tuple[tuple[str, str], ...]:
+        """Return the agents that rules name, each with the rule's name before it."""
+        return (*((rule.name, rule.agent) for rule in self.steps), *((rule.name, rule.after) for rule in self.gates))
+
 
 class RunRules(Section):
     """Everything that bounds a run. Loops are those of ruling A12."""

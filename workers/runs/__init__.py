@@ -1,1 +1,1 @@
-"""Runs of the ticket lane: plans, schedules, workspaces, runners and gates."""
+"""Runs of the ticket lane: agents, plans, the workspace they share, and what takes them forward."""
