@@ -116,6 +116,10 @@ class CancelledCallError(SandboxError):
     """The job was cancelled: it makes no more model calls (nobody's fault)."""
 
 
+class CallTimeoutError(SandboxError, TimeoutError):
+    """A model call was broken off because its caller's time was over (nobody's fault)."""
+
+
 class NoProviderKeyError(SandboxError):
     """The tenant has no model provider, or the provider refuses its key (the tenant's fault)."""
 
