@@ -34,11 +34,11 @@ from producers.publisher import Publisher
 from routing.clarification import MAX_SITES, Clarification, open_clarification
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
-from routing.estimate import estimate_of
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.project import MissingKeyError
 from routing.router import Mode, Route, SiteSignals, decide
+from routing.run_estimate import estimate_run
 from routing.signals import signals_of
 from routing.stages import Stage, first_stage
 from routing.tiers import QueueName
@@ -146,7 +146,7 @@ class Submitter:
             )
             accepted = accept(session, new)
             if target.project is not None and not route.trivial:
-                estimate = estimate_of(policy, route.intent, priority=request.priority)
+                estimate = estimate_run(policy, route.intent)
                 new_run(session, accepted.job, target.project, estimate=estimate)
             return accepted, policy
 

@@ -5,13 +5,14 @@ A run is cancelled as a whole: with its steps, and only when the last of them ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import select
 from sqlmodel import Session, col
 
 from monitoring.errors import WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
-from monitoring.ledger.gates import close_gates
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.runs import has_live_attempt
@@ -44,17 +45,18 @@ def request_cancel(session: Session, job: Job, *, actor: str) -> None:
 
 def _cancel_run(session: Session, job: Job, *, actor: str) -> None:
     """Cancel the steps of a locked run. It ends here when nobody works on it, otherwise at its next advance."""
-    close_gates(session, job)
     cancel_steps(session, job)
     if not live_steps(session, job) and not has_live_attempt(session, job):
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)
 
 
-def cancel_steps(session: Session, job: Job) -> None:
-    """Cancel every execution of a locked run that has not ended."""
+def cancel_steps(session: Session, job: Job, *, keys: Sequence[str] | None = None) -> None:
+    """Cancel every execution of a locked run that has not ended, or those of some steps only."""
     live = select(col(AgentExecution.job_id)).where(
         col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None)
     )
+    if keys is not None:
+        live = live.where(col(AgentExecution.step_key).in_(keys))
     for step_id in session.scalars(live.order_by(col(AgentExecution.job_id))).all():
         step = lock_job(session, step_id)
         if step.ended_at is not None:

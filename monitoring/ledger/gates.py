@@ -127,7 +127,7 @@ def decide_gate(
         PolicyError: the operator's fault: the tenant's overrides do not fit.
     """
     job, gate = _locked(session, gate_id, tenant=tenant)
-    if gate.state != "open" or job.ended_at is not None:
+    if gate.state != "open" or job.ended_at is not None or job.cancel_requested_at is not None:
         raise GateRefusedError(gate.id, "decided")
     if session.scalar(select(col(Gate.expires_at) < now()).where(col(Gate.id) == gate.id)):
         raise GateRefusedError(gate.id, "expired")
@@ -145,24 +145,14 @@ def expire_gate(session: Session, gate_id: UUID) -> None:
     is_late = session.scalar(select(col(Gate.expires_at) < now()).where(col(Gate.id) == gate.id))
     if gate.state != "open" or not is_late:
         return
-    if job.ended_at is not None:
-        _mark(session, job, gate, "closed", actor="pointsman")
-    else:
-        _mark(session, job, gate, "expired", actor="pointsman")
-        _go_on(session, job, actor="pointsman")
+    _mark(session, job, gate, "expired", actor="pointsman")
+    _go_on(session, job, actor="pointsman")
 
 
 def overdue_gates(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     """Return the open gates that nobody decided in time."""
     overdue = select(col(Gate.id)).where(col(Gate.state) == "open", col(Gate.expires_at) < now())
     return session.scalars(overdue.order_by(col(Gate.expires_at)).limit(limit)).all()
-
-
-def close_gates(session: Session, job: Job) -> None:
-    """Close the gates of a held run that ends in another way."""
-    open_ones = select(Gate).where(col(Gate.run_id) == job.id, col(Gate.state).in_(("planned", "open")))
-    for gate in session.scalars(open_ones).all():
-        _mark(session, job, gate, "closed", actor="pointsman")
 
 
 def _find(session: Session, job: Job, key: str) -> Gate:

@@ -105,6 +105,8 @@ class RunRows:
     gates: Sequence[Gate]
     cancelling: frozenset[str]
     """Keys of the steps whose running execution was asked to stop."""
+    costs: Mapping[UUID, int]
+    """What each execution's settled calls have cost, nanodollars, by its job."""
     spent_nanousd: int
     """On the bill of its root, over everything: routing, debates, planning, rework."""
     cap_nanousd: int

@@ -20,6 +20,7 @@ from monitoring.errors import JobNotFoundError
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import NewJob, accept, wait_on
+from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep
 from monitoring.ledger.run_values import Absorbed, RunChange, RunRows, StepSpec, StepStart
 from monitoring.ledger.storable import storable
@@ -43,6 +44,24 @@ def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[s
     }  # fmt: skip
     session.execute(insert(Run).values(values).on_conflict_do_nothing())
     return session.get_one(Run, job.id)
+
+
+def ensure_run(session: Session, job: Job) -> Run | None:
+    """Return the run's row of a held job; one that goes on from another run, after its debate, begins from its ticket.
+
+    Returns:
+        None when there is no project for it any more.
+    """
+    run = session.get(Run, job.id)
+    if run is not None:
+        return run
+    before = session.get(Run, job.parent_id) if job.parent_id is not None else None
+    if before is not None:
+        return new_run(session, job, session.get_one(Project, before.project_id), estimate=before.estimate)
+    try:
+        return new_run(session, job, find_project(session, job.tenant, str(job.request.get("project"))))
+    except ProjectNotFoundError:
+        return None
 
 
 def find_run(session: Session, run_id: UUID, *, tenant: str | None = None) -> tuple[Job, Run]:
@@ -81,9 +100,20 @@ def load_run(session: Session, job: Job) -> RunRows:
     ).all()
     return RunRows(
         job=job, run=run, project=session.get_one(Project, run.project_id), steps=steps, executions=executions,
-        gates=gates, cancelling=frozenset(cancelling), spent_nanousd=spent_on_bill(session, job),
+        gates=gates, cancelling=frozenset(cancelling), costs=_costs(session, job),
+        spent_nanousd=spent_on_bill(session, job),
         cap_nanousd=job.cap_nanousd,
     )  # fmt: skip
+
+
+def _costs(session: Session, job: Job) -> dict[UUID, int]:
+    rows = session.execute(
+        select(col(Call.job_id), func.sum(col(Call.cost_nanousd)))
+        .join(AgentExecution, col(AgentExecution.job_id) == col(Call.job_id))
+        .where(col(AgentExecution.run_id) == job.id)
+        .group_by(col(Call.job_id))
+    )
+    return {job_id: int(cost) for job_id, cost in rows}
 
 
 def spent_on_bill(session: Session, job: Job) -> int:

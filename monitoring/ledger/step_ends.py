@@ -12,7 +12,7 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.run_tables import AgentExecution
+from monitoring.ledger.run_tables import AgentExecution, Gate
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job
 from routing.jobs import Reason, State
@@ -40,7 +40,9 @@ def note_start(session: Session, job: Job) -> None:
 
 
 def note_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> None:
-    """Settle the execution of a locked job that is ending, if it is a step's."""
+    """Settle the execution of a locked job that is ending, if it is a step's; with a run, everything of it ends."""
+    if is_run(job):
+        _close_run(session, job)
     if not is_step(job):
         return
     status = _STATUS_OF_END.get(target, "failed")
@@ -55,6 +57,17 @@ def note_end(session: Session, job: Job, target: State, *, reason: Reason, detai
         )
     )  # fmt: skip
     record(session, EventKind.RUN_STEP, job=job, status=status, reason=reason.value, detail=storable(detail)[:400])
+
+
+def _close_run(session: Session, job: Job) -> None:
+    """Stop what still works for a run that ends, and close its gates: nobody waits for them any more."""
+    live = select(col(AgentExecution.job_id)).where(
+        col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None)
+    )
+    stopped = (col(Job.id).in_(live)) & (col(Job.cancel_requested_at).is_(None))
+    session.execute(sql_update(Job).where(stopped).values(cancel_requested_at=now()))
+    waiting = (col(Gate.run_id) == job.id) & col(Gate.state).in_(("planned", "open"))
+    session.execute(sql_update(Gate).where(waiting).values(state="closed", decided_at=now()))
 
 
 def live_steps(session: Session, job: Job) -> int:
