@@ -88,8 +88,8 @@ class Dispatcher:
         if not is_leader:
             return False
         for step in (
-            self._recover, self._presume, self._expire, self._wake_runs, self._look_for_missing, self._top_up, self._seal,
-            self._log_routes, self._project,
+            self._recover, self._presume, self._expire, self._wake_runs, self._look_for_missing, self._top_up,
+            self._seal, self._log_routes, self._project,
         ):  # fmt: skip
             with contained(step.__name__):
                 step()

@@ -6,7 +6,7 @@ A misspelt name would silently leave a default in force, so every `POINTSMAN_` n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -18,7 +18,7 @@ from routing.errors import PolicyError
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
     {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs"}
-    | {"mirror", "pages", "policy", "preview", "rehearsal", "webhook", "worker"}
+    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
 
@@ -91,17 +91,23 @@ def secrets_of(settings: BaseModel) -> tuple[str, ...]:
     """
     found: set[str] = set()
     for _, value in settings:
-        items = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,)
-        for item in items:
-            if isinstance(item, BaseModel):
+        if isinstance(value, BaseModel):
+            found.update(secrets_of(value))
+        for item in _parts(value):
+            if isinstance(item, BaseModel) and item is not value:
                 found.update(secrets_of(item))
-                continue
             text = item.get_secret_value() if isinstance(item, SecretStr) else item
             if isinstance(text, str) and "://" in text:
                 found.update(_password_of(text))
             elif isinstance(item, SecretStr) and text:
                 found.add(text)
     return tuple(sorted(found))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _password_of(url: str) -> set[str]:

@@ -47,7 +47,7 @@ def _do(claimed: Claim, resources: Resources, observe: Observe) -> None:
     if not is_run(job):
         publish(claimed, resources, observe)
         return
-    workspace = Workspace.of_run(resources.runs_root, job.id)
+    workspace = Workspace.of_run(resources.runs.root, job.id)
     if job.state == State.PUBLISHING:
         publish_run(claimed, resources, workspace)
     else:

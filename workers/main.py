@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.app import create_app
-from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
+from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
 from routing.tiers import QueueName
@@ -34,7 +34,7 @@ from workers.pool import PoolHooks
 PROVIDERS = "pointsman.tasks"
 """Entry point group of everything that registers tasks."""
 
-QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH})
+QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH, QueueName.STEPS})
 """Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
 QUEUES_WITH_SPARES = frozenset({QueueName.AGENT})
 """Whose workers keep boxes ready."""
@@ -51,8 +51,8 @@ class WorkerSettings(BaseModel):
     den: DenConfig = DenConfig()
     logs: LogsConfig = LogsConfig()
     worker: WorkerConfig = WorkerConfig()
-    runs: RunsConfig = RunsConfig()
     box: BoxConfig = BoxConfig()
+    runs: RunsConfig = RunsConfig()
 
 
 class ProcessResources:
@@ -100,8 +100,9 @@ class ProcessResources:
             gateway_url=self._settings.worker.gateway_url,
             worker=self._worker,
             boxes=self._boxes,
-            runs_root=self._settings.runs.root,
             known_keys=secrets_of(self._settings),
+            runs=self._settings.runs,
+            environment=without_settings(os.environ),
         )
 
 

@@ -70,6 +70,8 @@ class StepDone:
 
     result: Mapping[str, Any]
     """Its `.agent-result.json`, validated."""
+    base: str
+    """The commit that it began with: the project's own, for the first step of a run."""
     commit: str | None
     """On a ref of its own, until the run's coordinator absorbs it onto the head; None when it changed nothing."""
     changed: tuple[str, ...] = ()

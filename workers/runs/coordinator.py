@@ -160,12 +160,12 @@ class Advance:
         except MissingKeyError as error:
             end(session, job, State.FAILED, reason=Reason.NO_PROVIDER_KEY, detail=str(error))
             return None
-        return Scene(session, job, rows, policy, accounts)
+        book = Rulebook(policy.runs, policy.agents, lambda text: redact(text, known=self._known_keys))
+        return Scene(session, job, rows, policy, accounts, book)
 
     def _decision(self, scene: Scene) -> Decision:
         """Decide; and where the batch would not fit what is left, decide again for a budget that is spent."""
-        rows, policy = scene.rows, scene.policy
-        book = Rulebook(policy.runs, policy.agents, lambda text: redact(text, known=self._known_keys))
+        rows, policy, book = scene.rows, scene.policy, scene.book
         left = rows.cap_nanousd - rows.spent_nanousd
         decision = self._decide(view_of(rows, policy.runs, budget_spent=left <= 0), book)
         batch = [action.key for action in decision.actions if isinstance(action, StartStep)]

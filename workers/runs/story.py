@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from monitoring.ledger.run_tables import RunStep
 from monitoring.ledger.run_values import RunRows
 from routing.jobs import State
+from workers.runs.escalation import escalation_record
+from workers.runs.facts import Facts
 
 _MAX_FILES = 100
 _SUMMARY_CHARACTERS = 2_000
@@ -32,8 +35,14 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def end_facts(rows: RunRows, state: State) -> dict[str, Any]:
-    """Return what is told of a run at its end: its words, and what is kept whatever the end is."""
+def end_facts(rows: RunRows, state: State, facts: Facts | None = None) -> dict[str, Any]:
+    """Return what is told of a run at its end: its words, and what is kept whatever the end is.
+
+    Args:
+        rows: the run.
+        state: the end.
+        facts: what its schedule knows, for the person whom an escalated run is handed to.
+    """
     results = [step.result for step in rows.steps if step.result is not None]
     done = [step.key for step in rows.steps if step.state == "completed"]
     told: dict[str, Any] = {"kept": {"head": rows.run.head_commit, "base": rows.run.base_commit, "completed": done}}
@@ -42,22 +51,16 @@ def end_facts(rows: RunRows, state: State) -> dict[str, Any]:
         told["answer"] = answer
     if summary := next((_summary(step) for step in reversed(rows.steps) if step.phase == "summary"), ""):
         told["summary"] = summary
-    if state is State.ESCALATED:
-        told["escalation"] = escalation(rows)
+    if state is State.ESCALATED and facts is not None:
+        record = asdict(escalation_record(facts))
+        record["issues"] = [issue.model_dump(mode="json") for issue in record["issues"]]
+        told["escalation"] = {
+            "ticket": rows.run.ticket,
+            "plans": rows.run.plans,
+            "head": rows.run.head_commit,
+            **record,
+        }
     return told
-
-
-def escalation(rows: RunRows) -> dict[str, Any]:
-    """Return the whole context for the person whom a run is handed to (S-112)."""
-    return {
-        "ticket": rows.run.ticket,
-        "plans": rows.run.plans,
-        "results": {step.key: step.result for step in rows.steps if step.result is not None},
-        "failures": {step.key: {"reason": step.failure, "detail": step.detail} for step in rows.steps if step.failure},
-        "artifacts": sorted({path for step in rows.steps for path in (step.result or {}).get("artifacts", [])}),
-        "changed": _changed(rows.steps),
-        "head": rows.run.head_commit,
-    }
 
 
 def _summary(step: RunStep) -> str:
