@@ -14,11 +14,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from producers.bootstrap import Settings
+from routing.accounts import Account
 from routing.config import PREFIX
 from routing.policy import Policy
 from sandbox.config import BoxConfig
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from workers.config import ForgeConfig, RunsConfig, WorkerConfig
+from workers.config import RunsConfig, WorkerConfig
 
 _HEAD = """# Configuration
 
@@ -43,7 +44,7 @@ def sections() -> dict[str, type[BaseModel]]:
         "box": BoxConfig,
         "worker": WorkerConfig,
         "runs": RunsConfig,
-        "runs__forges__<name>": ForgeConfig,
+        "accounts__by_name__<name>": Account,
         "gateway": GatewayConfig,
         "gateway__providers__<name>": ProviderConfig,
     }

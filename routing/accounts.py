@@ -22,8 +22,13 @@ class Account(Section):
     """Lets us push branches, open pull requests and write to tickets. Agents never see it."""
     webhook_secret: SecretStr = SecretStr("")
     """Signs what the service sends us; without one nothing is taken from it."""
+    git_url: str = Field(default="", pattern=r"^$|^https?://[^\s@?#]+/$")
+    """What the URLs of repositories that this account is used for begin with, such as https://forge.example/acme/;
+    empty for none: a project cannot send the token elsewhere."""
+    username: str = "x-access-token"
+    """Goes with the token where git wants a name; forges that know a token by itself take any."""
     tenants: tuple[str, ...] = ()
-    """Whose projects may name this account; as JSON, such as ["acme"]."""
+    """Whose projects may name this account, as JSON, such as ["acme"]; empty for nobody's."""
 
     @property
     def address(self) -> str:

@@ -99,6 +99,7 @@ class Reason(StrEnum):
     OUTPUT_CAP = "output_cap"
     SCAN_REFUSED = "scan_refused"
     PUBLISH_CONFLICT = "publish_conflict"
+    PUBLISH_FAILED = "publish_failed"
     REVIEWER_REJECTED = "reviewer_rejected"
     DEBATE_STOPPED = "debate_stopped"
     DEBATE_ESCALATED = "debate_escalated"

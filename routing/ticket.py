@@ -23,6 +23,7 @@ _PRIORITY = re.compile(r"(?:priority\s*[:/ -]?\s*)?p([0-3])", re.IGNORECASE)
 
 Label = Annotated[Text, Field(min_length=1, max_length=100)]
 Priority = Literal["P0", "P1", "P2", "P3"]
+_PRIORITIES: tuple[Priority, ...] = ("P0", "P1", "P2", "P3")
 
 
 class Ticket(BaseModel):
@@ -58,6 +59,6 @@ def prompt_of(title: str, body: str, *, max_bytes: int) -> str:
 
 def priority_of(labels: tuple[str, ...]) -> Priority:
     """Return the most urgent priority that a label names (`P0`, `priority: p1`); P2 where none does."""
-    named = {found.group(1) for label in labels if (found := _PRIORITY.fullmatch(label.strip()))}
-    found: dict[str, Priority] = {"0": "P0", "1": "P1", "2": "P2", "3": "P3"}
-    return found[min(named)] if named else "P2"
+    found = (_PRIORITY.fullmatch(label.strip()) for label in labels)
+    named = {int(match.group(1)) for match in found if match is not None}
+    return _PRIORITIES[min(named, default=2)]

@@ -14,6 +14,7 @@ from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
 from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.tables import Release, Site
+from routing.accounts import AccountsConfig
 from routing.policy import CallPurpose, ModelCall, Policy
 from routing.tiers import Limits, QueueName
 from sandbox.box import Box
@@ -51,6 +52,8 @@ class Attempt:
     """Where code runs that nobody here wrote."""
     step_order: StepOrder | None = None
     """What is to be done, where the job is a step of a run."""
+    accounts: AccountsConfig = field(default_factory=AccountsConfig)
+    """Accounts at forges, by whose leave a project is fetched."""
     runs: RunsConfig = field(default_factory=RunsConfig)
     """Where the workspaces of runs are, and how they come by their projects."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, SecretStr
+from pydantic import Field
 
 from routing.config import OptionalPath, Section
-
-
-class ForgeConfig(Section):
-    """An account at a forge: a project names it, and never sees its token."""
-
-    git_url: str = Field(pattern=r"^https?://[^\s@?#]+/$")
-    """What the URLs of repositories that this account may be used for begin with, such as https://forge.example/acme/."""
-    token: SecretStr
-    username: str = "x-access-token"
-    """Goes with the token where git wants a name; forges that know a token by itself take any."""
-    tenants: tuple[str, ...] = ()
-    """Whose projects may name it; empty for everybody's."""
 
 
 class RunsConfig(Section):
@@ -26,8 +14,6 @@ class RunsConfig(Section):
 
     root: Path = Path(".pointsman/runs")
     """A directory that all workers of `steps` and `control` share: a git repository for each run."""
-    forges: dict[str, ForgeConfig] = Field(default_factory=dict)
-    """Accounts by name."""
     private_remotes: bool = False
     """Whether a project's remote may have an address that is not public, such as a forge in the operator's network."""
     files_below: OptionalPath = None

@@ -25,6 +25,7 @@ from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
+from routing.accounts import AccountsConfig
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy
 from routing.tiers import QueueName
@@ -63,6 +64,8 @@ class Resources:
     """Where code runs that nobody here wrote."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation, which no release may hold."""
+    accounts: AccountsConfig = field(default_factory=AccountsConfig)
+    """Accounts at forges and trackers."""
     runs: RunsConfig = field(default_factory=RunsConfig)
     """Where the workspaces of runs are."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +137,8 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
         check=lease.check, report=report, cap_hit=cap_hit, bind_door=bind, boxes=resources.boxes, began=began,
-        step_order=order, runs=resources.runs, environment=resources.environment, known_keys=resources.known_keys,
+        step_order=order, accounts=resources.accounts,
+        runs=resources.runs, environment=resources.environment, known_keys=resources.known_keys,
     )  # fmt: skip
 
 

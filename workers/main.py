@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from routing.accounts import AccountsConfig
 from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
 from routing.errors import PolicyError
@@ -52,6 +53,7 @@ class WorkerSettings(BaseModel):
     logs: LogsConfig = LogsConfig()
     worker: WorkerConfig = WorkerConfig()
     box: BoxConfig = BoxConfig()
+    accounts: AccountsConfig = AccountsConfig()
     runs: RunsConfig = RunsConfig()
 
 
@@ -101,6 +103,7 @@ class ProcessResources:
             worker=self._worker,
             boxes=self._boxes,
             known_keys=secrets_of(self._settings),
+            accounts=self._settings.accounts,
             runs=self._settings.runs,
             environment=without_settings(os.environ),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
@@ -37,7 +37,7 @@ class Resources:
     """Switches that are read for every decision."""
     vocabularies: Vocabularies | None = None
     """The words that routing looks for; the shipped ones by default."""
-    accounts: AccountsConfig = AccountsConfig()
+    accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """Accounts at forges and trackers, whose webhooks are taken."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation that no site may hold."""

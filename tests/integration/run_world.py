@@ -46,9 +46,10 @@ from workers.runs.workspace import Step, Workspace
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "package.json": b"{}\n"}
 PROJECT = """
-repo: {url: "https://forge.example/acme/shop.git"}
+repo: {url: "file://HOME/remotes/shop.git"}
 stack: {language: typescript, frontend: react}
 """
+"""HOME stands for the directory of a test's own."""
 HAIKU = "claude-haiku-4-5-20251001"
 MAKERS = ("frontend-dev", "backend-dev", "styling")
 MAX_TURNS = 400
@@ -103,7 +104,9 @@ class Yard:
     def __init__(self, shop: Shop, home: Path, *, policy: Policy | None = None, project: str = PROJECT) -> None:
         self.shop = shop
         self.home = home
-        self.policy = policy or platform_policy()
+        base = policy or platform_policy()
+        runs = base.runs.model_copy(update={"remotes": base.runs.remotes | {"file"}})
+        self.policy = base.model_copy(update={"runs": runs})
         self.team = Team()
         self.executed: list[tuple[str, int]] = []
         """Every execution that a worker began: step and try."""
@@ -113,13 +116,13 @@ class Yard:
         shop.policy = self.policy
         self.resources = Resources(
             ledger=shop.ledger, den=Den(home / "den"), policy=self.policy, gateway_url="http://127.0.0.1:1",
-            worker="w1", runs=RunsConfig(root=home / "runs"),
+            worker="w1", runs=RunsConfig(root=home / "runs", files_below=home / "remotes"),
         )  # fmt: skip
         (home / "remotes").mkdir(exist_ok=True)
         if not (home / "remotes" / "shop.git").exists():
             make_project(home / "remotes" / "shop.git", FILES)
         self.projects = Projects(shop.ledger, self.policy)
-        self.projects.put("acme", "shop", project, source="project.yaml", actor="operator")
+        self.projects.put("acme", "shop", project.replace("HOME", str(home)), source="project.yaml", actor="operator")
         app = create_app("redis://127.0.0.1:1/0")
         self.submitter = Submitter(shop.ledger, Publisher(app), self.policy)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from routing.accounts import AccountsConfig
 from routing.project import ProjectConfig
 from routing.run_rules import RunRules
-from workers.config import ForgeConfig, RunsConfig
+from workers.config import RunsConfig
 from workers.runs.packs import PackLimits
 from workers.runs.transport import Credentials, Remote, RemoteRules
 from workers.runs.trees import TreeLimits
 
 
-def remote_of(project: ProjectConfig, config: RunsConfig, *, tenant: str) -> Remote:
+def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) -> Remote:
     """Return a project's remote.
 
     The account that it names goes along only where the operator lets this tenant use it, and only to repositories that
@@ -18,12 +19,11 @@ def remote_of(project: ProjectConfig, config: RunsConfig, *, tenant: str) -> Rem
     """
 
     def credentials() -> Credentials | None:
-        forge = _forge_of(project, config)
-        if forge is None or (forge.tenants and tenant not in forge.tenants):
+        github = project.integrations.github
+        account = accounts.find(github.token, tenant=tenant) if github is not None else None
+        if account is None or not account.git_url or not project.repo.url.startswith(account.git_url):
             return None
-        if not project.repo.url.startswith(forge.git_url):
-            return None
-        return Credentials(forge.username, forge.token.get_secret_value())
+        return Credentials(account.username, account.token.get_secret_value())
 
     return Remote(url=project.repo.url, branch=project.repo.branch, credentials=credentials)
 
@@ -43,8 +43,3 @@ def tree_limits(rules: RunRules) -> TreeLimits:
 def pack_limits(rules: RunRules) -> PackLimits:
     """Return what a repository may bring: what is not shown may be larger, but not without end."""
     return PackLimits(total_bytes=10 * rules.workspace_bytes, pack_bytes=5 * rules.workspace_bytes)
-
-
-def _forge_of(project: ProjectConfig, config: RunsConfig) -> ForgeConfig | None:
-    github = project.integrations.github
-    return config.forges.get(github.token) if github is not None else None

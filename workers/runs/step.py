@@ -110,7 +110,7 @@ def _start(attempt: Attempt, order: StepOrder) -> _Start:
     with attempt.step("workspace"):
         if base is None:
             base = create_workspace(
-                workspace, remote_of(project, attempt.runs, tenant=attempt.claim.job.tenant),
+                workspace, remote_of(project, attempt.accounts, tenant=attempt.claim.job.tenant),
                 remote_rules(attempt.runs, policy.runs, seconds=_CLONE_SECONDS), limits=pack_limits(policy.runs),
             )  # fmt: skip
         return _Start(order, policy, workspace, base, workspace.read(base))

@@ -1,0 +1,150 @@
+"""The end of a run: its commit is pushed to a real bare repository, and a pull request opened at a real HTTP server."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from dulwich.repo import Repo
+from pydantic import SecretStr
+
+from monitoring.ledger.tables import Job
+from routing.accounts import Account, AccountsConfig
+from routing.jobs import Reason, State
+from routing.tiers import QueueName
+from tests.factories import Shop
+from tests.forge import TOKEN, Forge
+from tests.integration.run_world import PROJECT, Yard
+from workers.runs import publishing
+
+GITHUB = PROJECT + "integrations: {github: {repository: acme/shop, token: acme}}\n"
+TICKET = {
+    "title": "Fix the broken header",
+    "key": "acme/shop#12",
+    "reference": "acme/shop#12",
+    "url": "https://f.example/12",
+}
+
+
+@pytest.fixture
+def forge() -> Iterator[Forge]:
+    with Forge() as running:
+        yield running
+
+
+@pytest.fixture
+def yard(shop: Shop, tmp_path: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Yard:
+    monkeypatch.setattr(publishing, "PAUSES", (0.01, 0.01))
+    made = Yard(shop, tmp_path, project=GITHUB)
+    account = Account(kind="github", api_url=forge.url, token=SecretStr(TOKEN), tenants=("acme",))
+    made.resources = replace(made.resources, accounts=AccountsConfig(by_name={"acme": account}))
+    return made
+
+
+def remote_of(yard: Yard) -> Repo:
+    return Repo(str(yard.home / "remotes" / "shop.git"))
+
+
+def branches_of(yard: Yard) -> set[str]:
+    heads = b"refs/heads/"
+    return {name.removeprefix(heads).decode() for name in remote_of(yard).get_refs() if name.startswith(heads)}
+
+
+def names(repository: Repo, commit: bytes) -> set[str]:
+    tree = repository[repository[commit].tree]  # type: ignore[attr-defined]
+    return {item.path.decode() for item in tree.items()}
+
+
+def to_publishing(yard: Yard, **body: Any) -> UUID:
+    """Play a run until it waits to be published."""
+    run_id = yard.submit("Fix the broken header", ticket=TICKET, **body)
+    for _ in range(200):
+        yard.wake()
+        if yard.job(run_id).state == State.PUBLISHING:
+            return run_id
+        for job in [*yard.waiting(QueueName.CONTROL), *yard.waiting(QueueName.STEPS)]:
+            if job.queue == QueueName.STEPS:
+                yard.work_step(job)
+            elif job.state != State.PUBLISHING:
+                yard.work_control(job)
+    raise AssertionError("it does not come to publishing")
+
+
+def publish(yard: Yard, run_id: UUID) -> Job:
+    yard.work_control(yard.job(run_id))
+    return yard.job(run_id)
+
+
+@pytest.mark.req("S-003", "S-029")
+def test_a_run_ends_as_a_branch_and_a_pull_request(yard: Yard, forge: Forge) -> None:
+    run_id = to_publishing(yard)
+    assert forge.asked == []  # nothing left the house before scan and gates were passed
+    assert branches_of(yard) == {"main"}
+    job = publish(yard, run_id)
+    assert (job.state, job.reason) == (State.PUBLISHED, Reason.DONE)
+    branch = f"pointsman/acme-shop-12-{run_id.hex[:8]}"
+    assert job.result["branch"] == branch
+    assert job.result["pull_request"] == {"number": 1, "url": f"{forge.url}/acme/shop/pull/1"}
+    repository = remote_of(yard)
+    pushed = repository.refs[f"refs/heads/{branch}".encode()]
+    assert pushed.decode() == job.result["commit"]
+    assert repository[pushed].parents == [repository.refs[b"refs/heads/main"]]
+    assert {"README.md", "src", "package.json"} == names(repository, pushed)
+    (pull,) = forge.pulls
+    assert (pull["head"]["ref"], pull["base"]["ref"], pull["title"]) == (branch, "main", "Fix the broken header")
+    assert "https://f.example/12" in pull["body"]
+
+
+def test_a_worker_that_dies_at_any_point_of_it_leaves_one_branch_and_one_pull_request(
+    yard: Yard, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = to_publishing(yard)
+
+    class DiedError(BaseException):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise DiedError
+
+    for name in ("push", "open_pull_request", "_end"):
+        with monkeypatch.context() as patched:
+            patched.setattr(publishing, name, die)
+            with pytest.raises(DiedError):
+                publish(yard, run_id)
+        yard.shop.execute("UPDATE job SET lost_attempts = 0")  # it may die twice; here it dies three times
+        yard.recover()
+    job = publish(yard, run_id)
+    assert job.state == State.PUBLISHED
+    assert len(forge.pulls) == 1
+    assert len(branches_of(yard)) == 2
+
+
+def test_a_forge_that_is_away_for_a_moment_is_asked_again(yard: Yard, forge: Forge) -> None:
+    run_id = to_publishing(yard)
+    forge.failures = [502, 503]
+    assert publish(yard, run_id).state == State.PUBLISHED
+    assert len(forge.pulls) == 1
+
+
+@pytest.mark.parametrize("failures", [[422], [502, 502, 502]])
+def test_a_forge_that_refuses_ends_the_run_and_what_was_done_is_kept(
+    yard: Yard, forge: Forge, failures: list[int]
+) -> None:
+    run_id = to_publishing(yard)
+    forge.failures = list(failures)
+    job = publish(yard, run_id)
+    assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
+    assert str(failures[0]) in str(job.detail)
+    assert job.result["kept"]["head"] == yard.run(run_id).head_commit
+    assert TOKEN not in str(job.detail)
+
+
+def test_a_project_whose_account_is_somebody_elses_gets_no_pull_request(yard: Yard, forge: Forge) -> None:
+    run_id = to_publishing(yard)
+    foreign = Account(kind="github", api_url=forge.url, token=SecretStr(TOKEN), tenants=("others",))
+    yard.resources = replace(yard.resources, accounts=AccountsConfig(by_name={"acme": foreign}))
+    job = publish(yard, run_id)
+    assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
+    assert forge.asked == []
