@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from routing.jobs import Reason, State
+from workers.runs.escalation import EscalationRecord
 from workers.runs.plan import Plan
 from workers.runs.view import NewGate, NewStep
 
@@ -90,11 +91,13 @@ class Publish:
 
 @dataclass(frozen=True)
 class EndRun:
-    """End the run. Everything is settled: nothing of it runs, nothing of it is pending."""
+    """End the run: nothing of it runs or is pending. Gates that nobody answered lapse."""
 
     state: State
     reason: Reason
     detail: str
+    record: EscalationRecord | None = None
+    """Of an escalated run only: what a person needs to go on."""
 
 
 Action = (

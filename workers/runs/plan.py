@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+MAX_STEPS = 200
+"""More than any configuration allows (routing.run_rules): a longer plan is not even compared."""
 StepId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 """No `_`: the service joins its own names with it (keys.py), so that no plan can take one of them."""
 Task = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=8000)]
@@ -27,8 +29,8 @@ class PlanStep(_Value):
     id: StepId
     agent: Annotated[str, Field(max_length=81)]
     task: Task
-    depends_on: Annotated[tuple[StepId, ...], Field(max_length=50)] = ()
-    context: Annotated[tuple[Reference, ...], Field(max_length=50)] = ()
+    depends_on: Annotated[tuple[StepId, ...], Field(max_length=MAX_STEPS)] = ()
+    context: Annotated[tuple[Reference, ...], Field(max_length=MAX_STEPS)] = ()
     """What it is to read: ids of steps (also of steps done before this plan), and paths."""
     writes: Annotated[tuple[Reference, ...], Field(max_length=50)] = ()
     """Where it may write, within what its agent may; empty = all of that. Rules as in routing.path_rules."""
@@ -46,7 +48,7 @@ class Plan(_Value):
 
     classification: Classification
     """The dominant part of the ticket: a mixed one is `build` with steps that fix (ruling A38)."""
-    steps: Annotated[tuple[PlanStep, ...], Field(min_length=1, max_length=500)]
+    steps: Annotated[tuple[PlanStep, ...], Field(min_length=1, max_length=MAX_STEPS)]
     gates: Annotated[tuple[PlanGate, ...], Field(max_length=50)] = ()
 
 
@@ -74,7 +76,7 @@ class FixChoice(_Value):
 
     template: Literal["fix"]
     scopes: Annotated[tuple[Literal["frontend", "backend", "styling"], ...], Field(min_length=1, max_length=3)]
-    task: Task | None = None
+    task: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=7000)] | None = None
     """What has to be fixed, in the orchestrator's words; None = the ticket says it."""
     gates: Annotated[tuple[PlanGate, ...], Field(max_length=50)] = ()
 

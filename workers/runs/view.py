@@ -27,7 +27,8 @@ class Phase(StrEnum):
     WORK = "work"
     """A step of a plan, reviewers included."""
     CHECK = "check"
-    """The project's own build. It has no agent; its errors are the blocking issues of its result."""
+    """The project's own build; it has no agent. A build that fails is a step that completed: its errors are the
+    blocking issues of its result. The step itself fails only where the build could not be tried."""
     REPAIR = "repair"
     """The one targeted fix after a build that failed (P-031)."""
     REMEDY = "remedy"
