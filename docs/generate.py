@@ -18,7 +18,7 @@ from routing.config import PREFIX
 from routing.policy import Policy
 from sandbox.config import BoxConfig
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from workers.config import WorkerConfig
+from workers.config import ForgeConfig, RunsConfig, WorkerConfig
 
 _HEAD = """# Configuration
 
@@ -42,6 +42,8 @@ def sections() -> dict[str, type[BaseModel]]:
     return found | {
         "box": BoxConfig,
         "worker": WorkerConfig,
+        "runs": RunsConfig,
+        "runs__forges__<name>": ForgeConfig,
         "gateway": GatewayConfig,
         "gateway__providers__<name>": ProviderConfig,
     }
@@ -51,7 +53,7 @@ def configuration_page() -> str:
     """Return docs/configuration.md."""
     parts = [_HEAD]
     for name, model in sorted(sections().items()):
-        parts.append(f"\n## {name.split('__')[0]}{' providers' if '__' in name else ''}\n\n{_summary(model)}\n")
+        parts.append(f"\n## {' '.join(name.split('__')[:2])}\n\n{_summary(model)}\n")
         parts.append("| variable | default | meaning |\n|---|---|---|")
         parts += [_row(name, field_name, field) for field_name, field in model.model_fields.items()]
     parts.append(

@@ -24,7 +24,10 @@ from monitoring.audit import seal
 from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
 from monitoring.ledger.events import WORK_CHANNEL
+from monitoring.ledger.gates import expire_gate, overdue_gates
+from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.money import presume_lost_calls
+from monitoring.ledger.runs import unabsorbed_runs, wake_run
 from monitoring.ledger.runway import Push, lead, resign, standing, top_up, unpush
 from monitoring.ledger.store import SILENCE, Ledger
 from producers.config import DispatcherConfig
@@ -85,8 +88,8 @@ class Dispatcher:
         if not is_leader:
             return False
         for step in (
-            self._recover, self._presume, self._expire, self._look_for_missing, self._top_up, self._seal,
-            self._log_routes, self._project,
+            self._recover, self._presume, self._expire, self._wake_runs, self._look_for_missing, self._top_up,
+            self._seal, self._log_routes, self._project,
         ):  # fmt: skip
             with contained(step.__name__):
                 step()
@@ -118,6 +121,19 @@ class Dispatcher:
         for job_id in overdue:
             with contained("expire", job_id=str(job_id)), self._ledger.begin() as session:
                 expire(session, job_id)
+        with self._ledger.begin() as session:
+            late_gates = overdue_gates(session)
+        for gate_id in late_gates:
+            with contained("expire_gate", gate_id=str(gate_id)), self._ledger.begin() as session:
+                expire_gate(session, gate_id)
+
+    def _wake_runs(self) -> None:
+        """Let runs whose steps have settled wait for a worker again: no worker waits for another."""
+        with self._ledger.begin() as session:
+            settled = unabsorbed_runs(session)
+        for run_id in settled:
+            with contained("wake_run", run_id=str(run_id)), self._ledger.begin() as session:
+                wake_run(session, lock_job(session, run_id))
 
     def _look_for_missing(self) -> None:
         for queue in TASK_OF_QUEUE:

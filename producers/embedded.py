@@ -188,6 +188,7 @@ class Embedded:
             "POINTSMAN_LEDGER__URL": ledger_url,
             "POINTSMAN_BROKER__URL": self.broker_url,
             "POINTSMAN_DEN__ROOT": str(self.home / "den"),
+            "POINTSMAN_RUNS__ROOT": str(self.home / "runs"),
             "POINTSMAN_PREVIEW__KEYS": json.dumps([secrets_["preview"]]),
             "POINTSMAN_AUDIT__SIGNING_KEY": secrets_["audit"],
             "POINTSMAN_WEBHOOK__SECRET": f"whsec_{secrets_['webhook']}",

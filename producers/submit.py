@@ -21,17 +21,24 @@ from monitoring.ledger.clock import now
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import Accepted, NewJob, accept, same_request
+from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.releases import active_release, ensure_site, find_site
+from monitoring.ledger.run_tables import Project
+from monitoring.ledger.runs import new_run
 from monitoring.ledger.runway import Push, has_room
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site, Tenant
 from producers.errors import PublishError, UnknownTenantError
+from producers.projects import policy_of_project
 from producers.publisher import Publisher
 from routing.clarification import MAX_SITES, Clarification, open_clarification
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
 from routing.policy import Policy
+from routing.prices import NANOUSD_PER_USD
+from routing.project import MissingKeyError
 from routing.router import Mode, Route, SiteSignals, decide
+from routing.run_estimate import estimate_run
 from routing.signals import signals_of
 from routing.stages import Stage, first_stage
 from routing.tiers import QueueName
@@ -46,8 +53,9 @@ _ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
 
 
 class _Target(NamedTuple):
-    site: Site | None
-    signals: SiteSignals | None
+    site: Site | None = None
+    signals: SiteSignals | None = None
+    project: Project | None = None
 
 
 class Submitter:
@@ -117,6 +125,7 @@ class Submitter:
                 target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
             site_id = target.site.id if target.site else None
             stage = _ASKING if asked else first_stage(route, policy, environment=self._environment())
+            policy = _policy_of_run(session, target.project, policy) if target.project else policy
             has_place = not asked and has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id)
             new = NewJob(
                 id=job_id,
@@ -130,12 +139,16 @@ class Submitter:
                 tier=route.tier.value if route.tier else None,
                 route=route.model_dump(mode="json"),
                 site_id=site_id,
-                cap_nanousd=policy.job_cap_nanousd(request.budget_usd),
+                cap_nanousd=_cap(policy, request),
                 clarification=asked.model_dump(mode="json") if asked else None,
                 clarify_hours=policy.approval.hours,
                 is_pushed=has_place,
             )
-            return accept(session, new), policy
+            accepted = accept(session, new)
+            if target.project is not None and not route.trivial:
+                estimate = estimate_run(policy, route.intent)
+                new_run(session, accepted.job, target.project, estimate=estimate)
+            return accepted, policy
 
     def _push(self, push: Push, *, policy: Policy) -> None:
         try:
@@ -198,18 +211,44 @@ def _policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
 def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Target:
     """Look up what the job is about; existence is checked before anything is decided."""
     if request.project is not None:
-        raise InvalidJobError((FieldError("project", "no project of this name belongs to the tenant"),))
+        return _Target(project=_project(session, tenant, request.project))
     if request.new_site is not None:
         _check_new_site(session, tenant, request.new_site)
-        return _Target(None, None)
+        return _Target()
     if request.site is None:
-        return _Target(None, None)
+        return _Target()
     try:
         site = find_site(session, tenant, request.site)
     except SiteNotFoundError:
         raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),)) from None
     release = active_release(session, site)
     return _Target(site, SiteSignals.model_validate(release.signals if release else {}))
+
+
+def _project(session: Session, tenant: str, name: str) -> Project:
+    try:
+        return find_project(session, tenant, name)
+    except ProjectNotFoundError:
+        raise InvalidJobError((FieldError("project", "no project of this name belongs to the tenant"),)) from None
+
+
+def _policy_of_run(session: Session, project: Project, policy: Policy) -> Policy:
+    try:
+        return policy_of_project(session, project, policy)
+    except PolicyError as error:
+        logger.error("project_unfit", extra={"project": project.name, "rule": str(error)})
+        rule = "does not fit this installation's policy any more; add its file again"
+        raise InvalidJobError((FieldError("project", rule),)) from None
+    except MissingKeyError as error:
+        raise InvalidJobError((FieldError("project", str(error)),)) from None
+
+
+def _cap(policy: Policy, request: JobRequest) -> int:
+    """Return what the job may spend: a run over everything that it does, any other over its tiers."""
+    if request.project is None:
+        return policy.job_cap_nanousd(request.budget_usd)
+    run_usd = policy.budgets.run_usd
+    return round(min(run_usd, request.budget_usd or run_usd) * NANOUSD_PER_USD)
 
 
 def _check_new_site(session: Session, tenant: str, name: str) -> None:
@@ -223,7 +262,7 @@ def _check_new_site(session: Session, tenant: str, name: str) -> None:
 
 def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
     """Return what the owner is asked first, when the request says too little to be worked on and there is a choice."""
-    if request.site or request.new_site:
+    if request.site or request.new_site or request.project:
         return None
     names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
     return open_clarification(route, own=request.options, sites=session.scalars(names).all())

@@ -6,7 +6,7 @@ A misspelt name would silently leave a default in force, so every `POINTSMAN_` n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -19,7 +19,7 @@ PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
     {"api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs", "pages", "policy"}
     | {"mirror", "preview"}
-    | {"rehearsal", "webhook", "worker"}
+    | {"rehearsal", "runs", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
 
@@ -94,13 +94,21 @@ def secrets_of(settings: BaseModel) -> tuple[str, ...]:
     for _, value in settings:
         if isinstance(value, BaseModel):
             found.update(secrets_of(value))
-        for item in value if isinstance(value, tuple) else (value,):
+        for item in _parts(value):
+            if isinstance(item, BaseModel) and item is not value:
+                found.update(secrets_of(item))
             text = item.get_secret_value() if isinstance(item, SecretStr) else item
             if isinstance(text, str) and "://" in text:
                 found.update(_password_of(text))
             elif isinstance(item, SecretStr) and text:
                 found.add(text)
     return tuple(sorted(found))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _password_of(url: str) -> set[str]:

@@ -13,6 +13,8 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from routing.errors import FieldError, IllegalMoveError, InvalidJobError
+from routing.fields import Text, check_text
+from routing.ticket import Ticket
 
 MAX_PROMPT_BYTES = 32 * 1024
 MAX_ERRORS = 50
@@ -64,6 +66,12 @@ MOVES: dict[State, frozenset[State]] = {
 }
 """Legal moves. A state that is no key here is an end."""
 
+GATE_MOVES: dict[State, frozenset[State]] = {
+    State.RUNNING: frozenset({State.AWAITING_APPROVAL}),
+    State.AWAITING_APPROVAL: frozenset({State.RUNNING}),
+}
+"""Moves that only a run of the ticket lane can make, besides: it stops at a gate, and goes on behind it."""
+
 ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVES)
 
 
@@ -101,6 +109,7 @@ class Reason(StrEnum):
     PROVIDER_BUSY = "provider_busy"
     PROVIDER_ERROR = "provider_error"
     GATEWAY_UNREACHABLE = "gateway_unreachable"
+    REMOTE_UNREACHABLE = "remote_unreachable"
     INTERNAL_ERROR = "internal_error"
 
 
@@ -118,26 +127,21 @@ def is_end(state: State) -> bool:
     return state in ENDS
 
 
-def check_move(origin: State, target: State) -> None:
+def check_move(origin: State, target: State, *, is_run: bool = False) -> None:
     """Raise unless the table of moves holds this one.
 
     Raises:
         IllegalMoveError: our fault; a caller asked the ledger for a move that does not exist.
     """
-    if target not in MOVES.get(origin, frozenset()):
+    legal = MOVES.get(origin, frozenset()) | (GATE_MOVES.get(origin, frozenset()) if is_run else frozenset())
+    if target not in legal:
         raise IllegalMoveError(origin.value, target.value)
-
-
-def _check_text(text: str) -> str:
-    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):  # no ledger can store it
-        raise ValueError("must be valid Unicode text without NUL")
-    return text
 
 
 def _check_prompt(prompt: str) -> str:
     if not prompt.strip():
         raise ValueError("must not be empty")
-    if len(_check_text(prompt).encode()) > MAX_PROMPT_BYTES:
+    if len(check_text(prompt).encode()) > MAX_PROMPT_BYTES:
         raise ValueError(f"must not be longer than {MAX_PROMPT_BYTES} bytes of UTF-8")
     return prompt
 
@@ -154,7 +158,6 @@ def check_site_name(name: str) -> str:
 
 
 SiteName = Annotated[str, AfterValidator(check_site_name)]
-Text = Annotated[str, AfterValidator(_check_text)]
 
 
 class Option(BaseModel):
@@ -186,6 +189,8 @@ class JobRequest(BaseModel):
     """The name of a site to be made."""
     project: SiteName | None = None
     """A code project of the caller's tenant (ticket lane)."""
+    ticket: Ticket | None = None
+    """What a ticket says beside its text; only for a project."""
     session: Annotated[Text, Field(min_length=1, max_length=128)] | None = None
     tier: Literal["spec", "patch", "agent"] | None = None
     """Starting tier chosen by the caller (H-072). It never bypasses scan or approval."""
@@ -207,6 +212,8 @@ class JobRequest(BaseModel):
         targets = [name for name in ("site", "new_site", "project") if getattr(self, name) is not None]
         if len(targets) > 1:
             raise ValueError(f"give only one of site, new_site and project, not {' and '.join(targets)}")
+        if self.ticket is not None and self.project is None:
+            raise ValueError("ticket needs project: nothing else is planned from one")
         if self.pin and self.tier is None:
             raise ValueError("pin needs tier: there is nothing to stay on")
         return self

@@ -9,7 +9,7 @@ from routing.assist import wants_assist
 from routing.jobs import State
 from routing.planning import Debate
 from routing.policy import Policy
-from routing.router import Route
+from routing.router import Lane, Route
 from routing.soft import is_hard_routing, wants_soft
 from routing.tiers import QueueName
 from routing.vocabulary import Vocabulary
@@ -49,6 +49,11 @@ def asks_intent_always(environment: Mapping[str, str]) -> bool:
     return environment.get(INTENT_CLASSIFIER) == "always"
 
 
+def work_queue(route: Route) -> QueueName:
+    """Return the queue on which a routed job waits for its work: a run is taken forward on `control`, step by step."""
+    return QueueName.CONTROL if route.lane is Lane.TICKET and not route.trivial else route.queue
+
+
 def first_stage(route: Route, policy: Policy, *, environment: Mapping[str, str]) -> Stage:
     """Return where a job waits first. What needs no model never waits on intake.
 
@@ -62,4 +67,4 @@ def first_stage(route: Route, policy: Policy, *, environment: Mapping[str, str])
         return Stage(State.RECEIVED, QueueName.INTAKE)
     if route.debate is Debate.PLANNING:
         return Stage(State.DEBATING, QueueName.INTAKE)
-    return Stage(State.QUEUED, route.queue)
+    return Stage(State.QUEUED, work_queue(route))

@@ -50,7 +50,7 @@ class TaskName(StrEnum):
     PATCH = "pointsman.patch"
     AGENT = "pointsman.agent"
     STEP = "pointsman.step"
-    PUBLISH = "pointsman.publish"
+    CONTROL = "pointsman.control"
 
 
 QUEUE_OF_TIER: dict[Tier, QueueName] = {
@@ -68,7 +68,7 @@ TASK_OF_QUEUE: dict[QueueName, TaskName] = {
     QueueName.PATCH: TaskName.PATCH,
     QueueName.AGENT: TaskName.AGENT,
     QueueName.STEPS: TaskName.STEP,
-    QueueName.CONTROL: TaskName.PUBLISH,
+    QueueName.CONTROL: TaskName.CONTROL,
 }
 """The task that works off a job waiting on a queue."""
 

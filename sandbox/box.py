@@ -189,6 +189,10 @@ class Box(Protocol):
         """Whether it waited in a pool."""
 
     @property
+    def is_walled(self) -> bool:
+        """Whether it keeps in what runs there, whatever that does."""
+
+    @property
     def door(self) -> Door:
         """The only way out."""
 

@@ -6,11 +6,12 @@ arrives as a BaseException inside a call and passes through; the open stream is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anthropic
 import httpx2
@@ -18,6 +19,7 @@ from anthropic.types import Message
 
 from routing.prices import Usage
 from sandbox.errors import (
+    CallTimeoutError,
     CancelledCallError,
     CostCapError,
     FencedCallError,
@@ -35,6 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 _CONNECT_SECONDS = 5.0
+EventT = TypeVar("EventT")
 _BUSY = (429, 503, 529)
 _LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
 _NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
@@ -71,7 +74,7 @@ class ModelClient:
 
     def create(
         self, *, model: str, max_tokens: int, messages: Sequence[Mapping[str, Any]], system: str = "",
-        tools: Sequence[Mapping[str, Any]] | None = None, **options: Any,
+        tools: Sequence[Mapping[str, Any]] | None = None, until: float | None = None, **options: Any,
     ) -> Message:  # fmt: skip
         """Make one call and return the whole reply. It is streamed, so that giving up costs only what was written.
 
@@ -81,6 +84,7 @@ class ModelClient:
             messages: the conversation.
             system: the system prompt.
             tools: tools that the model may use.
+            until: seconds on the monotonic clock at which the reply is broken off.
             options: further fields of the Messages API.
 
         Raises:
@@ -91,6 +95,7 @@ class ModelClient:
             ProviderBusyError: the provider's: try later.
             ProviderError: the provider's fault, or ours: the request or the reply was wrong.
             GatewayUnreachableError: the operator's fault, or a passing one.
+            CallTimeoutError: nobody's fault: `until` has passed.
         """
         fields: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": list(messages), **options}
         if system:
@@ -98,7 +103,7 @@ class ModelClient:
         if tools:
             fields["tools"] = list(tools)
         with _translated(), self._client.messages.stream(**fields) as stream:
-            events = sum(1 for _ in stream)
+            events = sum(1 for _ in _until(stream, until))
             message = stream.get_final_message() if events else None
         if message is None or message.stop_reason is None:
             raise ProviderError(200, "the reply broke off")
@@ -135,6 +140,13 @@ class ModelClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:  # fmt: skip
         self.close()
+
+
+def _until(events: Iterable[EventT], until: float | None) -> Iterator[EventT]:
+    for event in events:
+        if until is not None and time.monotonic() > until:
+            raise CallTimeoutError
+        yield event
 
 
 def usage_of(message: Message) -> Usage:

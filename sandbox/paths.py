@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from sandbox.errors import PathRefusedError
 
@@ -72,7 +73,12 @@ def collision_key(path: str) -> str:
 
 def is_planted(path: str) -> bool:
     """Return whether a file is configuration that a tool would obey without being asked."""
-    return any(fnmatchcase(segment, pattern) for segment in path.casefold().split("/") for pattern in PLANTED)
+    return any(_is_planted_name(segment) for segment in path.casefold().split("/"))
+
+
+@lru_cache(maxsize=16_384)  # a repository's many files share few names of directories
+def _is_planted_name(segment: str) -> bool:
+    return any(fnmatchcase(segment, pattern) for pattern in PLANTED)
 
 
 def _whole_reason(path: str) -> str | None:

@@ -113,6 +113,7 @@ class UnwalledBox:
     def __init__(self, spec: BoxSpec) -> None:
         self.id = secrets.token_hex(6)
         self.is_warm = False
+        self.is_walled = False
         self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", _mirror_url(spec.mirror))
         self._spec = spec
         self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
+from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.tables import Release, Site
 from routing.policy import CallPurpose, ModelCall, Policy
 from routing.tiers import Limits, QueueName
@@ -21,6 +22,7 @@ from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
 from sandbox.release import manifest_of
 from workers.boxes import Boxes, NoBoxes
+from workers.config import RunsConfig
 from workers.retries import decide_call
 
 ResultT = TypeVar("ResultT")
@@ -47,6 +49,14 @@ class Attempt:
     """Lets the attempt's token be used from one address alone: the forwarder's of its box."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
+    step_order: StepOrder | None = None
+    """What is to be done, where the job is a step of a run."""
+    runs: RunsConfig = field(default_factory=RunsConfig)
+    """Where the workspaces of runs are, and how they come by their projects."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The worker's own, without Pointsman's settings: for the one runner that works on its machine (ADR-013)."""
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation, which nothing that is kept may hold."""
     began: float = field(default_factory=time.monotonic)
     """When the attempt began, in seconds on the monotonic clock."""
     kept: list[str] = field(default_factory=list)
@@ -103,7 +113,15 @@ class Attempt:
             self.models.close()
 
     def call(self, purpose: CallPurpose, make: Callable[[ModelClient, ModelCall], ResultT]) -> ResultT:
-        """Make one model call, and again where the table of retries says so.
+        """Make one model call of the policy's, and again where the table of retries says so.
+
+        Raises:
+            SandboxError: whatever the table leaves to the attempt.
+        """
+        return self.ask(purpose, lambda models: make(models, self.policy.calls[purpose]))
+
+    def ask(self, name: str, make: Callable[[ModelClient], ResultT]) -> ResultT:
+        """Make one model call under a name for the record, and again where the table of retries says so.
 
         Raises:
             SandboxError: whatever the table leaves to the attempt.
@@ -113,8 +131,8 @@ class Attempt:
             self.check()
             tries += 1
             try:
-                with self.step(f"model:{purpose}"):
-                    return make(self.models, self.policy.calls[purpose])
+                with self.step(f"model:{name}"):
+                    return make(self.models)
             except SandboxError as error:
                 retry = decide_call(error, tries=tries)
                 if retry is None:

@@ -157,6 +157,7 @@ def _signals(attempt: Attempt, route: Route) -> Signals:
         prompt=attempt.prompt,
         site=known if attempt.site is not None else None,
         new_site="new_site" in request,
+        project="project" in request,
         preference=request.get("preference"),
         advanced_edit=bool(request.get("advanced_edit")),
     )

@@ -21,6 +21,8 @@ from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
+from monitoring.ledger.step_ends import is_step
+from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
 from routing.jobs import JobMessage, Reason, State
@@ -29,6 +31,7 @@ from routing.tiers import QueueName
 from sandbox.den import Den
 from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
+from workers.config import RunsConfig
 from workers.errors import SoftTimeLimit
 from workers.interrupts import soft_limit_armed
 from workers.lease import Lease
@@ -60,6 +63,10 @@ class Resources:
     """Where code runs that nobody here wrote."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation, which no release may hold."""
+    runs: RunsConfig = field(default_factory=RunsConfig)
+    """Where the workspaces of runs are."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The worker's own, without Pointsman's settings."""
 
 
 def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
@@ -100,6 +107,7 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
 def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
+        order = step_order(session, job) if is_step(job) else None
         site = session.get(Site, job.site_id) if job.site_id else None
         if job.base_release_id is not None:
             base = session.get(Release, job.base_release_id)
@@ -126,6 +134,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
         check=lease.check, report=report, cap_hit=cap_hit, bind_door=bind, boxes=resources.boxes, began=began,
+        step_order=order, runs=resources.runs, environment=resources.environment, known_keys=resources.known_keys,
     )  # fmt: skip
 
 

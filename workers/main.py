@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.app import create_app
-from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
+from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
 from routing.tiers import QueueName
@@ -27,14 +27,14 @@ from routing.vocabularies import load_vocabularies
 from sandbox.config import BoxConfig, DenConfig
 from sandbox.den import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
-from workers.config import WorkerConfig
+from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Resources
 from workers.pool import PoolHooks
 
 PROVIDERS = "pointsman.tasks"
 """Entry point group of everything that registers tasks."""
 
-QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH})
+QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH, QueueName.STEPS})
 """Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
 QUEUES_WITH_SPARES = frozenset({QueueName.AGENT})
 """Whose workers keep boxes ready."""
@@ -52,6 +52,7 @@ class WorkerSettings(BaseModel):
     logs: LogsConfig = LogsConfig()
     worker: WorkerConfig = WorkerConfig()
     box: BoxConfig = BoxConfig()
+    runs: RunsConfig = RunsConfig()
 
 
 class ProcessResources:
@@ -100,6 +101,8 @@ class ProcessResources:
             worker=self._worker,
             boxes=self._boxes,
             known_keys=secrets_of(self._settings),
+            runs=self._settings.runs,
+            environment=without_settings(os.environ),
         )
 
 

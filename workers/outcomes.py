@@ -65,6 +65,23 @@ class Replied:
 
 
 @dataclass(frozen=True)
+class StepDone:
+    """A step of a run did its work: what it says, and what of its files is taken. Its run decides what follows."""
+
+    result: Mapping[str, Any]
+    """Its `.agent-result.json`, validated."""
+    base: str
+    """The commit that it began with: the project's own, for the first step of a run."""
+    commit: str | None
+    """On a ref of its own, until the run's coordinator absorbs it onto the head; None when it changed nothing."""
+    changed: tuple[str, ...] = ()
+    """Paths that the commit changes, sorted."""
+    dropped: tuple[str, ...] = ()
+    """What the agent wrote and may not, each with the reason (S-008)."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Ended:
     """The job ends here."""
 
@@ -78,4 +95,4 @@ class Ended:
     """The work done until then, which is stored, scanned and never published: another job may go on from it."""
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Replied | Ended
+Outcome = Answered | Candidate | Escalate | Routed | Replied | StepDone | Ended

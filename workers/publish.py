@@ -15,19 +15,17 @@ from typing import NamedTuple
 
 from sqlmodel import Session
 
-from monitoring.errors import FencedError, PublishConflictError, WrongStateError
+from monitoring.errors import PublishConflictError, WrongStateError
 from monitoring.ledger.approvals import approved_release
 from monitoring.ledger.attempts import Claim, hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end
 from monitoring.ledger.releases import ReleaseSweptError, activate, note_projection
 from monitoring.ledger.tables import Approval, Job, Release, Site
-from routing.jobs import JobMessage, Reason, State
-from routing.tiers import QueueName
+from routing.jobs import Reason, State
 from sandbox.errors import SandboxError
 from sandbox.release import check_whole, lay_out, try_to_show_active
-from workers.lease import Lease
-from workers.lifecycle import LEDGER_AWAY, Resources, take
+from workers.lifecycle import Resources
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +43,8 @@ class Step(StrEnum):
 Observe = Callable[[Step], None]
 
 
-def _unobserved(_: Step) -> None:
-    return
+def unobserved(_: Step) -> None:
+    """Let nobody look on."""
 
 
 class _Approved(NamedTuple):
@@ -54,27 +52,17 @@ class _Approved(NamedTuple):
     release: Release
 
 
-def run_publish(message: JobMessage, resources: Resources, *, observe: Observe = _unobserved) -> None:
-    """Publish the release that one message's job was approved for.
+def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    """Publish the release that a claimed job was approved for.
 
     Args:
-        message: what the broker delivered.
+        claimed: the job and this attempt.
         resources: what every task needs.
         observe: told after each step.
+
+    Raises:
+        FencedError: nobody's fault: the job was taken away.
     """
-    claimed = take(message, QueueName.CONTROL, resources)
-    if claimed is None:
-        return
-    try:
-        with Lease(resources.ledger, claimed):
-            _publish(claimed, resources, observe)
-    except FencedError:
-        logger.warning("attempt_fenced")
-    except LEDGER_AWAY:
-        logger.warning("attempt_given_up_without_ledger", exc_info=True)
-
-
-def _publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
     began = time.monotonic()
     observe(Step.CLAIMED)
     approved = _check(claimed, resources)

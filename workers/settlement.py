@@ -15,6 +15,8 @@ from monitoring.ledger.debates import add_debate
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, move, route_job
 from monitoring.ledger.releases import NewRelease, add_release, ensure_site
+from monitoring.ledger.run_values import StepReport
+from monitoring.ledger.step_orders import settle_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
@@ -22,7 +24,7 @@ from routing.tiers import TIER_OF_QUEUE
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.release import build_release
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Replied, Routed
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Replied, Routed, StepDone
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -45,6 +47,8 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         return _queue(outcome)
     if isinstance(outcome, Replied):
         return _act(attempt, outcome)
+    if isinstance(outcome, StepDone):
+        return _settle_step(outcome, known_keys)
     if outcome.kept is not None:
         return _prepare_kept(attempt, outcome, outcome.kept, known_keys=known_keys)
     return end_with(outcome)
@@ -57,6 +61,19 @@ def end_with(ended: Ended) -> Settlement:
         if ended.debate is not None:
             add_debate(session, job, ended.debate)
         end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts)
+
+    return settle
+
+
+def _settle_step(done: StepDone, known_keys: tuple[str, ...]) -> Settlement:
+    """Leave a step's result for its run, which decides what follows."""
+    report = StepReport(
+        result=done.result, base=done.base, commit=done.commit, changed=done.changed, dropped=done.dropped
+    )  # fmt: skip
+
+    def settle(session: Session, job: Job) -> None:
+        job.result = {**job.result, **done.facts}
+        settle_step(session, job, report, known_keys=known_keys)
 
     return settle
 

@@ -13,10 +13,10 @@ from routing.tiers import TASK_OF_QUEUE, QueueName
 from routing.vocabularies import Vocabularies
 from workers.agent import edit_with_agent
 from workers.answer import answer_question
+from workers.control import run_control
 from workers.intake import Environment, intake
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.patch import patch_files
-from workers.publish import run_publish
 from workers.spec import edit_spec
 from workers.tools import run_tool
 from workers.unavailable import not_available
@@ -50,7 +50,7 @@ def register_tasks(
     _register(app, QueueName.INTAKE, take_in, policy=policy)
     for queue, handler in handlers.items():
         _register(app, queue, _attempt_body(queue, handler, resources), policy=policy)
-    _register(app, QueueName.CONTROL, _publish_body(resources), policy=policy)
+    _register(app, QueueName.CONTROL, _control_body(resources), policy=policy)
 
 
 def _register(app: Celery, queue: QueueName, body: Callable[[dict[str, Any]], None], *, policy: Policy) -> None:
@@ -70,8 +70,8 @@ def _attempt_body(
     return body
 
 
-def _publish_body(resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
+def _control_body(resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
     def body(message: dict[str, Any]) -> None:
-        run_publish(JobMessage.model_validate(message), resources())
+        run_control(JobMessage.model_validate(message), resources())
 
     return body

@@ -22,6 +22,7 @@ from monitoring.errors import FencedError, JobNotFoundError
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
+from monitoring.ledger.step_ends import is_step, note_start
 from monitoring.ledger.tables import Attempt, Job, Site, Tenant
 from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State
@@ -124,6 +125,7 @@ def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, 
     session.flush()
     if job.state == State.QUEUED:
         move(session, job, State.RUNNING, queue=queue.value)
+    note_start(session, job)
     numbers = select(func.coalesce(func.max(col(Attempt.number)), 0) + 1).where(col(Attempt.job_id) == job.id)
     attempt = Attempt(
         job_id=job.id,
@@ -269,7 +271,7 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int) -> None
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
     elif reason == Reason.TIME_LIMIT and not is_publishing:
         end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
-    elif job.lost_attempts < max_lost:
+    elif job.lost_attempts < max_lost and not is_step(job):  # a step's next try is another execution, its run's say
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
         wait_on(session, job, QueueName(job.queue))

@@ -26,6 +26,6 @@ def json_column(default: type) -> Any:
     return Field(default_factory=default, sa_type=JSONB, nullable=False)
 
 
-def money_column() -> Any:
-    """Return an amount in nanodollars, 0 by default."""
-    return Field(default=0, sa_type=BigInteger, nullable=False)
+def money_column(*, nullable: bool = False) -> Any:
+    """Return an amount in nanodollars: 0 by default, or nothing where that is allowed."""
+    return Field(default=None if nullable else 0, sa_type=BigInteger, nullable=nullable)

@@ -18,7 +18,7 @@ WORK_CHANNEL = "pointsman_work"
 
 
 class EventKind(StrEnum):
-    """Kinds of events. `step` and `progress` are for people; the rest makes metrics."""
+    """Kinds of events. `step`, `progress`, `plan` and `run_step` are for people; the rest makes metrics."""
 
     ACCEPTED = "accepted"
     WAITING = "waiting"
@@ -37,6 +37,9 @@ class EventKind(StrEnum):
     STATE = "state"
     STEP = "step"
     PROGRESS = "progress"
+    PLAN = "plan"
+    RUN_STEP = "run_step"
+    GATE = "gate"
 
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
+from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job, TaskFailure, Tenant
 from routing.failures import (
@@ -63,9 +64,9 @@ class Consequence:
 
 
 def task_key(job: Job) -> str:
-    """Return what makes two jobs tries of one task: tenant, site and canonical request."""
-    site = str(job.site_id) if job.site_id else None
-    text = json.dumps([job.tenant, site, debate_key(job.prompt)])
+    """Return what makes two jobs tries of one task: tenant, site or project, and canonical request."""
+    target = str(job.site_id) if job.site_id else job.request.get("project")
+    text = json.dumps([job.tenant, target, debate_key(job.prompt)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
@@ -109,12 +110,13 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
 def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
     """Return what an end counts as; None for what is no outcome of a task, or can be debated by nobody.
 
-    A command of the fast path is no task; a tenant without a provider has no models that could debate.
+    A command of the fast path is no task, and a step's execution an inner attempt (A12); a tenant without a provider
+    has no models that could debate.
     """
     event = event_of(target)
     if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
         return None
-    if job.queue == QueueName.TOOLS or event is None:
+    if job.queue == QueueName.TOOLS or is_step(job) or event is None:
         return None
     return event if session.get_one(Tenant, job.tenant).provider is not None else None
 

@@ -14,19 +14,21 @@ from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlmodel import Session, col
 
-from monitoring.errors import IdempotencyConflictError, JobNotFoundError, WrongStateError
+from monitoring.errors import IdempotencyConflictError, JobNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.record_tables import Event, Notification
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
+from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Site
 from routing.failures import FailureAction
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
 from routing.router import Route
+from routing.stages import work_queue
 from routing.tiers import QueueName
 
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
@@ -192,8 +194,9 @@ def list_jobs(
     session: Session, *, tenant: str | None = None, states: Sequence[State] = (), site_id: UUID | None = None,
     limit: int = 50,
 ) -> Sequence[Job]:  # fmt: skip
-    """Return the newest jobs first."""
-    query = select(Job).order_by(col(Job.created_at).desc()).limit(limit)
+    """Return the newest jobs first; the steps of runs are shown by their runs."""
+    query = select(Job).where(col(Job.queue) != QueueName.STEPS.value)
+    query = query.order_by(col(Job.created_at).desc()).limit(limit)
     if tenant is not None:
         query = query.where(col(Job.tenant) == tenant)
     if states:
@@ -210,7 +213,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
         IllegalMoveError: our fault.
     """
     origin = State(job.state)
-    check_move(origin, target)
+    check_move(origin, target, is_run=is_run(job))
     job.state = target.value
     if target == State.CLARIFYING:
         data |= _decision(job)
@@ -245,7 +248,7 @@ def route_job(session: Session, job: Job, route: Route) -> None:
     if job.state == State.RECEIVED and route.debate is Debate.PLANNING:
         move(session, job, State.DEBATING)
     move(session, job, State.QUEUED)
-    wait_on(session, job, route.queue)
+    wait_on(session, job, work_queue(route))
 
 
 def wait_on(session: Session, job: Job, queue: QueueName) -> None:
@@ -294,6 +297,7 @@ def end(
     session.flush()
     session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=None))
     close_attempt(session, job, outcome=target.value, reason=reason)
+    note_end(session, job, target, reason=reason, detail=detail)
     _record_end(session, job, origin=origin, reason=reason, left=left)
     audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
     _notify_owner(session, job)
@@ -371,6 +375,8 @@ def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, le
 
 
 def _notify_owner(session: Session, job: Job) -> None:
+    if is_step(job):
+        return  # its run tells, once
     url = job.request.get("callback_url")
     payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
     if job.parent_id is not None:
@@ -383,19 +389,3 @@ def _notify_owner(session: Session, job: Job) -> None:
             next_at=now() if url else None, delivered_at=None if url else now(),
         )
     )  # fmt: skip
-
-
-def request_cancel(session: Session, job: Job, *, actor: str) -> None:
-    """Cancel a locked job: at once when nobody works on it, otherwise at its next model call, chunk or step.
-
-    Raises:
-        WrongStateError: the caller's fault: the job has ended or is being published.
-    """
-    state = State(job.state)
-    if state in ENDS or state == State.PUBLISHING:
-        raise WrongStateError(job.id, job.state, "a job that has not ended and is not being published")
-    job.cancel_requested_at = now()  # type: ignore[assignment]
-    session.flush()
-    audit.append(session, "cancel_requested", actor=actor, job=job)
-    if state not in (State.RUNNING, State.SCANNING):
-        end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)

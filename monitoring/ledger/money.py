@@ -20,6 +20,7 @@ from sqlmodel import Session, col
 from monitoring.ledger import money_sql as sql
 from monitoring.ledger.events import EventKind
 from monitoring.ledger.record_tables import Event
+from monitoring.ledger.spending import members_of
 from monitoring.ledger.tables import Attempt, Call, Job
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
@@ -77,6 +78,8 @@ class Bearer:
     is_cancelled: bool
     door: str | None = None
     """The only address it may call from; None for an attempt without a box."""
+    step_cap_nanousd: int | None = None
+    """What this execution of a run's step may spend of what its run has left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +137,7 @@ def read_bearer(row: Sequence[Any]) -> Bearer:
         attempt_id=row[0], job_id=row[1], root_id=row[2], tenant=row[3], queue=QueueName(row[4]), tier=row[5],
         fence=row[6], job_cap_nanousd=row[7], provider=row[8], overrides=row[9], today=row[10], has_ended=row[11],
         is_late=row[12], is_fenced=row[13], is_cancelled=row[14], door=row[15],
+        step_cap_nanousd=row[16],
     )  # fmt: skip
 
 
@@ -146,11 +150,13 @@ def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None)
         key_day_usd: what the key that pays may spend in a day; None where its owner declared no limit.
     """
     budgets = policy.budgets
+    queue_nanousd = policy.queues[bearer.queue].llm_nanousd
+    own_nanousd = queue_nanousd if bearer.step_cap_nanousd is None else min(queue_nanousd, bearer.step_cap_nanousd)
     key_day = () if key_day_usd is None else (
         CapLimit("key_day", f"{bearer.provider}/{bearer.today}", round(key_day_usd * NANOUSD_PER_USD)),
     )  # fmt: skip
     return (
-        CapLimit("tier", f"{bearer.job_id}/{bearer.queue.value}", policy.queues[bearer.queue].llm_nanousd),
+        CapLimit("tier", f"{bearer.job_id}/{bearer.queue.value}", own_nanousd),
         CapLimit("job", str(bearer.root_id), bearer.job_cap_nanousd),
         CapLimit("tenant_day", f"{bearer.tenant}/{bearer.today}", round(budgets.tenant_day_usd * NANOUSD_PER_USD)),
         *key_day,
@@ -246,12 +252,12 @@ def presume_lost_calls(session: Session, *, limit: int = 100) -> int:
 
 
 def bill_of(session: Session, job: Job) -> Bill:
-    """Return what a job has cost so far, over all its tiers and attempts."""
+    """Return what a job has cost so far, over all its tiers and attempts; a run's steps are part of it."""
     spent, reserved = session.execute(
         select(
             func.coalesce(func.sum(col(Call.cost_nanousd)), 0),
             func.coalesce(func.sum(col(Call.reserved_nanousd)).filter(col(Call.state) == "reserved"), 0),
-        ).where(col(Call.job_id) == job.id)
+        ).where(col(Call.job_id).in_(members_of(job.id)))
     ).one()
     return Bill(int(spent), int(reserved), job.cap_nanousd)
 
@@ -269,8 +275,10 @@ def cap_hit_by(session: Session, attempt: Attempt) -> str | None:
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
-    """Return a job's model calls, oldest first."""
-    return session.scalars(select(Call).where(col(Call.job_id) == job_id).order_by(text("started_at"))).all()
+    """Return a job's model calls, those of a run's steps among them, oldest first."""
+    return session.scalars(
+        select(Call).where(col(Call.job_id).in_(members_of(job_id))).order_by(text("started_at"))
+    ).all()
 
 
 def _cap_rows(caps: Sequence[CapLimit]) -> str:

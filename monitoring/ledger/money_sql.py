@@ -8,10 +8,12 @@ AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
 
 BEARER = """
 SELECT attempt.id, job.id, job.root_id, job.tenant, attempt.queue, attempt.tier, attempt.fence, job.cap_nanousd,
-       tenant.provider, tenant.overrides::text, to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD'),
+       coalesce(execution.provider, tenant.provider), tenant.overrides::text,
+       to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD'),
        attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(), attempt.fence <> job.fence,
-       job.cancel_requested_at IS NOT NULL, attempt.door
+       job.cancel_requested_at IS NOT NULL, attempt.door, execution.cap_nanousd
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
+LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
 WHERE attempt.token_hash = %(token_hash)s
 """
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import CompoundSelect, Uuid, func, literal, select
 from sqlmodel import Session, col
 
+from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.tables import Attempt, Call, Job
 from routing.jobs import ENDS, State
 
@@ -14,6 +15,12 @@ USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
 """The ends in which somebody got what the job was paid for."""
 WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated"})
 """Outcomes of attempts whose result nobody used."""
+
+
+def members_of(job_id: UUID) -> CompoundSelect[UUID]:
+    """Select a job and, when it is a run, the executions of its steps."""
+    steps = select(col(AgentExecution.job_id)).where(col(AgentExecution.run_id) == job_id)
+    return steps.union_all(select(literal(job_id, type_=Uuid())))
 
 
 def spent_by_attempt(session: Session, job: Job, attempt_id: UUID) -> int:
@@ -31,13 +38,13 @@ def spent_by_job(session: Session, job: Job) -> int:
 def wasted_at_end(session: Session, job: Job) -> int:
     """Return the nanodollars that only this end turns into waste: those of attempts that had gone well.
 
-    What failed attempts cost was counted when they ended.
+    What failed attempts cost was counted when they ended. With a run, the work of its steps is for nothing too.
     """
     if job.state in USED_ENDS:
         return 0
     spent = (
         select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0))
         .join(Attempt, col(Attempt.id) == col(Call.attempt_id))
-        .where(col(Call.job_id) == job.id, col(Attempt.outcome).not_in(WASTED_OUTCOMES))
+        .where(col(Call.job_id).in_(members_of(job.id)), col(Attempt.outcome).not_in(WASTED_OUTCOMES))
     )
     return int(session.scalar(spent) or 0)

@@ -12,7 +12,8 @@ from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
 from monitoring.ledger.approvals import Seen, approve, reject
-from monitoring.ledger.jobs import find_job, list_jobs, lock_job, request_cancel
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import find_job, list_jobs, lock_job
 from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body

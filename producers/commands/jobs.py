@@ -173,10 +173,11 @@ def reply(
 def cancel(ctx: typer.Context, job_id: JobId, tenant: Tenant = "demo") -> None:
     """Cancel a job: at once if it waits, at its next model call or step if it runs."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import jobs as ledger_jobs
+        from monitoring.ledger.cancelling import request_cancel
+        from monitoring.ledger.jobs import lock_job
 
-        found = ledger_jobs.lock_job(session, job_id, tenant=tenant)
-        ledger_jobs.request_cancel(session, found, actor="cli")
+        found = lock_job(session, job_id, tenant=tenant)
+        request_cancel(session, found, actor="cli")
         has_ended = found.ended_at is not None
     out.print("cancelled" if has_ended else "cancel requested")
 

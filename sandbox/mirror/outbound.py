@@ -11,34 +11,18 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from sandbox.addresses import is_public
 from sandbox.mirror.config import MirrorConfig
 from sandbox.mirror.errors import AddressRefusedError, MirrorRefusedError, RegistryConfigError
 from sandbox.mirror.registries import Registries, host_of
 
 _MAX_HOPS = 4
-_NAT64 = ip_network("64:ff9b::/96")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-
-def is_public(address: str) -> bool:
-    """Tell whether an address is one of the public Internet, also where it is wrapped into another."""
-    try:
-        found = ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(found, IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
-        if inner is not None:
-            return inner.is_global and not inner.is_multicast
-        if found in _NAT64:
-            return is_public(str(ip_address(int(found) & 0xFFFFFFFF)))
-    return found.is_global and not found.is_multicast
 
 
 class VettedResolver(AbstractResolver):

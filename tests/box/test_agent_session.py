@@ -31,9 +31,9 @@ from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
 from workers.agent import edit_with_agent
+from workers.control import run_control
 from workers.engine import EnginePool, open_engine_pool
 from workers.lifecycle import Resources, run_attempt
-from workers.publish import run_publish
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -169,7 +169,7 @@ def test_a_site_becomes_many_pages_with_a_shared_navigation(yard: Yard, tmp_path
     assert yard.shown(job.site_id) == {"index.html": PAGE, "site.css": STYLE}
     assert all(is_outer(found) for found in yard.engine.leftovers())
     yard.shop.approve(job.id)
-    run_publish(yard.shop.message(job.id), yard.resources)
+    run_control(yard.shop.message(job.id), yard.resources)
     pages = {path: data for path, data in yard.shown(job.site_id).items() if path.endswith(".html")}
     assert set(pages) == {"index.html", "menu.html", "contact.html"}
     navs = {data.partition(b"<nav")[2].partition(b"</nav>")[0] for data in pages.values()}

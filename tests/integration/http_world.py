@@ -38,8 +38,8 @@ from sandbox.den import Den
 from sandbox.preview import PreviewSigner
 from sandbox.release import build_release
 from tests.services import Postgres
+from workers.control import run_control
 from workers.lifecycle import Resources as WorkerResources
-from workers.publish import run_publish
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
 PAGES_URL = "http://pages.testserver"
@@ -148,7 +148,7 @@ class World:
         resources = WorkerResources(
             ledger=self.ledger, den=self.den, policy=self.policy, gateway_url="http://127.0.0.1:1", worker="test"
         )
-        run_publish(JobMessage(job_id=job_id, fence=fence), resources)
+        run_control(JobMessage(job_id=job_id, fence=fence), resources)
 
     def job(self, job_id: UUID) -> Job:
         """Return a job's row."""

@@ -15,8 +15,9 @@ from routing.jobs import JobMessage
 from routing.policy import platform_policy
 from sandbox.den import Den
 from sandbox.disk import Disk
+from workers.control import run_control
 from workers.lifecycle import Resources
-from workers.publish import Step, run_publish
+from workers.publish import Step
 
 
 def die() -> None:
@@ -63,7 +64,7 @@ def main() -> None:
         ledger=Ledger(create_ledger_engine(ledger_url, pool_size=2)), den=Den(Path(den), disk=DeadlyDisk(changes)),
         policy=platform_policy(), gateway_url="http://127.0.0.1:1", worker="doomed",
     )  # fmt: skip
-    run_publish(JobMessage(job_id=UUID(job_id), fence=int(fence)), resources, observe=observe)
+    run_control(JobMessage(job_id=UUID(job_id), fence=int(fence)), resources, observe=observe)
 
 
 if __name__ == "__main__":

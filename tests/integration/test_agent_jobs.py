@@ -23,7 +23,7 @@ from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.played_cli import PlayedMaker
 from workers.agent import edit_with_agent
 from workers.boxes import Boxes
-from workers.publish import run_publish
+from workers.control import run_control
 
 __all__ = ["rig", "servers"]  # fixtures
 
@@ -350,7 +350,7 @@ def test_the_thirteen_steps_are_on_record_in_their_order(rig: Rig, maker: Played
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker)
     rig.shop.approve(job.id)
-    run_publish(rig.shop.message(job.id), rig.resources)
+    run_control(rig.shop.message(job.id), rig.resources)
     job = rig.shop.job(job.id)
     assert job.state == "published"
     assert tuple(steps(rig, job)) == THIRTEEN

@@ -5,7 +5,8 @@ import pytest
 from monitoring.checks import check_history
 from monitoring.ledger.approvals import reject
 from monitoring.ledger.attempts import escalate, hold
-from monitoring.ledger.jobs import lock_job, request_cancel
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.store import Ledger
 from routing.jobs import Reason, State
 from routing.tiers import Tier

@@ -15,7 +15,8 @@ import pytest
 from monitoring.errors import JobNotFoundError, WrongStateError
 from monitoring.fold import fold
 from monitoring.ledger.approvals import expire
-from monitoring.ledger.jobs import lock_job, request_cancel
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
 from monitoring.redact import redact

@@ -215,7 +215,7 @@ def test_an_approved_job_goes_to_control(shop: Shop, broker: Any, dispatcher: Ma
     shop.approve(claimed.job.id)
     dispatcher().run_once()
     (message,) = messages(broker, "control")
-    assert message["headers"]["task"] == "pointsman.publish"
+    assert message["headers"]["task"] == "pointsman.control"
     assert shop.try_claim(shop.message(claimed.job.id), queue=QueueName.CONTROL) is not None
 
 

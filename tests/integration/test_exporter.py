@@ -21,8 +21,9 @@ from monitoring.exporter import ExporterApp, render_metrics
 from monitoring.ledger import money
 from monitoring.ledger.approvals import reject
 from monitoring.ledger.attempts import Claim, escalate, hold, recover, report_loss
+from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import end, lock_job, move, request_cancel, wait_on
+from monitoring.ledger.jobs import end, lock_job, move, wait_on
 from monitoring.ledger.runway import depths, lead, pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Attempt, Job

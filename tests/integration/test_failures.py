@@ -7,9 +7,10 @@ import pytest
 
 from monitoring.fold import fold
 from monitoring.ledger.approvals import reject
+from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.decisions import recorded_decisions
 from monitoring.ledger.events import events_after
-from monitoring.ledger.jobs import lock_job, request_cancel
+from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.tables import Job
 from monitoring.metrics import series_key
 from routing.jobs import ENDS, Door, JobRequest, Reason, State

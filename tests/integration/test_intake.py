@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.jobs import lock_job, request_cancel
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.tables import Job, Tenant
 from producers.publisher import Publisher
 from producers.submit import Submitter

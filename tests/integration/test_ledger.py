@@ -21,7 +21,8 @@ from monitoring.errors import (
 )
 from monitoring.ledger.approvals import approve, approved_release, await_approval, expire, overdue_jobs, reject
 from monitoring.ledger.attempts import claim, escalate, hold, lapsed_attempts, recover, renew, report_loss
-from monitoring.ledger.jobs import accept, end, find_job, move, request_cancel
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import accept, end, find_job, move
 from monitoring.ledger.migrate import is_current, migrate
 from monitoring.ledger.releases import activate, add_release
 from monitoring.ledger.store import Ledger

@@ -21,7 +21,8 @@ from hypothesis.stateful import (
 from monitoring.errors import FencedError, PublishConflictError, WrongStateError
 from monitoring.ledger.approvals import approved_release, expire, reject
 from monitoring.ledger.attempts import Claim, escalate, hold, lapsed_attempts, recover, renew, report_loss
-from monitoring.ledger.jobs import end, request_cancel
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import end
 from monitoring.ledger.releases import activate
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from monitoring.ledger.approvals import approve, reject
 from monitoring.ledger.attempts import lapsed_attempts, recover
-from monitoring.ledger.jobs import request_cancel
+from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.releases import activate, active_release, add_release
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
@@ -35,12 +35,12 @@ from sandbox.release import build_release, manifest_of, site_key
 from tests.factories import Shop
 from tests.services import wait_until
 from workers.attempt import Attempt
+from workers.control import run_control
 from workers.errors import CancelledByOwnerError, LeaseLostError
 from workers.interrupts import install_soft_limit
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
-from workers.publish import run_publish
 from workers.unavailable import not_available
 
 HOME = b"<!doctype html><html lang=en><head><title>Bakery</title></head><body><h1>Bread</h1></body></html>"
@@ -82,7 +82,7 @@ class Rig:
         return self.shop.job(job_id)
 
     def publish(self, job_id: UUID) -> Job:
-        run_publish(self.shop.message(job_id), self.resources)
+        run_control(self.shop.message(job_id), self.resources)
         return self.shop.job(job_id)
 
     def shown(self, site_id: UUID) -> dict[str, bytes]:
@@ -600,8 +600,8 @@ def test_a_message_delivered_twice_publishes_once(rig: Rig) -> None:
     job = waiting(rig, site)
     rig.shop.approve(job.id)
     message = rig.shop.message(job.id)
-    run_publish(message, rig.resources)
-    run_publish(message, rig.resources)
+    run_control(message, rig.resources)
+    run_control(message, rig.resources)
     assert rig.shop.job(job.id).state == "published"
     assert rig.shop.scalar("SELECT count(*) FROM event WHERE kind = 'ended'") == 1
 

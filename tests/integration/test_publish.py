@@ -28,9 +28,10 @@ from sandbox.disk import Disk
 from sandbox.preview import PreviewSigner
 from sandbox.release import build_release, site_key
 from tests.factories import Shop
+from workers.control import run_control
 from workers.lifecycle import Resources, run_attempt
 from workers.outcomes import Candidate
-from workers.publish import Step, run_publish
+from workers.publish import Step
 
 ROOT = Path(__file__).parents[2]
 PUBLISHES = int(os.environ.get("PUBLISHES", "60"))
@@ -97,7 +98,7 @@ class Yard:
         return job_id
 
     def publish(self, job_id: UUID) -> Job:
-        run_publish(self.shop.message(job_id), self.resources)
+        run_control(self.shop.message(job_id), self.resources)
         return self.shop.job(job_id)
 
     @property
@@ -155,7 +156,7 @@ def test_a_worker_killed_at_any_step_leaves_old_or_new_and_the_next_one_complete
 def test_the_steps_of_a_publish_are_told_in_their_order(yard: Yard) -> None:
     job_id = yard.approved(NEW)
     seen: list[Step] = []
-    run_publish(yard.shop.message(job_id), yard.resources, observe=seen.append)
+    run_control(yard.shop.message(job_id), yard.resources, observe=seen.append)
     assert seen == list(Step)
 
 

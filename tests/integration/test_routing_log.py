@@ -15,7 +15,8 @@ import pytest
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 
-from monitoring.ledger.jobs import accept, lock_job, request_cancel, route_job
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import accept, lock_job, route_job
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.redact import redact
 from producers.config import DispatcherConfig

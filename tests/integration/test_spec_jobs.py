@@ -27,9 +27,9 @@ from sandbox.release import manifest_of
 from tests.factories import Shop
 from workers.answer import answer_question
 from workers.attempt import Attempt
+from workers.control import run_control
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Candidate, Outcome
-from workers.publish import run_publish
 from workers.spec import edit_spec
 from workers.unavailable import not_available
 
@@ -367,7 +367,7 @@ def edit_file(rig: Rig, site_id: UUID, path: str, old: bytes, new: bytes) -> Non
 def publish(rig: Rig, job: Job) -> None:
     assert job.state == "awaiting_approval", (job.state, job.detail)
     rig.shop.approve(job.id)
-    run_publish(rig.shop.message(job.id), rig.resources)
+    run_control(rig.shop.message(job.id), rig.resources)
     assert rig.shop.job(job.id).state == "published"
 
 

@@ -7,10 +7,11 @@ from alembic.autogenerate.api import AutogenContext
 from sqlmodel import SQLModel
 from sqlmodel.sql.sqltypes import AutoString
 
-from monitoring.ledger import record_tables, tables
+from monitoring.ledger import record_tables, run_tables, tables
 
 assert tables.Job.__tablename__ == "job"  # the imports fill SQLModel.metadata
 assert record_tables.Event.__tablename__ == "event"
+assert run_tables.Run.__tablename__ == "run"
 
 
 def render_item(kind: str, item: Any, _: AutogenContext) -> str | Literal[False]:

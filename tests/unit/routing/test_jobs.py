@@ -42,6 +42,13 @@ def test_a_move_is_legal_only_if_the_design_names_it() -> None:
                 check_move(origin, target)
 
 
+def test_only_a_run_stops_at_a_gate_and_goes_on_behind_it() -> None:
+    for origin, target in [(State.RUNNING, State.AWAITING_APPROVAL), (State.AWAITING_APPROVAL, State.RUNNING)]:
+        check_move(origin, target, is_run=True)
+        with pytest.raises(IllegalMoveError):
+            check_move(origin, target)
+
+
 def test_the_ten_ends_are_final() -> None:
     assert {state.value for state in ENDS} == ENDS_OF_DESIGN
     assert all(is_end(state) and state not in MOVES for state in ENDS)

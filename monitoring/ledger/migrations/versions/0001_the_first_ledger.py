@@ -135,6 +135,21 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_api_key_tenant"), "api_key", ["tenant"], unique=False)
     op.create_table(
+        "project",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("tenant", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("config", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["tenant"],
+            ["tenant.name"],
+        ),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("tenant", "name"),
+    )
+    op.create_table(
         "site",
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
@@ -353,6 +368,30 @@ def upgrade() -> None:
         postgresql_where=sa.text("delivered_at IS NULL"),
     )
     op.create_table(
+        "run",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("project_id", sa.Uuid(), nullable=False),
+        sa.Column("ticket", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("intent", sa.String(), nullable=True),
+        sa.Column("plans", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("scan", sa.String(), nullable=True),
+        sa.Column("scan_detail", sa.Text(), nullable=False),
+        sa.Column("base_commit", sa.String(), nullable=True),
+        sa.Column("head_commit", sa.String(), nullable=True),
+        sa.Column("estimate", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("explanation", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["job.id"],
+        ),
+        sa.ForeignKeyConstraint(
+            ["project_id"],
+            ["project.id"],
+        ),
+        sa.PrimaryKeyConstraint("job_id"),
+    )
+    op.create_index(op.f("ix_run_project_id"), "run", ["project_id"], unique=False)
+    op.create_table(
         "call",
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("job_id", sa.Uuid(), nullable=False),
@@ -390,4 +429,98 @@ def upgrade() -> None:
     op.create_index(op.f("ix_call_job_id"), "call", ["job_id"], unique=False)
     op.create_index(
         "ix_call_open", "call", ["lease_until"], unique=False, postgresql_where=sa.text("state = 'reserved'")
+    )
+    op.create_table(
+        "gate",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("run_id", sa.Uuid(), nullable=False),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("after", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("facts", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("opened_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("decided_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("actor", sa.String(), nullable=True),
+        sa.Column("note", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"],
+            ["run.job_id"],
+        ),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("run_id", "key"),
+    )
+    op.create_index(
+        "ix_gate_expiring", "gate", ["expires_at"], unique=False, postgresql_where=sa.text("state = 'open'")
+    )
+    op.create_table(
+        "run_step",
+        sa.Column("run_id", sa.Uuid(), nullable=False),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("agent", sa.String(), nullable=True),
+        sa.Column("phase", sa.String(), nullable=False),
+        sa.Column("round", sa.Integer(), nullable=False),
+        sa.Column("cycle", sa.Integer(), nullable=False),
+        sa.Column("task", sa.Text(), nullable=False),
+        sa.Column("context", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("writes", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("depends_on", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("tries", sa.Integer(), nullable=False),
+        sa.Column("result", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
+        sa.Column("changed", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("failure", sa.String(), nullable=True),
+        sa.Column("detail", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.CheckConstraint("tries >= 0", name="ck_run_step_tries"),
+        sa.ForeignKeyConstraint(
+            ["run_id"],
+            ["run.job_id"],
+        ),
+        sa.PrimaryKeyConstraint("run_id", "key"),
+    )
+    op.create_table(
+        "agent_executions",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("run_id", sa.Uuid(), nullable=False),
+        sa.Column("step_key", sa.String(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("agent", sa.String(), nullable=True),
+        sa.Column("model", sa.String(), nullable=True),
+        sa.Column("provider", sa.String(), nullable=True),
+        sa.Column("cap_nanousd", sa.BigInteger(), nullable=True),
+        sa.Column("status", sa.String(), nullable=False),
+        sa.Column("base_commit", sa.String(), nullable=True),
+        sa.Column("commit", sa.String(), nullable=True),
+        sa.Column("changed", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("dropped", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("result", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
+        sa.Column("reason", sa.String(), nullable=True),
+        sa.Column("detail", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("settled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("absorbed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["job.id"],
+        ),
+        sa.ForeignKeyConstraint(
+            ["run_id", "step_key"],
+            ["run_step.run_id", "run_step.key"],
+        ),
+        sa.PrimaryKeyConstraint("job_id"),
+        sa.UniqueConstraint("run_id", "step_key", "attempt"),
+    )
+    op.create_index(
+        "ix_execution_unabsorbed",
+        "agent_executions",
+        ["run_id"],
+        unique=False,
+        postgresql_where=sa.text("settled_at IS NOT NULL AND absorbed_at IS NULL"),
     )

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.addresses import is_public
 from sandbox.mirror.config import MirrorConfig
 from sandbox.mirror.errors import AddressRefusedError, RegistryConfigError
-from sandbox.mirror.outbound import Outbound, VettedResolver, is_public
+from sandbox.mirror.outbound import Outbound, VettedResolver
 from sandbox.mirror.registries import Registries
 
 

@@ -1,0 +1,54 @@
+"""The body of queue `control`: what happens to a job there follows from the job, and no model is ever called.
+
+A run of the ticket lane is advanced or published; the job of a site is published.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from monitoring.errors import FencedError
+from monitoring.ledger.attempts import Claim
+from monitoring.ledger.step_ends import is_run
+from routing.jobs import JobMessage, State
+from routing.tiers import QueueName
+from workers.lease import Lease
+from workers.lifecycle import LEDGER_AWAY, Resources, take
+from workers.publish import Observe, publish, unobserved
+from workers.runs.coordinator import Advance
+from workers.runs.publishing import publish_run
+from workers.runs.workspace import Workspace
+
+logger = logging.getLogger(__name__)
+
+
+def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
+    """Work off one message of queue `control`.
+
+    Args:
+        message: what the broker delivered.
+        resources: what every task needs.
+        observe: told after each step of a site's publish.
+    """
+    claimed = take(message, QueueName.CONTROL, resources)
+    if claimed is None:
+        return
+    try:
+        with Lease(resources.ledger, claimed):
+            _do(claimed, resources, observe)
+    except FencedError:
+        logger.warning("attempt_fenced")
+    except LEDGER_AWAY:
+        logger.warning("attempt_given_up_without_ledger", exc_info=True)
+
+
+def _do(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    job = claimed.job
+    if not is_run(job):
+        publish(claimed, resources, observe)
+        return
+    workspace = Workspace.of_run(resources.runs.root, job.id)
+    if job.state == State.PUBLISHING:
+        publish_run(claimed, resources, workspace)
+    else:
+        Advance(claimed, resources, workspace).run()

@@ -1,0 +1,1 @@
+"""How an agent is run: one interface, and a runner for each runtime."""

@@ -1,0 +1,81 @@
+"""A run's rows as the values that its schedule decides from: a translation, and no decision."""
+
+from __future__ import annotations
+
+from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
+from monitoring.ledger.run_values import RunRows
+from routing.jobs import Reason, State
+from routing.router import Intent
+from routing.run_rules import RunRules
+from workers.runs.results import AgentResult
+from workers.runs.view import GateKind, GateState, GateView, Phase, RunView, StepState, StepView
+
+
+def view_of(rows: RunRows, rules: RunRules, *, budget_spent: bool) -> RunView:
+    """Return a run as its schedule sees it.
+
+    Args:
+        rows: as they stand in this transaction.
+        rules: as the project's configuration leaves them.
+        budget_spent: nothing more fits what is left of the run's cap.
+    """
+    job, run = rows.job, rows.run
+    return RunView(
+        state=State(job.state),
+        intent=known_intent(job.route, asks_always=rules.intent_classifier == "always"),
+        read_only=bool(job.route.get("read_only")),
+        priority=job.priority,  # type: ignore[arg-type]
+        labels=tuple(run.ticket.get("labels", ())),
+        high_stakes=job.route.get("stakes") == "high",
+        budget_spent=budget_spent,
+        cancel_requested=job.cancel_requested_at is not None,
+        scan=run.scan,  # type: ignore[arg-type]
+        scan_detail=run.scan_detail,
+        steps=tuple(_step(step, rows) for step in rows.steps),
+        gates=tuple(_gate(gate) for gate in rows.gates),
+    )
+
+
+def known_intent(route: dict[str, object], *, asks_always: bool) -> Intent | None:
+    """Return what the rules could tell of a ticket's intent: talk is a question, words of repair a fix (ruling A5).
+
+    What is neither is asked of the classifier, which chooses between build and fix only.
+    """
+    intent = Intent(str(route.get("intent", Intent.BUILD)))
+    if intent is Intent.QUESTION:
+        return intent
+    return intent if intent is Intent.FIX and not asks_always else None
+
+
+def _step(step: RunStep, rows: RunRows) -> StepView:
+    state = StepState(step.state)
+    return StepView(
+        key=step.key,
+        agent=step.agent,
+        task=step.task,
+        phase=Phase(step.phase),
+        round=step.round,
+        cycle=step.cycle,
+        depends_on=tuple(step.depends_on),
+        context=tuple(step.context),
+        writes=tuple(step.writes),
+        state=state,
+        tries=step.tries,
+        result=AgentResult.model_validate(step.result) if step.result is not None else None,
+        failure=Reason(step.failure) if step.failure else None,
+        detail=step.detail or "",
+        changed=tuple(step.changed),
+        cancelling=step.key in rows.cancelling,
+    )
+
+
+def _gate(gate: Gate) -> GateView:
+    return GateView(
+        key=gate.key, kind=GateKind(gate.kind), reason=gate.reason, after=tuple(gate.after), state=GateState(gate.state)
+    )
+
+
+def latest(rows: RunRows, key: str) -> AgentExecution | None:
+    """Return the newest execution of a step, if it has one."""
+    own = [row for row in rows.executions if row.step_key == key]
+    return max(own, key=lambda row: row.attempt, default=None)

@@ -1,0 +1,326 @@
+"""Git trees as files, and back: what agents are shown of a project's repository, and how their changes go into it.
+
+A repository is hostile. What cannot be shown safely stays in its trees untouched and is named with a reason; what could
+never end (a tree that names itself a billion times) is refused. Nothing here asks git, and nothing in a tree is run.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from dulwich.object_store import BaseObjectStore
+from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
+
+from sandbox.errors import PathRefusedError, TreeRefusedError
+from sandbox.paths import MAX_DEPTH, is_planted
+from sandbox.tree import NameSet
+from workers.runs.errors import ObstructedError, RepositoryRefusedError, WorkspaceMissingError
+
+MEBIBYTE = 1_048_576
+_DIRECTORY = 0o040000
+_PLAIN = 0o100644
+ShaT = TypeVar("ShaT", bound=ShaFile)
+
+
+@dataclass(frozen=True)
+class TreeLimits:
+    """How much of a repository is shown."""
+
+    max_entries: int = 20_000
+    """Files, directories and everything else that its trees name."""
+    max_bytes: int = 128 * MEBIBYTE
+    """Of all files that are shown."""
+    max_file_bytes: int = 4 * MEBIBYTE
+    """A larger file stays in the repository and is not shown."""
+
+
+class LeftOut(NamedTuple):
+    """What of a repository agents do not see and cannot change."""
+
+    path: str
+    """A directory stands for all that it holds."""
+    reason: str
+    """`symlink submodule planted file_too_large too_deep unicode_form`, or the rule of names that it breaks."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A commit's files as agents see them."""
+
+    files: Mapping[str, bytes]
+    left_out: tuple[LeftOut, ...] = ()
+
+    def hides(self, path: str) -> bool:
+        """Return whether something that is not shown stands where `path` would stand."""
+        hidden = {left.path for left in self.left_out}
+        return path in hidden or any(place in hidden for place in parents_of(path))
+
+
+class Entry(NamedTuple):
+    """One name in a tree."""
+
+    name: str
+    """What is not UTF-8 stands as surrogates, which no rule of names lets pass."""
+    mode: int
+    target: ObjectID
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is another tree."""
+        return self.mode == _DIRECTORY
+
+    @property
+    def is_object(self) -> bool:
+        """Whether what it names lies in this repository: a submodule's commit does not."""
+        return stat.S_ISREG(self.mode) or stat.S_ISLNK(self.mode) or self.is_directory
+
+
+def parents_of(path: str) -> Iterator[str]:
+    """Yield the directories that a path lies in, the outermost first."""
+    segments = path.split("/")
+    return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
+
+
+def object_of(store: BaseObjectStore, name: ObjectID, kind: type[ShaT]) -> ShaT:
+    """Return an object.
+
+    Raises:
+        WorkspaceMissingError: it is not there, or of another kind.
+    """
+    try:
+        found = store[name]
+    except KeyError:
+        raise WorkspaceMissingError(f"object {name.decode('ascii', 'replace')} is missing") from None
+    if not isinstance(found, kind):
+        raise WorkspaceMissingError(f"object {name.decode('ascii', 'replace')} is no {kind.__name__.lower()}")
+    return found
+
+
+def blob_of(store: BaseObjectStore, entry: Entry | None) -> bytes | None:
+    """Return what a file holds; None for no file.
+
+    Raises:
+        WorkspaceMissingError: it is not there, or no file.
+    """
+    return object_of(store, entry.target, Blob).as_raw_string() if entry is not None else None
+
+
+def tree_of(store: BaseObjectStore, commit: ObjectID) -> ObjectID:
+    """Return a commit's tree.
+
+    Raises:
+        WorkspaceMissingError: there is no such commit.
+    """
+    tree: ObjectID = object_of(store, commit, Commit).tree
+    return tree
+
+
+def entries_of(store: BaseObjectStore, tree: ObjectID | None) -> dict[str, Entry]:
+    """Return what a tree names, in its order; nothing for no tree.
+
+    Raises:
+        WorkspaceMissingError: it is not there, or no tree.
+    """
+    items = object_of(store, tree, Tree).items() if tree is not None else []
+    names = [Entry(item.path.decode("utf-8", "surrogateescape"), item.mode, item.sha) for item in items]
+    return {entry.name: entry for entry in names}
+
+
+def read_tree(store: BaseObjectStore, tree: ObjectID, limits: TreeLimits) -> Snapshot:
+    """Read a tree as files.
+
+    Raises:
+        RepositoryRefusedError: `too_many_entries`, `too_many_bytes` (the repository's owner's fault).
+        WorkspaceMissingError: an object is not there.
+    """
+    reader = _Reader(store, limits)
+    reader.walk(tree, "", depth=1)
+    return Snapshot(reader.files, tuple(sorted(reader.left_out)))
+
+
+class _Reader:
+    """Walks one tree once; every name counts, so that a small repository cannot unfold into an endless one."""
+
+    def __init__(self, store: BaseObjectStore, limits: TreeLimits) -> None:
+        self.files: dict[str, bytes] = {}
+        self.left_out: list[LeftOut] = []
+        self._store = store
+        self._limits = limits
+        self._names = NameSet()
+        self._read: dict[ObjectID, dict[str, Entry]] = {}
+        self._entries = 0
+        self._bytes = 0
+
+    def walk(self, tree: ObjectID, prefix: str, *, depth: int) -> None:
+        """Take what a directory holds."""
+        found = self._read.get(tree)
+        if found is None:
+            found = self._read[tree] = entries_of(self._store, tree)
+        for entry in found.values():
+            self._entries += 1
+            if self._entries > self._limits.max_entries:
+                raise RepositoryRefusedError("too_many_entries", f"more than {self._limits.max_entries} names")
+            path = prefix + entry.name
+            if (reason := self._objection(path, entry.mode, depth)) is not None:
+                self._leave_out(path, reason)
+            elif entry.is_directory:
+                self.walk(entry.target, f"{path}/", depth=depth + 1)
+            else:
+                self._take(path, entry.target)
+
+    def _objection(self, path: str, mode: int, depth: int) -> str | None:
+        if stat.S_ISLNK(mode):
+            return "symlink"
+        if mode != _DIRECTORY and not stat.S_ISREG(mode):
+            return "submodule"
+        if is_planted(path):
+            return "planted"
+        if mode == _DIRECTORY and depth >= MAX_DEPTH:
+            return "too_deep"
+        try:
+            checked = self._names.add_directory(path) if mode == _DIRECTORY else self._names.add_file(path)
+        except (PathRefusedError, TreeRefusedError) as error:
+            return error.reason
+        return None if checked == path else "unicode_form"
+
+    def _take(self, path: str, target: ObjectID) -> None:
+        data = object_of(self._store, target, Blob).as_raw_string()
+        if len(data) > self._limits.max_file_bytes:
+            self._leave_out(path, "file_too_large")
+            return
+        self._bytes += len(data)
+        if self._bytes > self._limits.max_bytes:
+            raise RepositoryRefusedError("too_many_bytes", f"its files have more than {self._limits.max_bytes} bytes")
+        self.files[path] = data
+
+    def _leave_out(self, path: str, reason: str) -> None:
+        self.left_out.append(LeftOut(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), reason))
+
+
+@dataclass
+class TreeEditor:
+    """Makes trees from other trees, and collects the objects that are new. What is not touched stays as it is.
+
+    Args:
+        store: has the trees.
+    """
+
+    store: BaseObjectStore
+    objects: list[ShaFile] = field(default_factory=list)
+
+    def edit(self, tree: ObjectID | None, changes: Mapping[str, bytes | None]) -> ObjectID:
+        """Return a tree with other contents; None takes a file away, and a directory that becomes empty goes with it.
+
+        Raises:
+            ObstructedError: something else than a file stands where one is to be (the agent's fault).
+        """
+        changed = self._edit(tree, {tuple(path.split("/")): data for path, data in changes.items()})
+        return changed if changed is not None else self._keep(Tree())
+
+    def replace(self, tree: ObjectID | None, tops: Mapping[str, Entry | None]) -> ObjectID:
+        """Return a tree in which some top-level names are another tree's entries; None for one that is gone."""
+        edited = self._copy(tree)
+        for top, entry in tops.items():
+            name = top.encode()
+            if name in edited:
+                del edited[name]
+            if entry is not None:
+                edited[name] = (entry.mode, entry.target)
+        return self._keep(edited)
+
+    def _edit(self, tree: ObjectID | None, changes: Mapping[tuple[str, ...], bytes | None]) -> ObjectID | None:
+        edited = self._copy(tree)
+        below: dict[str, dict[tuple[str, ...], bytes | None]] = {}
+        for path, data in changes.items():
+            if len(path) > 1:
+                below.setdefault(path[0], {})[path[1:]] = data
+        here = {path[0]: data for path, data in changes.items() if len(path) == 1}
+        for name in (name for name, data in here.items() if data is None):
+            self._remove(edited, name)
+        for name, rest in below.items():
+            self._descend(edited, name, rest)
+        for name, data in here.items():
+            if data is not None:
+                self._write(edited, name, data)
+        return self._keep(edited) if len(edited) else None
+
+    def _remove(self, tree: Tree, name: str) -> None:
+        key = name.encode()
+        if key in tree and stat.S_ISREG(tree[key][0]):
+            del tree[key]
+
+    def _descend(self, tree: Tree, name: str, changes: Mapping[tuple[str, ...], bytes | None]) -> None:
+        key = name.encode()
+        present = tree[key] if key in tree else None  # noqa: SIM401  # a tree is no dict
+        mode, target = present or (_DIRECTORY, None)
+        if mode != _DIRECTORY:
+            if all(data is None for data in changes.values()):
+                return
+            raise ObstructedError(name)
+        edited = self._edit(target, changes)
+        if edited is not None:
+            tree[key] = (_DIRECTORY, edited)
+        elif target is not None:
+            del tree[key]
+
+    def _write(self, tree: Tree, name: str, data: bytes) -> None:
+        key = name.encode()
+        mode = tree[key][0] if key in tree else _PLAIN
+        if not stat.S_ISREG(mode):
+            raise ObstructedError(name)
+        blob = Blob.from_string(data)
+        self.objects.append(blob)
+        tree[key] = (mode, blob.id)
+
+    def _copy(self, tree: ObjectID | None) -> Tree:
+        copied = Tree()
+        if tree is not None:
+            for item in object_of(self.store, tree, Tree).items():
+                copied.add(item.path, item.mode, item.sha)
+        return copied
+
+    def _keep(self, tree: Tree) -> ObjectID:
+        self.objects.append(tree)
+        return tree.id
+
+
+class Changed(NamedTuple):
+    """A path at which two trees differ."""
+
+    path: str
+    before: Entry | None
+    after: Entry | None
+
+
+def compare(
+    store: BaseObjectStore, before: ObjectID | None, after: ObjectID | None, *, prefix: str = ""
+) -> Iterator[Changed]:
+    """Yield where two trees differ: files, and directories that only one of them has, file by file.
+
+    Equal subtrees are passed over unread, so a step's few changes cost little in a large repository.
+    """
+    old, new = entries_of(store, before), entries_of(store, after)
+    for name in sorted(old.keys() | new.keys()):
+        left, right = old.get(name), new.get(name)
+        if left == right:
+            continue
+        directories = [entry.target if entry and entry.is_directory else None for entry in (left, right)]
+        if any(directories):
+            yield from compare(store, directories[0], directories[1], prefix=f"{prefix}{name}/")
+        plain = [entry if entry and not entry.is_directory else None for entry in (left, right)]
+        if plain[0] != plain[1]:
+            yield Changed(prefix + name, plain[0], plain[1])
+
+
+def entry_at(store: BaseObjectStore, tree: ObjectID | None, path: str) -> Entry | None:
+    """Return what stands at a path; None where nothing does."""
+    found: Entry | None = None
+    for segment in path.split("/"):
+        found = entries_of(store, tree).get(segment) if tree is not None else None
+        if found is None:
+            return None
+        tree = found.target if found.is_directory else None
+    return found
