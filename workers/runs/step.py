@@ -30,12 +30,15 @@ from workers.runs.results import AgentResult, ResultInvalidError, parse_result
 from workers.runs.runners.api import ApiRunner
 from workers.runs.runners.check import run_check
 from workers.runs.runners.claude_code import ClaudeCodeRunner
+from workers.runs.runners.codex import CodexRunner
 from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner, Failed
 from workers.runs.takeover import Taken, holds_key, take_over
 from workers.runs.trees import Snapshot
 from workers.runs.workspace import Step, Workspace
 
-RUNNERS: Mapping[Runtime, AgentRunner] = {"api": ApiRunner(), "claude_code": ClaudeCodeRunner()}
+RUNNERS: Mapping[Runtime, AgentRunner] = {
+    "api": ApiRunner(), "claude_code": ClaudeCodeRunner(), "codex_local": CodexRunner(),
+}  # fmt: skip
 HANDOFF_README = "artifacts/handoff/README.md"
 _HANDOFF = b"Documents for the next agent: `{from}-to-{to}.md`, where {from} is whoever writes it.\n"
 _CLONE_SECONDS = 60.0
