@@ -12,7 +12,7 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.run_tables import AgentExecution, Gate
+from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job
 from routing.jobs import Reason, State
@@ -66,6 +66,8 @@ def _close_run(session: Session, job: Job) -> None:
     )
     stopped = (col(Job.id).in_(live)) & (col(Job.cancel_requested_at).is_(None))
     session.execute(sql_update(Job).where(stopped).values(cancel_requested_at=now()))
+    unstarted = (col(RunStep.run_id) == job.id) & (col(RunStep.state) == "pending")
+    session.execute(sql_update(RunStep).where(unstarted).values(state="skipped", ended_at=now()))
     waiting = (col(Gate.run_id) == job.id) & col(Gate.state).in_(("planned", "open"))
     session.execute(sql_update(Gate).where(waiting).values(state="closed", decided_at=now()))
 

@@ -160,18 +160,18 @@ class Advance:
         except MissingKeyError as error:
             end(session, job, State.FAILED, reason=Reason.NO_PROVIDER_KEY, detail=str(error))
             return None
-        book = Rulebook(policy.runs, policy.agents, lambda text: redact(text, known=self._known_keys))
-        return Scene(session, job, rows, policy, accounts, book)
+        return Scene(session, job, rows, policy, accounts)
 
     def _decision(self, scene: Scene) -> Decision:
         """Decide; and where the batch would not fit what is left, decide again for a budget that is spent."""
-        rows, policy, book = scene.rows, scene.policy, scene.book
+        rows, policy = scene.rows, scene.policy
+        book = Rulebook(policy.runs, policy.agents, lambda text: redact(text, known=self._known_keys))
         left = rows.cap_nanousd - rows.spent_nanousd
-        decision = self._decide(view_of(rows, policy.runs, budget_spent=left <= 0), book)
+        decision = self._decide(view_of(rows, budget_spent=left <= 0), book)
         batch = [action.key for action in decision.actions if isinstance(action, StartStep)]
         if not batch or self._fits(batch, rows, policy, left=left):
             return decision
-        return self._decide(view_of(rows, policy.runs, budget_spent=True), book)
+        return self._decide(view_of(rows, budget_spent=True), book)
 
     def _fits(self, batch: list[str], rows: RunRows, policy: Policy, *, left: int) -> bool:
         agents = {step.key: step.agent for step in rows.steps}

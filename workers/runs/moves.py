@@ -33,10 +33,8 @@ from workers.runs.actions import (
     SkipSteps,
     StartStep,
 )
-from workers.runs.facts import Facts
-from workers.runs.snapshot import view_of
 from workers.runs.story import end_facts, gate_facts
-from workers.runs.view import NewGate, NewStep, Rulebook
+from workers.runs.view import NewGate, NewStep
 
 _AT_A_GATE = frozenset({State.REJECTED, State.EXPIRED})
 """Ends that come from a gate: a run that goes on working beside it stops there first."""
@@ -52,12 +50,6 @@ class Scene:
     policy: Policy
     accounts: Mapping[str, str]
     """The gateway's account that pays, by provider."""
-    book: Rulebook
-
-    @property
-    def facts(self) -> Facts:
-        """What the schedule knows of the run."""
-        return Facts(view_of(self.rows, self.policy.runs, budget_spent=False), self.book)
 
 
 def carry_out(scene: Scene, action: Action) -> None:
@@ -135,7 +127,7 @@ def _publish(scene: Scene, action: Publish) -> None:
 def _end(scene: Scene, action: EndRun) -> None:
     if action.state in _AT_A_GATE and scene.job.state == State.RUNNING:
         move(scene.session, scene.job, State.AWAITING_APPROVAL)
-    facts = end_facts(scene.rows, action.state, scene.facts)
+    facts = end_facts(scene.rows, action.state, action.record)
     end(scene.session, scene.job, action.state, reason=action.reason, detail=action.detail, result=facts)
 
 

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
 from monitoring.ledger.run_values import RunRows
 from routing.jobs import Reason, State
 from routing.router import Intent
-from routing.run_rules import RunRules
 from workers.runs.results import AgentResult
 from workers.runs.view import GateKind, GateState, GateView, Phase, RunView, StepState, StepView
 
 
-def view_of(rows: RunRows, rules: RunRules, *, budget_spent: bool) -> RunView:
+def view_of(rows: RunRows, *, budget_spent: bool) -> RunView:
     """Return a run as its schedule sees it.
 
     Args:
         rows: as they stand in this transaction.
-        rules: as the project's configuration leaves them.
         budget_spent: nothing more fits what is left of the run's cap.
     """
     job, run = rows.job, rows.run
     return RunView(
         state=State(job.state),
-        intent=known_intent(job.route, asks_always=rules.intent_classifier == "always"),
+        intent=known_intent(job.route),
         read_only=bool(job.route.get("read_only")),
         priority=job.priority,  # type: ignore[arg-type]
         labels=tuple(run.ticket.get("labels", ())),
@@ -36,15 +37,13 @@ def view_of(rows: RunRows, rules: RunRules, *, budget_spent: bool) -> RunView:
     )
 
 
-def known_intent(route: dict[str, object], *, asks_always: bool) -> Intent | None:
+def known_intent(route: Mapping[str, Any]) -> Intent | None:
     """Return what the rules could tell of a ticket's intent: talk is a question, words of repair a fix (ruling A5).
 
     What is neither is asked of the classifier, which chooses between build and fix only.
     """
     intent = Intent(str(route.get("intent", Intent.BUILD)))
-    if intent is Intent.QUESTION:
-        return intent
-    return intent if intent is Intent.FIX and not asks_always else None
+    return None if intent is Intent.BUILD else intent
 
 
 def _step(step: RunStep, rows: RunRows) -> StepView:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from monitoring.ledger.run_tables import RunStep
 from monitoring.ledger.run_values import RunRows
 from routing.jobs import State
-from workers.runs.escalation import escalation_record
-from workers.runs.facts import Facts
+from workers.runs.escalation import EscalationRecord
 
 _MAX_FILES = 100
 _SUMMARY_CHARACTERS = 2_000
@@ -35,13 +35,13 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def end_facts(rows: RunRows, state: State, facts: Facts | None = None) -> dict[str, Any]:
+def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = None) -> dict[str, Any]:
     """Return what is told of a run at its end: its words, and what is kept whatever the end is.
 
     Args:
         rows: the run.
         state: the end.
-        facts: what its schedule knows, for the person whom an escalated run is handed to.
+        record: what the person needs whom an escalated run is handed to (S-112).
     """
     results = [step.result for step in rows.steps if step.result is not None]
     done = [step.key for step in rows.steps if step.state == "completed"]
@@ -51,15 +51,9 @@ def end_facts(rows: RunRows, state: State, facts: Facts | None = None) -> dict[s
         told["answer"] = answer
     if summary := next((_summary(step) for step in reversed(rows.steps) if step.phase == "summary"), ""):
         told["summary"] = summary
-    if state is State.ESCALATED and facts is not None:
-        record = asdict(escalation_record(facts))
-        record["issues"] = [issue.model_dump(mode="json") for issue in record["issues"]]
-        told["escalation"] = {
-            "ticket": rows.run.ticket,
-            "plans": rows.run.plans,
-            "head": rows.run.head_commit,
-            **record,
-        }
+    if record is not None:
+        context = {"ticket": rows.run.ticket, "plans": rows.run.plans, "head": rows.run.head_commit}
+        told["escalation"] = {**context, **to_jsonable_python(record)}
     return told
 
 

@@ -1,0 +1,293 @@
+"""A project and its runs on a real ledger with a real workspace; agents, people and worker deaths come from a script.
+
+Steps go through the lifecycle of every attempt and runs through the body of queue `control`. What the broker and the
+dispatcher's loop do is done by `Yard.turn`, one look at a time, so that a test says where it stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import select
+from sqlmodel import col
+
+from monitoring.ledger import money
+from monitoring.ledger.attempts import Claim, hash_token, lapsed_attempts, recover
+from monitoring.ledger.gates import Verdict, decide_gate
+from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
+from monitoring.ledger.run_values import StepOrder
+from monitoring.ledger.runs import unabsorbed_runs, wake_run
+from monitoring.ledger.tables import Job
+from producers.projects import Projects
+from producers.publisher import Publisher
+from producers.submit import Submitter
+from routing.app import create_app
+from routing.jobs import Door, Reason, State
+from routing.policy import Policy, platform_policy
+from routing.prices import Usage, cost_nanousd, nanousd_per_token
+from routing.tiers import QueueName
+from sandbox.den import Den
+from tests.factories import Shop
+from tests.unit.workers.runs.repositories import make_project
+from workers.attempt import Attempt
+from workers.config import RunsConfig
+from workers.control import run_control
+from workers.lifecycle import Resources, run_attempt, take
+from workers.outcomes import Ended, Outcome, StepDone
+from workers.runs.coordinator import Advance, Observe
+from workers.runs.exchange import create_workspace
+from workers.runs.transport import Remote, RemoteRules
+from workers.runs.workspace import Step, Workspace
+
+FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "package.json": b"{}\n"}
+PROJECT = """
+repo: {url: "https://forge.example/acme/shop.git"}
+stack: {language: typescript, frontend: react}
+"""
+HAIKU = "claude-haiku-4-5-20251001"
+MAKERS = ("frontend-dev", "backend-dev", "styling")
+MAX_TURNS = 400
+
+Answer = Mapping[str, Any] | Reason | Ended
+"""What an agent says, or why its execution fails."""
+
+
+class Killed(BaseException):
+    """The worker process is gone: nothing of it runs on, and nothing is told to anybody."""
+
+
+def done(**values: Any) -> dict[str, Any]:
+    return {"status": "complete", "summary": "done", **values}
+
+
+def issues(count: int) -> dict[str, Any]:
+    return done(issues=[{"severity": "blocking", "title": f"finding {number}"} for number in range(count)])
+
+
+FIX = {"template": "fix", "scopes": ["frontend"]}
+BUILD = {"template": "build", "parts": [{"task": f"part {n}", "writes": [f"src/part{n}/"]} for n in (1, 2, 3)]}
+
+
+@dataclass
+class Team:
+    """Agents that answer from a script: by the key of a step, else by agent, else by phase; lists one by one."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=lambda: dict(FIX))
+    cost_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Output tokens of the one model call that an agent makes, by agent; 100 where none are given."""
+    asked: dict[str, int] = field(default_factory=dict)
+
+    def answer(self, order: StepOrder) -> Answer:
+        for name in (order.key, order.agent or "build", order.phase):
+            if name in self.answers:
+                said = self.answers[name]
+                if not isinstance(said, list):
+                    return said  # type: ignore[no-any-return]
+                at = self.asked.get(name, 0)
+                self.asked[name] = at + 1
+                return said[min(at, len(said) - 1)]  # type: ignore[no-any-return]
+        if order.phase == "plan":
+            return done(plan=dict(self.plan))
+        return done(intent="build") if order.phase == "classify" else done()
+
+
+class Yard:
+    """A tenant with a project, its workers and its people."""
+
+    def __init__(self, shop: Shop, home: Path, *, policy: Policy | None = None, project: str = PROJECT) -> None:
+        self.shop = shop
+        self.home = home
+        self.policy = policy or platform_policy()
+        self.team = Team()
+        self.executed: list[tuple[str, int]] = []
+        """Every execution that a worker began: step and try."""
+        self.completed: list[str] = []
+        """Steps whose worker came to the end of its work."""
+        shop.tenant("acme", provider="rehearsal")
+        shop.policy = self.policy
+        self.resources = Resources(
+            ledger=shop.ledger, den=Den(home / "den"), policy=self.policy, gateway_url="http://127.0.0.1:1",
+            worker="w1", runs=RunsConfig(root=home / "runs"),
+        )  # fmt: skip
+        (home / "remotes").mkdir(exist_ok=True)
+        if not (home / "remotes" / "shop.git").exists():
+            make_project(home / "remotes" / "shop.git", FILES)
+        self.projects = Projects(shop.ledger, self.policy)
+        self.projects.put("acme", "shop", project, source="project.yaml", actor="operator")
+        app = create_app("redis://127.0.0.1:1/0")
+        self.submitter = Submitter(shop.ledger, Publisher(app), self.policy)
+
+    # Submitting and looking
+
+    def submit(self, prompt: str = "Fix the broken header", **body: Any) -> UUID:
+        asked = {"prompt": prompt, "project": "shop", **body}
+        return self.submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+
+    def job(self, run_id: UUID) -> Job:
+        return self.shop.job(run_id)
+
+    def run(self, run_id: UUID) -> Run:
+        found: Run = self.shop.find(Run, run_id)
+        return found
+
+    def steps(self, run_id: UUID) -> dict[str, RunStep]:
+        with self.shop.ledger.begin() as session:
+            own = select(RunStep).where(col(RunStep.run_id) == run_id).order_by(col(RunStep.position))
+            return {step.key: step for step in session.scalars(own)}
+
+    def executions(self, run_id: UUID) -> list[AgentExecution]:
+        with self.shop.ledger.begin() as session:
+            own = select(AgentExecution).where(col(AgentExecution.run_id) == run_id)
+            return list(session.scalars(own.order_by(col(AgentExecution.created_at), col(AgentExecution.step_key))))
+
+    def gates(self, run_id: UUID) -> list[Gate]:
+        with self.shop.ledger.begin() as session:
+            return list(session.scalars(select(Gate).where(col(Gate.run_id) == run_id).order_by(col(Gate.position))))
+
+    def open_gate(self, run_id: UUID) -> Gate:
+        return next(gate for gate in self.gates(run_id) if gate.state == "open")
+
+    def decide(self, gate: Gate, verdict: Verdict = "passed", *, actor: str = "bob", note: str = "") -> None:
+        with self.shop.ledger.begin() as session:
+            decide_gate(session, gate.id, verdict, actor=actor, policy=self.policy, note=note)
+
+    def workspace(self, run_id: UUID) -> Workspace:
+        return Workspace.of_run(self.resources.runs.root, run_id)
+
+    # Workers
+
+    def step_handler(self, attempt: Attempt) -> Outcome:
+        """An agent: it makes one model call, writes a file where it may, and answers from the script."""
+        order = attempt.step_order
+        assert order is not None
+        self.executed.append((order.key, order.attempt))
+        base = order.base_commit or self._fetch(order.run_id)
+        self.spend(attempt.claim, tokens=self.team.cost_tokens.get(order.agent or "", 100))
+        said = self.team.answer(order)
+        if isinstance(said, Reason):
+            return Ended(State.FAILED, said, "it failed")
+        if isinstance(said, Ended):
+            return said
+        changes: dict[str, bytes | None] = {}
+        if order.agent in MAKERS and order.writes:
+            place = next((rule for rule in order.writes if rule.endswith("/")), "src/")
+            changes[f"{place}{order.key}.ts"] = f"// {order.key} {order.attempt}\n".encode()
+        if order.agent is not None:
+            changes[f"artifacts/{order.agent.replace(':', '-')}/{order.key}.md"] = b"done\n"
+        commit = self.workspace(order.run_id).commit_step(
+            base, changes, step=Step(order.key, order.attempt), message=order.key, when=5
+        )
+        self.completed.append(order.key)
+        return StepDone(result=said, base=base, commit=commit, changed=tuple(sorted(changes)))
+
+    def _fetch(self, run_id: UUID) -> str:
+        remote = Remote(url=f"file://{self.home}/remotes/shop.git", branch="main")
+        rules = RemoteRules(schemes={"file"}, files_below=self.home / "remotes")
+        return create_workspace(self.workspace(run_id), remote, rules)
+
+    def work_step(self, job: Job, handler: Callable[[Attempt], Outcome] | None = None) -> None:
+        run_attempt(self.shop.message(job.id), QueueName.STEPS, handler or self.step_handler, self.resources)
+
+    def work_control(self, job: Job, observe: Observe | None = None) -> None:
+        if observe is None or job.state == State.PUBLISHING:
+            run_control(self.shop.message(job.id), self.resources)
+            return
+        claimed = take(self.shop.message(job.id), QueueName.CONTROL, self.resources)
+        assert claimed is not None
+        Advance(claimed, self.resources, self.workspace(job.id), observe=observe).run()
+
+    def spend(self, claimed: Claim, *, tokens: int) -> int:
+        """Make a model call as the gateway books it, and return what it cost."""
+        price = self.policy.prices[HAIKU]
+        usage = Usage(input_tokens=0, output_tokens=tokens)
+        cost = cost_nanousd(price, usage)
+        with self.shop.ledger.begin() as session:
+            bearer = money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
+            caps = money.caps_of(bearer, policy=self.policy)
+            money.run(session, money.open_caps(caps))
+        call = money.CallStart(
+            id=uuid4(), provider=bearer.provider or "?", model=HAIKU, key_hash="hash-of-key", gateway="g1",
+            prices_as_of=self.policy.prices_as_of, input_nanousd=0, token_nanousd=nanousd_per_token(price.output),
+            max_tokens=tokens, least_tokens=1, call_limit_nanousd=10**12,
+        )  # fmt: skip
+        with self.shop.ledger.begin() as session:
+            reserved = money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call)
+            assert isinstance(reserved, money.Reserved), reserved
+        with self.shop.ledger.begin() as session:
+            money.run(
+                session,
+                money.settle(call.id, usage=usage, cost_nanousd=cost, finish="completed", status=200, state="settled"),
+            )  # fmt: skip
+        return cost
+
+    # The fleet
+
+    def waiting(self, queue: QueueName) -> list[Job]:
+        with self.shop.ledger.begin() as session:
+            own = select(Job).where(col(Job.queue) == queue.value, col(Job.waiting_since).is_not(None))
+            return list(session.scalars(own.order_by(col(Job.waiting_since), col(Job.id))))
+
+    def wake(self) -> None:
+        """What the dispatcher does for runs."""
+        with self.shop.ledger.begin() as session:
+            settled = unabsorbed_runs(session)
+        for run_id in settled:
+            with self.shop.ledger.begin() as session:
+                wake_run(session, lock_job(session, run_id))
+
+    def recover(self) -> None:
+        """Let every lease lapse that nobody renews, and recover as the dispatcher does."""
+        self.shop.execute(
+            "UPDATE attempt SET lease_until = now() - interval '1 second', deadline = now() + interval '1 hour'"
+            " WHERE ended_at IS NULL"
+        )
+        with self.shop.ledger.begin() as session:
+            lapsed = lapsed_attempts(session)
+        for attempt in lapsed:
+            with self.shop.ledger.begin() as session:
+                recover(session, attempt, max_lost=self.policy.attempts.max_lost)
+
+    def turn(self, *, observe: Observe | None = None) -> bool:
+        """Work off everything that waits now, one after the other; False when nothing waits."""
+        self.wake()
+        waiting = [*self.waiting(QueueName.CONTROL), *self.waiting(QueueName.STEPS)]
+        for job in waiting:
+            if job.queue == QueueName.CONTROL:
+                self.work_control(job, observe)
+            else:
+                self.work_step(job)
+        return bool(waiting)
+
+    def settle(self) -> None:
+        """Work until nothing waits."""
+        for _ in range(MAX_TURNS):
+            if not self.turn():
+                return
+        raise AssertionError("the fleet does not come to rest")
+
+    def play(self, run_id: UUID) -> Job:
+        """Work until the run has ended; people pass every gate."""
+        for _ in range(MAX_TURNS):
+            self.settle()
+            job = self.job(run_id)
+            if job.ended_at is not None:
+                return job
+            self.decide(self.open_gate(run_id))
+        raise AssertionError("the run does not end")
+
+    def bill(self, run_id: UUID) -> tuple[int, int]:
+        """What the run's calls cost, and what its cap has booked."""
+        calls = self.shop.scalar(
+            "SELECT coalesce(sum(cost_nanousd), 0) FROM call JOIN job ON job.id = call.job_id WHERE root_id = :id",
+            id=run_id,
+        )
+        booked = self.shop.scalar(
+            "SELECT coalesce(sum(spent_nanousd), 0) FROM cap WHERE scope = 'job' AND key = :id", id=str(run_id)
+        )
+        return int(calls), int(booked)
