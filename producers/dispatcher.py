@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -35,7 +35,6 @@ from producers.errors import PublishError
 from producers.publisher import Publisher, message_id
 from producers.routing_log import RoutingLog
 from producers.runway import BrokerLists
-from producers.webhooks import WebhookSender
 from routing.errors import PolicyError
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE
@@ -227,14 +226,21 @@ class DispatcherLoop:
                     pass
 
 
-def deliver_webhooks(sender: WebhookSender, stopping: threading.Event, *, tick_seconds: float) -> None:
-    """Deliver notifications until told to stop: in a thread, since a slow callback must hold up nothing.
+class Deliverer(Protocol):
+    """Sends what the ledger owes somebody outside."""
+
+    def deliver_due(self, *, limit: int = 20) -> int:
+        """Send what is due; returns how much was tried."""
+
+
+def deliver(sender: Deliverer, stopping: threading.Event, *, tick_seconds: float) -> None:
+    """Deliver what is owed until told to stop: in a thread, since a slow receiver must hold up nothing.
 
     One at a time, so that a stop waits for one receiver at most.
     """
     while not stopping.wait(tick_seconds):
         try:
-            with contained("webhooks"):
+            with contained(type(sender).__name__):
                 while not stopping.is_set() and sender.deliver_due(limit=1):
                     pass
         except SQLAlchemyError:

@@ -19,11 +19,12 @@ from monitoring.ledger.clock import after as in_future
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import lock_job, move
-from monitoring.ledger.run_tables import Gate
+from monitoring.ledger.run_tables import Gate, Run
 from monitoring.ledger.run_values import GateSpec
 from monitoring.ledger.runs import wake_run
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job
+from monitoring.ledger.ticket_notes import AT_GATE, owe_note
 from routing.jobs import State
 from routing.policy import Policy
 
@@ -96,6 +97,7 @@ def open_gate(
         gate.expires_at = in_future(hours * 3600)  # type: ignore[assignment]
         session.flush()
         _tell(session, job, gate)
+        owe_note(session, session.get_one(Run, job.id), f"{AT_GATE}{gate.key}")
     return gate
 
 

@@ -172,3 +172,19 @@ class Gate(SQLModel, table=True):
     decided_at: datetime | None = when_column()
     actor: str | None = None
     note: str = ""
+
+
+class TicketNote(SQLModel, table=True):
+    """A note that a run owes its ticket: written with what it is about, sent afterwards (S-030)."""
+
+    __tablename__ = "ticket_note"
+    __table_args__ = (Index("ix_ticket_note_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
+
+    run_id: UUID = Field(foreign_key="run.job_id", primary_key=True)
+    kind: str = Field(primary_key=True)
+    """`started`, `gate:KEY` or `ended`."""
+    attempts: int = 0
+    next_at: datetime | None = when_column()
+    delivered_at: datetime | None = when_column()
+    error: str | None = None
+    created_at: datetime = when_column(nullable=False, default_now=True)

@@ -25,6 +25,7 @@ from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, Run
 from monitoring.ledger.run_values import Absorbed, RunChange, RunRows, StepSpec, StepStart
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Call, Job
+from monitoring.ledger.ticket_notes import STARTED, owe_note
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, State
 from routing.tiers import QueueName
 
@@ -43,7 +44,9 @@ def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[s
         "explanation": "", "estimate": dict(estimate or {}),
     }  # fmt: skip
     session.execute(insert(Run).values(values).on_conflict_do_nothing())
-    return session.get_one(Run, job.id)
+    run = session.get_one(Run, job.id)
+    owe_note(session, run, STARTED)
+    return run
 
 
 def ensure_run(session: Session, job: Job) -> Run | None:

@@ -12,9 +12,10 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
+from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job
+from monitoring.ledger.ticket_notes import ENDED, owe_note
 from routing.jobs import Reason, State
 from routing.tiers import QueueName
 
@@ -70,6 +71,8 @@ def _close_run(session: Session, job: Job) -> None:
     session.execute(sql_update(RunStep).where(unstarted).values(state="skipped", ended_at=now()))
     waiting = (col(Gate.run_id) == job.id) & col(Gate.state).in_(("planned", "open"))
     session.execute(sql_update(Gate).where(waiting).values(state="closed", decided_at=now()))
+    if (run := session.get(Run, job.id)) is not None:
+        owe_note(session, run, ENDED)
 
 
 def live_steps(session: Session, job: Job) -> int:

@@ -44,10 +44,11 @@ def api(ctx: typer.Context) -> None:
 @app.command()
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
-    from producers.dispatcher import Dispatcher, DispatcherLoop, deliver_webhooks
+    from producers.dispatcher import Dispatcher, DispatcherLoop, deliver
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
+    from producers.tickets.notes import TicketWriter
     from producers.webhooks import WebhookSender
 
     with installed(ctx) as installation:
@@ -69,15 +70,19 @@ def dispatcher(ctx: typer.Context) -> None:
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
-        thread = threading.Thread(
-            target=deliver_webhooks, args=(sender, stopping), kwargs={"tick_seconds": settings.dispatcher.tick_seconds}
-        )
-        thread.start()
+        tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+        threads = [
+            threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
+            for each in (sender, TicketWriter(installation.ledger, settings.accounts))
+        ]
+        for thread in threads:
+            thread.start()
         try:
             DispatcherLoop(one, ledger_url=installation.ledger_url, config=settings.dispatcher).run()
         finally:
             stopping.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
             sender.close()
 
 

@@ -11,6 +11,7 @@ from dulwich.repo import Repo
 from pydantic import SecretStr
 
 from monitoring.ledger.tables import Job
+from producers.tickets.notes import TicketWriter
 from routing.accounts import Account, AccountsConfig
 from routing.jobs import Reason, State
 from routing.tiers import QueueName
@@ -22,6 +23,7 @@ from workers.runs import publishing
 GITHUB = PROJECT + "integrations: {github: {repository: acme/shop, token: acme}}\n"
 TICKET = {
     "title": "Fix the broken header",
+    "source": "github",
     "key": "acme/shop#12",
     "reference": "acme/shop#12",
     "url": "https://f.example/12",
@@ -148,3 +150,61 @@ def test_a_project_whose_account_is_somebody_elses_gets_no_pull_request(yard: Ya
     job = publish(yard, run_id)
     assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
     assert forge.asked == []
+
+
+# ---------------------------------------------------------------- what its ticket is told
+
+
+def told(forge: Forge) -> list[str]:
+    return [comment["body"].splitlines()[0] for comment in forge.comments]
+
+
+@pytest.mark.req("S-030")
+def test_a_ticket_is_told_that_work_began_that_a_person_is_waited_for_and_how_it_ended(
+    yard: Yard, forge: Forge
+) -> None:
+    writer = TicketWriter(yard.shop.ledger, yard.resources.accounts)
+    run_id = yard.submit("Fix the broken header", ticket=TICKET, priority="P0")
+    assert writer.deliver_due() == 1
+    yard.settle()
+    gate = yard.open_gate(run_id)
+    assert writer.deliver_due() == 1
+    yard.decide(gate)
+    assert yard.play(run_id).state == State.PUBLISHED
+    assert writer.deliver_due() == 1
+    assert writer.deliver_due() == 0
+    started, waits, ended = told(forge)
+    assert started == f"Pointsman works on this ticket (run `{run_id}`)."
+    assert waits.startswith("Pointsman waits for a person: ")
+    assert ended == "Pointsman is done with this ticket."
+    assert f"{forge.url}/acme/shop/pull/1" in forge.comments[-1]["body"]
+    assert {comment["issue"] for comment in forge.comments} == {"acme/shop#12"}
+
+
+def test_a_note_is_sent_again_until_its_tracker_is_back_and_stands_there_once(yard: Yard, forge: Forge) -> None:
+    writer = TicketWriter(yard.shop.ledger, yard.resources.accounts)
+    yard.submit("Fix the broken header", ticket=TICKET)
+    forge.failures = [503]
+    assert writer.deliver_due() == 1
+    assert writer.deliver_due() == 0  # not before its pause is over
+    for _ in range(2):  # the second time as if its delivery had not been booked
+        yard.shop.execute("UPDATE ticket_note SET next_at = now(), delivered_at = NULL")
+        assert writer.deliver_due() == 1
+    assert len(forge.comments) == 1
+
+
+def test_a_note_that_no_try_can_send_is_given_up_and_says_why(yard: Yard, forge: Forge) -> None:
+    writer = TicketWriter(yard.shop.ledger, AccountsConfig())
+    run_id = yard.submit("Fix the broken header", ticket=TICKET)
+    assert (writer.deliver_due(), writer.deliver_due()) == (1, 0)
+    note = yard.shop.rows(
+        "SELECT attempts, next_at, delivered_at, error FROM ticket_note WHERE run_id = :id", id=run_id
+    )
+    assert [tuple(row)[:3] for row in note] == [(1, None, None)]
+    assert "no account" in note[0][3]
+    assert forge.asked == []
+
+
+def test_a_ticket_that_no_tracker_holds_is_owed_nothing(yard: Yard) -> None:
+    yard.submit("Fix the broken header", ticket={"title": "From a file", "source": "file"})
+    assert yard.shop.scalar("SELECT count(*) FROM ticket_note") == 0

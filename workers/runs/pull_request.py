@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from routing.ticket import Ticket, visible
+from routing.ticket import Ticket
+from sandbox.words import inert
 
 MAX_TITLE = 200
 MAX_SUMMARY = 8_000
 MAX_LISTED = 60
 _SLUG = re.compile(r"[^a-z0-9]+")
-_ACTIVE = re.compile(r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)|(?<![\w&])#(?=\d)")
-"""A mention, a picture, markup, and the number of another ticket."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,6 @@ def branch_of(ticket: Ticket, run_id: UUID) -> str:
     """Return the name of a run's branch: the same for each try, another for each run."""
     slug = _SLUG.sub("-", (ticket.key or ticket.title).lower()).strip("-")[-40:].strip("-") or "ticket"
     return f"pointsman/{slug}-{run_id.hex[:8]}"
-
-
-def inert(text: str) -> str:
-    """Return somebody else's words so that no forge acts on them: they read the same."""
-    return _ACTIVE.sub(lambda found: f"{found.group()}\u2060" if found.group() != "<" else "&lt;", visible(text))
 
 
 def describe(facts: PullRequestFacts) -> PullRequestText:

@@ -485,6 +485,24 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("run_id", "key"),
     )
     op.create_table(
+        "ticket_note",
+        sa.Column("run_id", sa.Uuid(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("next_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("delivered_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("error", sa.String(), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"],
+            ["run.job_id"],
+        ),
+        sa.PrimaryKeyConstraint("run_id", "kind"),
+    )
+    op.create_index(
+        "ix_ticket_note_due", "ticket_note", ["next_at"], unique=False, postgresql_where=sa.text("delivered_at IS NULL")
+    )
+    op.create_table(
         "agent_executions",
         sa.Column("job_id", sa.Uuid(), nullable=False),
         sa.Column("run_id", sa.Uuid(), nullable=False),

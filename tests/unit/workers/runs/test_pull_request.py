@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from routing.ticket import Ticket
+from sandbox.words import inert
 from workers.runs.pull_request import (
     MAX_LISTED,
     GateLine,
@@ -13,7 +14,6 @@ from workers.runs.pull_request import (
     StepLine,
     branch_of,
     describe,
-    inert,
 )
 
 RUN = UUID("0190a0a0-0000-7000-8000-00000000abcd")
