@@ -1,6 +1,7 @@
 """The end of a run: its commit is pushed to a real bare repository, and a pull request opened at a real HTTP server."""
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,16 @@ def yard(shop: Shop, tmp_path: Path, forge: Forge, monkeypatch: pytest.MonkeyPat
     return made
 
 
-def remote_of(yard: Yard) -> Repo:
-    return Repo(str(yard.home / "remotes" / "shop.git"))
+@contextmanager
+def remote_of(yard: Yard) -> Iterator[Repo]:
+    with closing(Repo(str(yard.home / "remotes" / "shop.git"))) as repository:
+        yield repository
 
 
 def branches_of(yard: Yard) -> set[str]:
     heads = b"refs/heads/"
-    return {name.removeprefix(heads).decode() for name in remote_of(yard).get_refs() if name.startswith(heads)}
+    with remote_of(yard) as repository:
+        return {name.removeprefix(heads).decode() for name in repository.get_refs() if name.startswith(heads)}
 
 
 def names(repository: Repo, commit: bytes) -> set[str]:
@@ -89,11 +93,11 @@ def test_a_run_ends_as_a_branch_and_a_pull_request(yard: Yard, forge: Forge) -> 
     branch = f"pointsman/acme-shop-12-{run_id.hex[:8]}"
     assert job.result["branch"] == branch
     assert job.result["pull_request"] == {"number": 1, "url": f"{forge.url}/acme/shop/pull/1"}
-    repository = remote_of(yard)
-    pushed = repository.refs[f"refs/heads/{branch}".encode()]
-    assert pushed.decode() == job.result["commit"]
-    assert repository[pushed].parents == [repository.refs[b"refs/heads/main"]]
-    assert {"README.md", "src", "package.json"} == names(repository, pushed)
+    with remote_of(yard) as repository:
+        pushed = repository.refs[f"refs/heads/{branch}".encode()]
+        assert pushed.decode() == job.result["commit"]
+        assert repository[pushed].parents == [repository.refs[b"refs/heads/main"]]
+        assert {"README.md", "src", "package.json"} == names(repository, pushed)
     (pull,) = forge.pulls
     assert (pull["head"]["ref"], pull["base"]["ref"], pull["title"]) == (branch, "main", "Fix the broken header")
     assert "https://f.example/12" in pull["body"]
