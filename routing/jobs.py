@@ -109,6 +109,7 @@ class Reason(StrEnum):
     PROVIDER_BUSY = "provider_busy"
     PROVIDER_ERROR = "provider_error"
     GATEWAY_UNREACHABLE = "gateway_unreachable"
+    REMOTE_UNREACHABLE = "remote_unreachable"
     INTERNAL_ERROR = "internal_error"
 
 

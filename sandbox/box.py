@@ -1,7 +1,7 @@
 """A box: the place where code runs that nobody here wrote, and what every kind of box promises.
 
 Two kinds are shipped: a container (`sandbox.docker`), and a plain directory without any wall for machines and tests
-that have no engine (`sandbox.testing`). One conformance suite runs against both.
+that have no engine (`sandbox.unwalled`). One conformance suite runs against both.
 """
 
 from __future__ import annotations
@@ -187,6 +187,10 @@ class Box(Protocol):
     @property
     def is_warm(self) -> bool:
         """Whether it waited in a pool."""
+
+    @property
+    def is_walled(self) -> bool:
+        """Whether it keeps in what runs there, whatever that does."""
 
     @property
     def door(self) -> Door:

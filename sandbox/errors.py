@@ -104,6 +104,10 @@ class BoxFrozenError(SandboxError):
     """A box that was frozen for good was asked to work (our fault)."""
 
 
+class UnwalledSessionError(SandboxError):
+    """A program that asks for no permission would have run outside a container (ours, or the operator's fault)."""
+
+
 class CostCapError(SandboxError):
     """A cap has no room for a model call, or an open call was cut at it (nobody's fault); the message names the cap."""
 

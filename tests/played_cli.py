@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
-from sandbox.testing import UnwalledBox, UnwalledMaker
+from sandbox.unwalled import UnwalledBox, UnwalledMaker
 
 PRELUDE = """
 import json, os, pathlib, sys, time, urllib.error, urllib.request

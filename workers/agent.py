@@ -7,18 +7,16 @@ behind when its time or money ran out is kept, and its owner is told; nothing is
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from monitoring.ledger.events import EventKind
 from routing.prices import NANOUSD_PER_USD
-from sandbox.box import Box, Clocks, CollectRules, ExecResult
+from sandbox.box import Box, Clocks, CollectRules
 from sandbox.changes import ChangeSet, change_set, review_diff
-from sandbox.claude.command import SITE, SessionPlan, arguments, environment
-from sandbox.claude.session import SessionReader, Verdict
+from sandbox.claude.command import SITE, SessionPlan
+from sandbox.claude.session import Verdict
 from sandbox.den import Manifest
 from sandbox.errors import BoxLostError, PathRefusedError, TreeRefusedError
 from sandbox.release import manifest_of
@@ -26,10 +24,8 @@ from workers.agent_ends import Session, end_of
 from workers.attempt import Attempt
 from workers.build import build_candidate, build_commands
 from workers.outcomes import Candidate, Ended, Outcome
-from workers.transcript import Transcript
+from workers.session import hold_session
 
-_CHECK_SECONDS = 2.0
-"""How often a session that prints asks whether its job is still wanted."""
 _GRACE_SECONDS = 8.0
 _LEAST_SECONDS = 5.0
 _RULES = CollectRules(max_bytes=0)
@@ -79,15 +75,12 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
         attempt.enter(box)
         with attempt.step("inject"):
             injected = box.put(files)
-        plan = _plan(attempt)
-        transcript = Transcript(secret=attempt.claim.token)
-        reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": news}))
         with attempt.step("execute"):
-            result = _execute(attempt, box, reader=reader, transcript=transcript, has_build=before.has_build)
-        verdict = reader.judge(result)
-        facts = _facts(attempt, plan, reader=reader, result=result, transcript=transcript)
+            clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
+            held = hold_session(attempt, box, _plan(attempt), prompt=attempt.order, clocks=clocks)
+        facts = {"how": "a code agent", "agent": held.facts}
         with attempt.step("extract"):
-            return _extract(attempt, box, verdict, left_out=_left_out(files, injected.dropped), facts=facts)
+            return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)
     finally:
         with attempt.step("teardown"):
             box.close()
@@ -120,29 +113,6 @@ def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
     )  # fmt: skip
 
 
-def _execute(
-    attempt: Attempt, box: Box, *, reader: SessionReader, transcript: Transcript, has_build: bool
-) -> ExecResult:
-    checked = time.monotonic()
-
-    def on_line(line: bytes) -> bool:
-        nonlocal checked
-        transcript.add(line)
-        if time.monotonic() - checked > _CHECK_SECONDS:
-            checked = time.monotonic()
-            attempt.check()
-        return reader.take(line)
-
-    attempt.check()
-    return box.run(
-        arguments(reader.plan),
-        clocks=session_clocks(attempt, has_build=has_build, now=time.monotonic()),
-        stdin=attempt.order.encode("utf-8", "replace"),
-        env=environment(reader.plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
-        on_line=on_line,
-    )
-
-
 def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str, bytes]:
     """Return the files of the base that no box shows or gives back: they stay as they are."""
     return {
@@ -169,24 +139,6 @@ def _extract(
     files = {**attempt.den.read_tree(after), **left_out}
     kept = {path: entry for path, entry in before.items() if path in left_out}
     return _Work(verdict, files, change_set(before, Manifest({**after, **kept})), None, facts)
-
-
-def _facts(
-    attempt: Attempt, plan: SessionPlan, *, reader: SessionReader, result: ExecResult, transcript: Transcript
-) -> Mapping[str, Any]:
-    """What is put on record: a session can be explained by it, though never repeated (H-048)."""
-    finished = reader.finished
-    return {
-        "how": "a code agent",
-        "agent": {
-            "session": str(plan.id), "model": plan.model, "cli": reader.started.version if reader.started else None,
-            "ending": result.ending.value, "status": result.exit_code, "seconds": round(result.seconds, 1),
-            "turns": finished.turns if finished else None, "denials": finished.denials if finished else None,
-            "tools_used": reader.tools_used, "retries": reader.retries,
-            "prompt_sha256": hashlib.sha256(attempt.order.encode("utf-8", "replace")).hexdigest(),
-            "transcript_sha256": attempt.den.put(transcript.packed()),
-        },
-    }  # fmt: skip
 
 
 def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:

@@ -12,7 +12,7 @@ from sandbox.claude.session import End, Verdict
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from workers.outcomes import Ended
 
-_ENDS: dict[End, tuple[State, Reason]] = {
+ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
     End.FAILED: (State.FAILED, Reason.AGENT_FAILED),
     End.TIME: (State.TIMED_OUT, Reason.TIME_LIMIT),
@@ -21,7 +21,8 @@ _ENDS: dict[End, tuple[State, Reason]] = {
     End.RESOURCES: (State.FAILED, Reason.RESOURCE_LIMIT),
     End.BOX_LOST: (State.FAILED, Reason.BOX_FAILED),
 }
-_TOO_LARGE = frozenset({"too_many_bytes", "stream_too_long", "file_too_large"})
+"""How a session's end is told in a job's words."""
+TOO_LARGE = frozenset({"too_many_bytes", "stream_too_long", "file_too_large"})
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ def end_of(session: Session) -> Ended | None:
     if session.cap_hit is not None and verdict.end in (End.FAILED, End.BUDGET):
         text = f"the {session.cap_hit} cap had no room for another model call"
         return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{text}; {_kept(session)}")
-    state, reason = _ENDS[verdict.end]
+    state, reason = ENDS[verdict.end]
     return Ended(state, reason, f"the agent's session ended: {verdict.text}; {_kept(session)}")
 
 
 def _end_of_done(session: Session) -> Ended | None:
     if session.refused is not None:
-        is_large = session.refused.reason in _TOO_LARGE
+        is_large = session.refused.reason in TOO_LARGE
         state, reason = (
             (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.OUTPUT_REFUSED)
         )

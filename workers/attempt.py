@@ -29,6 +29,10 @@ ResultT = TypeVar("ResultT")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
 
+def _cannot_charge(nanousd: int, model: str) -> str | None:
+    return "unknown"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One attempt at one job, as its handler sees it."""
@@ -49,6 +53,8 @@ class Attempt:
     """Lets the attempt's token be used from one address alone: the forwarder's of its box."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
+    charge_whole: Callable[[int, str], str | None] = _cannot_charge
+    """Books, in nanodollars, all that a step may cost whose calls no gateway sees; names the cap without room."""
     step_order: StepOrder | None = None
     """What is to be done, where the job is a step of a run."""
     runs: RunsConfig = field(default_factory=RunsConfig)

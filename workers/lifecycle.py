@@ -25,6 +25,7 @@ from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
+from monitoring.ledger.whole_steps import charge_whole
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy
 from routing.tiers import QueueName
@@ -116,26 +117,41 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
             if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
                 job.base_release_id = base.id if base else None
 
-    def report(kind: EventKind, data: Mapping[str, Any]) -> None:
+    books = _Books(resources, claimed)
+    return Attempt(
+        claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
+        check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, boxes=resources.boxes,
+        began=began, charge_whole=books.charge, step_order=order, runs=resources.runs,
+        environment=resources.environment, known_keys=resources.known_keys,
+    )  # fmt: skip
+
+
+class _Books:
+    """What an attempt tells the ledger and asks of it while it works, each in a transaction of its own."""
+
+    def __init__(self, resources: Resources, claimed: Claim) -> None:
+        self._ledger = resources.ledger
+        self._worker = resources.worker
+        self._claimed = claimed
+
+    def report(self, kind: EventKind, data: Mapping[str, Any]) -> None:
         try:
-            with resources.ledger.begin() as session:
-                record(session, kind, job=claimed.job, **data)
+            with self._ledger.begin() as session:
+                record(session, kind, job=self._claimed.job, **data)
         except LEDGER_AWAY:  # news for people: not worth the work that it is about
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
-    def cap_hit() -> str | None:
-        with resources.ledger.begin() as session:
-            return cap_hit_by(session, claimed.attempt)
+    def cap_hit(self) -> str | None:
+        with self._ledger.begin() as session:
+            return cap_hit_by(session, self._claimed.attempt)
 
-    def bind(address: str) -> None:
-        with resources.ledger.begin() as session:
-            bind_door(session, claimed.attempt, address=address)
+    def bind(self, address: str) -> None:
+        with self._ledger.begin() as session:
+            bind_door(session, self._claimed.attempt, address=address)
 
-    return Attempt(
-        claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=report, cap_hit=cap_hit, bind_door=bind, boxes=resources.boxes, began=began,
-        step_order=order, runs=resources.runs, environment=resources.environment, known_keys=resources.known_keys,
-    )  # fmt: skip
+    def charge(self, nanousd: int, model: str) -> str | None:
+        with self._ledger.begin() as session:
+            return charge_whole(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
 
 
 def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:

@@ -12,9 +12,11 @@ from routing.jobs import Reason, State
 from sandbox.errors import (
     BoxFrozenError,
     BoxLostError,
+    CallTimeoutError,
     SandboxError,
     SandboxStartupError,
     SandboxUnavailableError,
+    UnwalledSessionError,
 )
 from sandbox.models import (
     CancelledCallError,
@@ -27,6 +29,7 @@ from sandbox.models import (
 )
 from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
 from workers.outcomes import Ended
+from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError
 
 BUSY_RETRIES = 2
 """How often a call that the provider or the gateway was too busy for is made again within one attempt."""
@@ -94,7 +97,7 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
         return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"the soft time limit ended it; {kept}")
     if isinstance(error, CancelledCallError | CancelledByOwnerError):
         return Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
-    if (ended := _end_of_call(error, kept) or _end_of_box(error, kept)) is not None:
+    if (ended := _end_of_call(error, kept) or _end_of_box(error, kept) or _end_of_workspace(error)) is not None:
         return ended
     return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"a defect ended it: {type(error).__name__}")
 
@@ -102,6 +105,8 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
 def _end_of_call(error: BaseException, kept: str) -> Ended | None:
     if isinstance(error, CostCapError):
         return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{error}; {kept}")
+    if isinstance(error, CallTimeoutError):
+        return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"a model call took longer than was left; {kept}")
     if isinstance(error, NoProviderKeyError):
         return Ended(State.FAILED, Reason.NO_PROVIDER_KEY, str(error))
     if isinstance(error, ProviderBusyError):
@@ -118,4 +123,14 @@ def _end_of_box(error: BaseException, kept: str) -> Ended | None:
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, f"not available in this installation: {error}")
     if isinstance(error, SandboxStartupError | BoxLostError | BoxFrozenError):
         return Ended(State.FAILED, Reason.BOX_FAILED, f"{error}; {kept}")
+    return None
+
+
+def _end_of_workspace(error: BaseException) -> Ended | None:
+    if isinstance(error, RemoteError):
+        return Ended(State.FAILED, Reason.REMOTE_UNREACHABLE, str(error))
+    if isinstance(error, RepositoryRefusedError | RemoteAuthError):
+        return Ended(State.FAILED, Reason.INVALID_REQUEST, str(error))
+    if isinstance(error, ObstructedError | UnwalledSessionError):
+        return Ended(State.FAILED, Reason.OUTPUT_REFUSED, str(error))
     return None

@@ -17,9 +17,9 @@ from workers.control import run_control
 from workers.intake import Environment, intake
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.patch import patch_files
+from workers.runs.step import run_step
 from workers.spec import edit_spec
 from workers.tools import run_tool
-from workers.unavailable import not_available
 
 HANDLERS: Mapping[QueueName, Handler] = {
     QueueName.TOOLS: run_tool,
@@ -27,7 +27,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
     QueueName.SPEC: edit_spec,
     QueueName.PATCH: patch_files,
     QueueName.AGENT: edit_with_agent,
-    QueueName.STEPS: not_available("the ticket lane"),
+    QueueName.STEPS: run_step,
 }
 
 

@@ -1,14 +1,18 @@
 """How the Claude Code CLI is called: its arguments and its environment, worked out from values alone.
 
 The prompt is not among them: it goes over stdin, so that nothing in it can be taken for a flag (threat D9). The flags
-narrow what the CLI does; the wall around it does not rely on them.
+narrow what the CLI does; the wall around it does not rely on them. The one flag that lifts the CLI's own checks is for
+a box and is refused anywhere else, before anything starts (S-060).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
+
+from sandbox.errors import UnwalledSessionError
 
 CONFIG_DIRECTORY = "/home/agent/.claude"
 """Writable and empty: a configuration directory that cannot be written to makes the CLI hang."""
@@ -19,15 +23,23 @@ MAX_PROMPT_BYTES = 262_144
 
 @dataclass(frozen=True)
 class Role:
-    """What a kind of session may do. The files lie in the image and belong to root."""
+    """What a kind of session may do."""
 
     name: str
     tools: frozenset[str]
     """Exactly these: a session that starts with others is stopped before it does anything."""
-    permission_mode: Literal["dontAsk"]
+    permission_mode: Literal["dontAsk", "bypassPermissions"]
+    """With `bypassPermissions` the CLI asks nobody about anything: only for sessions behind a wall (S-055, A18)."""
     settings_file: str
+    """Lies in the image and belongs to root."""
     rules_file: str
-    """Stands for a CLAUDE.md, which is never laid into a workspace."""
+    """What its system prompt ends with. It lies in the image, or is put into the workspace before anything has run
+    there: the CLI reads it once, when it starts, so that nothing which it starts could change what it says."""
+
+    @property
+    def skips_permissions(self) -> bool:
+        """Whether the CLI's own permission layer is off."""
+        return self.permission_mode == "bypassPermissions"
 
 
 SITE = Role(
@@ -38,6 +50,17 @@ SITE = Role(
     rules_file="/etc/claude-code/roles/site.md",
 )
 """Edits the files of one site."""
+
+
+def ticket_role(tools: Iterable[str], *, rules_file: str) -> Role:
+    """Return what a session of an agent of the ticket lane may do.
+
+    Args:
+        tools: the CLI's tools that its definition names.
+        rules_file: the agent's instructions, as a path inside the box.
+    """
+    return Role("ticket", frozenset(tools), "bypassPermissions", "/etc/claude-code/roles/ticket.json", rules_file)
+
 
 _FORBIDDEN_TOOLS = ("WebFetch", "WebSearch", "Agent", "Task", "mcp__*")
 
@@ -55,9 +78,21 @@ class SessionPlan:
     max_output_tokens: int
 
 
-def arguments(plan: SessionPlan) -> tuple[str, ...]:
-    """Return the command line. Each value stands with its flag in one word, so that none can become a flag itself."""
+def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
+    """Return the command line. Each value stands with its flag in one word, so that none can become a flag itself.
+
+    Args:
+        plan: the session.
+        is_walled: whether it runs behind a wall (`Box.is_walled`).
+
+    Raises:
+        UnwalledSessionError: the role skips permission checks and there is no wall (ours, or the operator's fault).
+    """
+    if plan.role.skips_permissions and not is_walled:
+        raise UnwalledSessionError(f"a session of role {plan.role.name} may only run inside a container")
     tools = ",".join(sorted(plan.role.tools))
+    skip = ("--dangerously-skip-permissions",)
+    mode = skip if plan.role.skips_permissions else (f"--permission-mode={plan.role.permission_mode}",)
     return (
         "claude",
         "--print",
@@ -72,7 +107,7 @@ def arguments(plan: SessionPlan) -> tuple[str, ...]:
         f"--tools={tools}",
         f"--allowedTools={tools}",
         f"--disallowedTools={','.join(_FORBIDDEN_TOOLS)}",
-        f"--permission-mode={plan.role.permission_mode}",
+        *mode,
         f"--append-system-prompt-file={plan.role.rules_file}",
         f"--model={plan.model}",
         f"--max-turns={plan.max_turns}",

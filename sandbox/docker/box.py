@@ -58,6 +58,11 @@ class DockerBox:
         return self._slot.id
 
     @property
+    def is_walled(self) -> bool:
+        """A container with its posture checked is a wall."""
+        return True
+
+    @property
     def container(self) -> str:
         """The engine's id of the container itself."""
         return self._container

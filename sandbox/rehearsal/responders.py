@@ -12,6 +12,7 @@ from sandbox.rehearsal.example import example_of
 from sandbox.rehearsal.patching import site_patch
 from sandbox.rehearsal.request import Request
 from sandbox.rehearsal.site import site_edit, site_outline
+from sandbox.rehearsal.team.play import team_member
 
 Responder = Callable[[Request], Sequence[Block]]
 
@@ -28,5 +29,6 @@ RESPONDERS: dict[str, Responder] = {
     "site_outline": site_outline,
     "site_patch": site_patch,
     "structured": structured,
+    "team_member": team_member,
 }
 """Every responder that a scenario file may name."""

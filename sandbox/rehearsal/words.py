@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _WORD = re.compile(r"[^\W_][\w'’-]*")
-_TAG = re.compile(r"\[rehearse:[a-z0-9-]+\]")
+_TAG = re.compile(r"\[rehearse:[a-z0-9-]+(?:=[a-z0-9,.-]+)?\]")
 _QUOTED = re.compile(r"[\"“„]([^\"“”„\n]{1,300})[\"”“]|(?<!\w)['‘]([^'‘’\n]{1,300})['’](?!\w)")
 _COMMON_TEXT = """
 about add all also an and another any are as at be below can change could create do edit for from give get has have he

@@ -7,7 +7,7 @@ import pytest
 from sandbox.box import Box, BoxMaker, Clocks, CollectRules, Ending, OutputLimits
 from sandbox.den import Den
 from sandbox.errors import BoxFrozenError, BoxLostError, PathRefusedError, TreeRefusedError
-from sandbox.testing import UnwalledMaker
+from sandbox.unwalled import UnwalledMaker
 
 pytestmark = pytest.mark.timeout(900)
 

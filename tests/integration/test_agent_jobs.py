@@ -17,7 +17,7 @@ from routing.policy import Policy
 from routing.tiers import QueueName, Tier
 from sandbox.errors import SandboxStartupError
 from sandbox.pool import Pool
-from sandbox.testing import UnwalledBox
+from sandbox.unwalled import UnwalledBox
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.played_cli import PlayedMaker

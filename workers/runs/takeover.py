@@ -6,12 +6,12 @@ ruling A17), and every drop is reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from routing.path_rules import CONTEXT_DIRECTORY, RESULT_FILE, is_covered
+from routing.path_rules import CONTEXT_DIRECTORY, RESULT_FILE
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.paths import check_path, is_planted
 from sandbox.scan.notes import Notes, TooManyFindingsError
@@ -50,7 +50,7 @@ class Taken:
 
 
 def take_over(
-    before: Snapshot, given: Mapping[str, bytes], after: Mapping[str, bytes], *, writes: Sequence[str],
+    before: Snapshot, given: Mapping[str, bytes], after: Mapping[str, bytes], *, may_write: Callable[[str], bool],
     known_keys: tuple[str, ...] = (),
 ) -> Taken:  # fmt: skip
     """Decide what of an agent's files is taken.
@@ -59,7 +59,7 @@ def take_over(
         before: the commit that the step began with.
         given: what was laid before the agent, staged context included.
         after: the whole workspace as it left it.
-        writes: rules of the paths that it may write.
+        may_write: whether the step may write a path.
         known_keys: values that must be in no file: keys of this installation, and the attempt's own token.
     """
     dropped: list[Dropped] = []
@@ -68,7 +68,7 @@ def take_over(
         data = after.get(path)
         if path == RESULT_FILE or given.get(path) == data:
             continue
-        reason = _objection(path, before, writes) or ("too_many" if len(changes) >= _MAX_CHANGES else None)
+        reason = _objection(path, before, may_write) or ("too_many" if len(changes) >= _MAX_CHANGES else None)
         if reason is None:
             changes[path] = data
         else:
@@ -82,7 +82,12 @@ def take_over(
     return Taken(changes, tuple(dropped), keys)
 
 
-def _objection(path: str, before: Snapshot, writes: Sequence[str]) -> str | None:
+def holds_key(path: str, data: bytes, known_keys: tuple[str, ...]) -> bool:
+    """Return whether the value of a known key stands in a file, plain or encoded."""
+    return _Secrets(known_keys).has_key(path, data)
+
+
+def _objection(path: str, before: Snapshot, may_write: Callable[[str], bool]) -> str | None:
     try:
         checked = check_path(path)
     except PathRefusedError as error:
@@ -95,7 +100,7 @@ def _objection(path: str, before: Snapshot, writes: Sequence[str]) -> str | None
         return "planted"
     if before.hides(path):
         return "hidden"
-    return None if is_covered(path, writes) else "not_allowed"
+    return None if may_write(path) else "not_allowed"
 
 
 def _drop_collisions(before: Snapshot, changes: dict[str, bytes | None]) -> Iterator[Dropped]:

@@ -5,7 +5,7 @@ import pytest
 from sandbox.box import BoxSpec, Target
 from sandbox.errors import SandboxStartupError
 from sandbox.pool import Pool
-from sandbox.testing import UnwalledBox, UnwalledMaker
+from sandbox.unwalled import UnwalledBox, UnwalledMaker
 
 
 class Clock:

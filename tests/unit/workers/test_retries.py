@@ -10,6 +10,7 @@ import workers.errors
 from routing.jobs import ENDS, MOVES, Reason, State
 from sandbox.errors import (
     BlobMissingError,
+    CallTimeoutError,
     CancelledCallError,
     CostCapError,
     FencedCallError,
@@ -17,14 +18,22 @@ from sandbox.errors import (
     NoProviderKeyError,
     ProviderBusyError,
     ProviderError,
+    UnwalledSessionError,
 )
 from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
 from workers.outcomes import Ended
 from workers.retries import BUSY_RETRIES, LONGEST_WAIT_SECONDS, Abandon, Retry, decide_call, decide_end
+from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError
 
 TABLE: list[tuple[BaseException, State, Reason]] = [
     (SoftTimeLimit(), State.TIMED_OUT, Reason.TIME_LIMIT),
     (CostCapError("cap"), State.BUDGET_EXCEEDED, Reason.COST_CAP),
+    (CallTimeoutError(), State.TIMED_OUT, Reason.TIME_LIMIT),
+    (UnwalledSessionError("u"), State.FAILED, Reason.OUTPUT_REFUSED),
+    (RemoteError("r"), State.FAILED, Reason.REMOTE_UNREACHABLE),
+    (RemoteAuthError("r"), State.FAILED, Reason.INVALID_REQUEST),
+    (RepositoryRefusedError("bad_pack", "p"), State.FAILED, Reason.INVALID_REQUEST),
+    (ObstructedError("p"), State.FAILED, Reason.OUTPUT_REFUSED),
     (CancelledCallError("c"), State.CANCELLED, Reason.CANCELLED),
     (CancelledByOwnerError(), State.CANCELLED, Reason.CANCELLED),
     (NoProviderKeyError("k"), State.FAILED, Reason.NO_PROVIDER_KEY),

@@ -52,6 +52,8 @@ class AgentRun:
     """The whole workspace as it left it, its result file included; None when its files are not taken."""
     failed: Failed | None = None
     """None when it ended by itself. What it says about its work is in its result file, not here."""
+    refused: tuple[str, ...] = ()
+    """What it tried to write and was kept from, each with the reason."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """How it went, for the record: turns, seconds, tools, digests."""
 

@@ -16,7 +16,7 @@ PLAN = SessionPlan(
 
 @pytest.mark.req("H-077")
 def test_the_command_restricts_the_tools_and_carries_the_cap() -> None:
-    argv = arguments(PLAN)
+    argv = arguments(PLAN, is_walled=True)
     assert "--tools=Bash,Edit,Glob,Grep,Read,Write" in argv
     assert "--max-budget-usd=0.5000" in argv
     assert "--permission-mode=dontAsk" in argv
@@ -25,14 +25,14 @@ def test_the_command_restricts_the_tools_and_carries_the_cap() -> None:
 
 @pytest.mark.threat("D9")
 def test_every_word_is_a_flag_with_its_value_and_none_is_the_prompt() -> None:
-    program, *flags = arguments(PLAN)
+    program, *flags = arguments(PLAN, is_walled=True)
     assert program == "claude"
     assert all(flag.startswith("--") for flag in flags)
 
 
 @pytest.mark.threat("D3", "D4")
 def test_settings_come_from_the_image_and_never_from_the_site() -> None:
-    argv = arguments(PLAN)
+    argv = arguments(PLAN, is_walled=True)
     paths = {file.path for file in own_files()}
     assert "--setting-sources=user" in argv
     assert "--strict-mcp-config" in argv

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
@@ -33,9 +32,9 @@ FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "src/cart.ts":
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path: Path) -> Path:
     (tmp_path / "remotes").mkdir()
-    yield tmp_path
+    return tmp_path
 
 
 def rules(place: Path) -> RemoteRules:

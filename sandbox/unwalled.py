@@ -113,11 +113,12 @@ class UnwalledBox:
     def __init__(self, spec: BoxSpec) -> None:
         self.id = secrets.token_hex(6)
         self.is_warm = False
+        self.is_walled = False
         self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", _mirror_url(spec.mirror))
         self._spec = spec
         self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))
-        self._workspace = self._home / "workspace"
-        self._workspace.mkdir(mode=0o700)
+        self.workspace = self._home / "workspace"
+        self.workspace.mkdir(mode=0o700)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._state = "open"
 
@@ -129,7 +130,7 @@ class UnwalledBox:
         limits = self._spec.limits
         wanted, dropped = without_planted(files, planted)
         checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
-        write_directory(checked, self._workspace)
+        write_directory(checked, self.workspace)
         return Injected(len(checked), sum(map(len, checked.values())), dropped)
 
     def run(
@@ -139,7 +140,7 @@ class UnwalledBox:
         """See `Box.run`."""
         self._check_usable()
         inner = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds), *argv]
-        place = self._workspace / Path(cwd).relative_to(WORKSPACE)
+        place = self.workspace / Path(cwd).relative_to(WORKSPACE)
         process = subprocess.Popen(
             inner, cwd=place, env={"PATH": os.defpath, "HOME": str(self._home), **(env or {})}, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -163,7 +164,7 @@ class UnwalledBox:
         longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(self._workspace, arcname=WORKSPACE.strip("/"))
+            archive.add(self.workspace, arcname=WORKSPACE.strip("/"))
         return unpack([packed.getvalue()], den, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
@@ -187,7 +188,7 @@ class UnwalledBox:
 
     def is_usable(self) -> bool:
         """Return whether it is still what it was when it was made."""
-        return self._state == "open" and self._workspace.is_dir()
+        return self._state == "open" and self.workspace.is_dir()
 
     def close(self) -> None:
         """See `Box.close`."""

@@ -1,0 +1,304 @@
+"""Steps of runs by agents without a box: through the real gateway, with the rehearsal model at the other end."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from monitoring.ledger.store import Ledger
+from routing.jobs import Reason, State
+from sandbox.den import Den
+from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.gateway.testing import running_gateway
+from sandbox.rehearsal.config import RehearsalConfig
+from sandbox.rehearsal.log import LoggedCall, read_log
+from sandbox.rehearsal.testing import running_rehearsal
+from tests.factories import Shop
+from tests.integration.step_world import StepYard, policy_with_file_remotes
+from tests.unit.workers.runs.played import Played
+from workers.attempt import Attempt
+from workers.lifecycle import Resources
+from workers.runs.runners.api import ApiRunner
+from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner
+from workers.runs.step import StepHandler
+
+CANARY = "sk-ant-canary-of-the-steps-0123456789abcdef"
+SCENARIO = """
+rules:
+  - name: reads-first
+    when: {tag: research, turn: 1, tools: [read_file, write_file, finish]}
+    say:
+      - tool: read_file
+        input: {path: README.md}
+      - tool: read_file
+        input: {path: .agent-context/index.md}
+      - tool: search_files
+        input: {text: TOTAL}
+      - tool: list_files
+        input: {directory: src}
+  - name: then-writes
+    when: {tag: research, turn: 2}
+    say:
+      - tool: write_file
+        input: {path: artifacts/research/spec.md, content: "# Spec\\n"}
+      - tool: write_file
+        input: {path: src/app.js, content: "mine"}
+      - tool: write_file
+        input: {path: ../../etc/passwd, content: "x"}
+      - tool: write_file
+        input: {path: .agent-context/index.md, content: "x"}
+      - tool: write_file
+        input: {path: artifacts/research/CLAUDE.md, content: "obey"}
+  - name: then-finishes
+    when: {tag: research, turn: 3}
+    say:
+      - tool: finish
+        input: {status: complete, summary: "Specified.", artifacts: [artifacts/research/spec.md]}
+  - name: finishes-badly-first
+    when: {tag: badly, turn: 1}
+    say:
+      - tool: finish
+        input: {status: splendid, summary: "x", budget: 5}
+  - name: then-well
+    when: {tag: badly, turn: 2}
+    say:
+      - tool: finish
+        input: {status: complete, summary: "Now it is valid."}
+  - name: never-finishes
+    when: {tag: never, forced_tool: finish}
+    say:
+      - tool: finish
+        input: {nonsense: true}
+  - name: talks
+    when: {tag: never}
+    say:
+      - text: Let me think about it.
+  - name: leaks
+    when: {tag: leaks, turn: 1}
+    say:
+      - tool: write_file
+        input: {path: artifacts/research/spec.md, content: "see Zm9v CANARY"}
+      - tool: finish
+        input: {status: complete, summary: "Done."}
+  - name: leaks-a-foreign-one
+    when: {tag: foreign, turn: 1}
+    say:
+      - tool: write_file
+        input: {path: artifacts/research/spec.md, content: "aws: AKIAQ3EGRIPYH7TLW2XN"}
+      - tool: write_file
+        input: {path: artifacts/research/fine.md, content: "fine"}
+      - tool: finish
+        input: {status: complete, summary: "Done."}
+  - name: leaks-in-its-result
+    when: {tag: result-leak, turn: 1}
+    say:
+      - tool: finish
+        input: {status: complete, summary: "The key is CANARY"}
+  - name: dawdles
+    when: {tag: dawdles}
+    pace: {first_token_seconds: 0.2, tokens_per_second: 20}
+    say:
+      - wordy: {tokens: 3000}
+  - name: classifies
+    when: {tag: classify, forced_tool: finish}
+    say:
+      - tool: finish
+        input: {status: complete, summary: "It is a fix.", intent: fix}
+""".replace("CANARY", CANARY)
+
+
+class Watched:
+    """A runner, and the orders that it was given."""
+
+    def __init__(self, runner: AgentRunner) -> None:
+        self.orders: list[AgentOrder] = []
+        self._runner = runner
+
+    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
+        self.orders.append(order)
+        return self._runner.run(order, attempt)
+
+
+@dataclass
+class Office:
+    """A project whose agents work without a box."""
+
+    yard: StepYard
+    log: Path
+    seen: int
+
+    def calls(self) -> list[LoggedCall]:
+        return read_log(self.log)[self.seen :]
+
+
+@pytest.fixture(scope="module")
+def servers(
+    module_ledger: tuple[Ledger, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Resources, Path, Path]]:
+    ledger, url = module_ledger
+    home = tmp_path_factory.mktemp("steps")
+    (home / "mine.yaml").write_text(SCENARIO)
+    log = home / "requests.jsonl"
+    policy = policy_with_file_remotes()
+    with ExitStack() as stack:
+        config = RehearsalConfig(speed="max", faults=True, scenarios=(home / "mine.yaml",), log=log)
+        model = stack.enter_context(running_rehearsal(config))
+        provider = ProviderConfig(base_url=model.url, api_key=SecretStr(CANARY), label="rehearsal", day_usd=100)
+        gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(running_gateway(gateway, url, policy))
+        yield Resources(
+            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1",
+            known_keys=(CANARY,),
+        ), log, home  # fmt: skip
+
+
+@pytest.fixture
+def office(shop: Shop, servers: tuple[Resources, Path, Path], tmp_path: Path) -> Office:
+    resources, log, _ = servers
+    shop.policy = resources.policy
+    shop.tenant(provider="rehearsal")
+    own = Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)})
+    yard = StepYard(shop, own, tmp_path)
+    return Office(yard, log, seen=len(read_log(log)) if log.exists() else 0)
+
+
+@pytest.mark.req("P-032", "S-041", "S-044", "S-054")
+def test_an_agent_reads_the_project_and_writes_within_its_paths_and_nowhere_else(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:research]")
+
+    assert (done.job.state, done.job.detail) == ("answered", None), done.job.detail
+    assert done.result["artifacts"] == ["artifacts/research/spec.md"]
+    assert done.changes() == {"artifacts/research/spec.md": b"# Spec"}
+    assert done.execution.base_commit == office.yard.base
+    assert done.execution.changed == ["artifacts/research/spec.md"]
+    calls = office.calls()
+    assert len(calls) == 3
+    refused = done.execution.dropped
+    assert [line.partition(":")[0] for line in refused] == [
+        "src/app.js", "../../etc/passwd", ".agent-context/index.md", "artifacts/research/CLAUDE.md",
+    ]  # fmt: skip
+    (told,) = [event for event in done.events if "dropped" in event]
+    assert told["dropped"] == refused
+
+
+@pytest.mark.req("S-057")
+def test_an_agent_without_a_box_is_offered_no_shell(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:research]")
+
+    body = office.calls()[0]
+    assert sorted(body.tools) == ["finish", "list_files", "read_file", "search_files", "write_file"]
+    assert done.job.result["tools_used"] == 10
+
+
+@pytest.mark.req("S-051")
+def test_an_invalid_result_is_told_to_the_agent_and_a_valid_one_taken(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:badly]")
+
+    assert (done.job.state, done.result["summary"], done.job.result["turns"]) == ("answered", "Now it is valid.", 2)
+
+
+@pytest.mark.req("S-051")
+def test_an_agent_without_a_valid_result_after_all_its_turns_has_failed(office: Office) -> None:
+    done = office.yard.do("orchestrator:summary", "Sum up [rehearse:never]")
+
+    assert (done.job.state, done.job.reason) == (State.FAILED, Reason.AGENT_FAILED)
+    assert (done.execution.status, done.execution.reason, done.execution.commit) == ("failed", "agent_failed", None)
+    assert len(office.calls()) == office.yard.resources.policy.agents["orchestrator:summary"].max_turns
+
+
+def test_the_classifier_has_one_turn_and_must_finish_in_it(office: Office) -> None:
+    done = office.yard.do("orchestrator:classify", "Which is it? [rehearse:classify]", phase="classify")
+
+    assert (done.job.state, done.result["intent"]) == ("answered", "fix")
+    assert len(office.calls()) == 1
+
+
+@pytest.mark.req("S-085")
+def test_a_key_of_this_installation_in_a_file_ends_the_step_and_nothing_of_it_is_kept(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:leaks]")
+
+    assert (done.job.state, done.job.reason) == (State.FAILED, Reason.SCAN_REFUSED)
+    assert done.execution.commit is None
+    _assert_nowhere(office, CANARY)
+
+
+@pytest.mark.req("S-085")
+def test_a_key_of_this_installation_in_a_result_ends_the_step_too(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:result-leak]")
+
+    assert (done.job.state, done.job.reason) == (State.FAILED, Reason.SCAN_REFUSED)
+    _assert_nowhere(office, CANARY)
+
+
+def _assert_nowhere(office: Office, key: str) -> None:
+    for path in office.yard.resources.runs.root.rglob("*"):
+        assert not path.is_file() or key.encode() not in path.read_bytes()
+    workspace = office.yard.workspace()
+    assert not (workspace.path / "refs" / "steps").exists()
+    for table in ("job", "agent_executions", "run_step", "run", "event", "attempt"):
+        rows = office.yard.shop.rows(f"SELECT to_jsonb(t)::text AS row FROM {table} t")
+        assert not any(key in row.row for row in rows)
+
+
+@pytest.mark.req("S-080")
+def test_a_file_with_somebody_s_key_in_it_is_dropped_and_the_rest_is_taken(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:foreign]")
+
+    assert done.changes() == {"artifacts/research/fine.md": b"fine"}
+    assert done.execution.dropped == ["artifacts/research/spec.md: secret"]
+    assert done.job.state == "answered"
+
+
+@pytest.mark.req("S-078", "S-082")
+def test_no_prompt_holds_a_key_that_somebody_put_into_a_task_or_a_result(office: Office) -> None:
+    watched = Watched(ApiRunner())
+    office.yard.complete("before", {"status": "complete", "summary": f"Use {CANARY}", "issues": []})
+    done = office.yard.do(
+        "orchestrator:classify", f"Which? {CANARY} [rehearse:classify]", depends_on=("before",), context=("before",),
+        handler=StepHandler({"api": watched}),
+    )  # fmt: skip
+
+    assert done.job.state == "answered"
+    (order,) = watched.orders
+    told = [order.prompt, order.instructions, *(data.decode("utf-8", "replace") for data in order.files.values())]
+    assert all(CANARY not in text for text in told)
+    assert order.prompt.count("[redacted]") == 2
+
+
+@pytest.mark.req("S-046", "S-052")
+def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
+    first = office.yard.do("research", "Specify it [rehearse:research]", key="first")
+    workspace, commit = office.yard.workspace(), first.execution.commit
+    assert commit is not None
+    head = workspace.absorb(office.yard.base, commit, base=office.yard.base, message="m", when=5).head
+    office.yard.complete("first-done", dict(first.result), head=head)
+    watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Seen."}'}))
+    done = office.yard.do(
+        "architect", "Go on", key="second", depends_on=("first-done",), context=("first-done",),
+        handler=StepHandler({"api": watched}),
+    )  # fmt: skip
+
+    assert done.job.state == "answered"
+    seen = watched.orders[0].files
+    assert seen["artifacts/research/spec.md"] == b"# Spec"
+    assert json.loads(seen[".agent-context/steps/first-done/result.json"])["summary"] == "Specified."
+    assert seen[".agent-context/steps/first-done/artifacts/research/spec.md"] == b"# Spec"
+    assert b"overlaps the menu" in seen[".agent-context/ticket.md"]
+
+
+def test_an_agent_s_time_is_its_own_and_ends_it_in_the_middle_of_a_reply(office: Office) -> None:
+    policy = office.yard.resources.policy
+    hasty = policy.agents["research"].model_copy(update={"soft_seconds": 2.0})
+    agents = {**policy.agents, "research": hasty}
+    own = policy.model_copy(update={"agents": agents})
+    office.yard.resources = Resources(**{**vars(office.yard.resources), "policy": own})
+
+    done = office.yard.do("research", "Specify it [rehearse:dawdles]")
+
+    assert (done.job.state, done.job.reason) == (State.TIMED_OUT, Reason.TIME_LIMIT)
+    (call,) = office.calls()
+    assert call.output_tokens < 1000

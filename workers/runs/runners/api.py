@@ -1,0 +1,177 @@
+"""`run_agent`: an agent that reads and writes documents, over the model API with native tools and no box (P-032).
+
+It is a loop with an end: so many turns, so much time, and on the last turn only the tool that ends the step. It cannot
+run a command, so nothing here needs a wall (ruling A37).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anthropic.types import Message, ToolUseBlock
+
+from monitoring.ledger.events import EventKind
+from routing.agents import FINISH_TOOL
+from routing.jobs import Reason, State
+from routing.path_rules import RESULT_FILE
+from sandbox.errors import CallTimeoutError
+from sandbox.models import ModelClient, usage_of
+from workers.attempt import Attempt
+from workers.runs.results import AgentResult, ResultInvalidError, parse_result
+from workers.runs.runners.files import FileTools, ToolRefusedError
+from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
+
+_CLOSING_SECONDS = 10.0
+"""Kept of the queue's soft limit for what follows: judging files, writing the commit."""
+_MAX_NEWS = 200
+_GO_ON = f"You used no tool. Go on with your task, or end your step with the tool `{FINISH_TOOL}`."
+_CUT = "Your reply was longer than it may be and was cut. Nothing of this call was done; write less at a time."
+
+
+class ApiRunner:
+    """Runs agents of runtime `api`."""
+
+    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
+        """See `AgentRunner.run`."""
+        return run_agent(order, attempt)
+
+
+def run_agent(order: AgentOrder, attempt: Attempt) -> AgentRun:
+    """Let an agent work until it finishes, or must.
+
+    Raises:
+        SandboxError: a model call failed for good.
+        CancelledByOwnerError, LeaseLostError: nobody's fault.
+    """
+    conversation = _Conversation(order, attempt)
+    failed = conversation.hold()
+    return AgentRun(
+        files=conversation.workspace.files,
+        failed=failed,
+        refused=tuple(conversation.workspace.refused),
+        facts={"turns": conversation.turns, "tools_used": conversation.tools_used, "tokens": conversation.tokens},
+    )
+
+
+def session_seconds(order: AgentOrder, attempt: Attempt, *, closing: float = _CLOSING_SECONDS) -> float:
+    """Return how long an agent still may work: its own time, or what the queue's limit leaves of it."""
+    passed = time.monotonic() - attempt.began
+    return min(order.agent.soft_seconds, attempt.limits.soft_seconds - closing) - passed
+
+
+@dataclass
+class _Conversation:
+    """One agent's turns."""
+
+    order: AgentOrder
+    attempt: Attempt
+    turns: int = 0
+    tools_used: int = 0
+    tokens: int = 0
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.workspace = FileTools(
+            self.order.files, writes=self.order.writes, most_bytes=self.attempt.limits.output_bytes
+        )
+        self._tools = [*self.workspace.definitions(self.order.agent.tools), finish_tool()]
+        self._until = time.monotonic() + session_seconds(self.order, self.attempt)
+
+    def hold(self) -> Failed | None:
+        """Take turns until the agent finishes; why it did not, otherwise."""
+        self.messages.append({"role": "user", "content": [{"type": "text", "text": self.order.prompt}]})
+        for turn in range(1, self.order.agent.max_turns + 1):
+            if time.monotonic() > self._until:
+                return _out_of_time()
+            self.turns = turn
+            try:
+                message = self._call(is_last=turn == self.order.agent.max_turns)
+            except CallTimeoutError:
+                return _out_of_time()
+            if message.stop_reason == "refusal":
+                return Failed(State.FAILED, Reason.AGENT_FAILED, "the model refuses the task")
+            if self._take(message):
+                return None
+        return Failed(State.FAILED, Reason.AGENT_FAILED, f"no valid result after {self.turns} turns")
+
+    def _call(self, *, is_last: bool) -> Message:
+        choice: dict[str, Any] = {"type": "tool", "name": FINISH_TOOL} if is_last else {"type": "auto"}
+
+        def make(models: ModelClient) -> Message:
+            return models.create(
+                model=self.order.model, max_tokens=self.order.agent.max_output_tokens, system=self.order.instructions,
+                messages=_cached(self.messages), tools=self._tools, tool_choice=choice, until=self._until,
+            )  # fmt: skip
+
+        message = self.attempt.ask(self.order.name, make)
+        usage = usage_of(message)
+        self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_write_tokens + usage.cache_read_tokens
+        return message
+
+    def _take(self, message: Message) -> bool:
+        """Do what a reply asks; whether it ended the step."""
+        content = [block.model_dump(mode="json", exclude_none=True) for block in message.content]
+        self.messages.append({"role": "assistant", "content": content or [{"type": "text", "text": "..."}]})
+        calls = [block for block in message.content if isinstance(block, ToolUseBlock)]
+        if not calls:
+            self.messages.append({"role": "user", "content": [{"type": "text", "text": _GO_ON}]})
+            return False
+        cut = calls[-1] if message.stop_reason == "max_tokens" else None
+        answers = []
+        for call in calls:
+            self.tools_used += 1
+            text, is_error = (_CUT, True) if call is cut else self._use(call)
+            answers.append(
+                {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": is_error}
+            )  # fmt: skip
+        self.messages.append({"role": "user", "content": answers})
+        return any(
+            call.name == FINISH_TOOL and not answer["is_error"] for call, answer in zip(calls, answers, strict=True)
+        )
+
+    def _use(self, call: ToolUseBlock) -> tuple[str, bool]:
+        given: object = call.input
+        self._tell(call.name, given)
+        try:
+            if call.name == FINISH_TOOL:
+                return self._finish(given), False
+            return self.workspace.use(call.name, given, allowed=self.order.agent.tools), False
+        except (ToolRefusedError, ResultInvalidError) as error:
+            return str(error), True
+
+    def _finish(self, given: object) -> str:
+        raw = json.dumps(given, ensure_ascii=False).encode("utf-8", "replace")
+        parse_result(raw)
+        self.workspace.files[RESULT_FILE] = raw
+        return "done"
+
+    def _tell(self, tool: str, given: object) -> None:
+        if self.tools_used <= _MAX_NEWS:
+            about = next((given[name] for name in ("path", "text", "directory") if given.get(name)), "") \
+                if isinstance(given, Mapping) else ""  # fmt: skip
+            self.attempt.report(EventKind.PROGRESS, {"text": f"{tool[:60]} {ascii(about)[1:-1][:160]}".strip()})
+
+
+def finish_tool() -> dict[str, Any]:
+    """Return the tool whose input is the step's result."""
+    schema = AgentResult.model_json_schema()
+    return {
+        "name": FINISH_TOOL,
+        "description": "End your step. The input is your result, as your instructions describe it.",
+        "input_schema": {key: value for key, value in schema.items() if key not in ("title", "description")},
+    }
+
+
+def _cached(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a conversation that the provider caches up to its end, so that the next turn reads it for a tenth."""
+    *before, last = (dict(message) for message in messages)
+    *blocks, final = last["content"]
+    return [*before, {**last, "content": [*blocks, {**final, "cache_control": {"type": "ephemeral"}}]}]
+
+
+def _out_of_time() -> Failed:
+    return Failed(State.TIMED_OUT, Reason.TIME_LIMIT, "its time was over")

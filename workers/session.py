@@ -1,0 +1,79 @@
+"""One session of the Claude Code CLI in a box, followed from its first line to its last, for every lane alike."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monitoring.ledger.events import EventKind
+from sandbox.box import Box, Clocks, ExecResult
+from sandbox.claude.command import SessionPlan, arguments, environment
+from sandbox.claude.session import SessionReader, Verdict
+from workers.attempt import Attempt
+from workers.transcript import Transcript
+
+_CHECK_SECONDS = 2.0
+"""How often a session that prints asks whether its job is still wanted."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A session that is over."""
+
+    verdict: Verdict
+    facts: Mapping[str, Any]
+    """What is put on record: a session can be explained by it, though never repeated (H-048)."""
+
+
+def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, clocks: Clocks) -> Held:
+    """Run the CLI in a box until it ends, or has to.
+
+    Args:
+        attempt: whose session it is; it is asked from time to time whether its job is still wanted.
+        box: where it runs; its files are laid already.
+        plan: what it may do.
+        prompt: what is asked; it goes over stdin.
+        clocks: when it has to give signs of life, and when to end.
+
+    Raises:
+        UnwalledSessionError: the plan is for a container and the box is none; nothing was started.
+        CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that it did counts.
+        BoxLostError: the box was gone before it began.
+    """
+    argv = arguments(plan, is_walled=box.is_walled)
+    transcript = Transcript(secret=attempt.claim.token)
+    reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": news}))
+    order = prompt.encode("utf-8", "replace")
+    checked = time.monotonic()
+
+    def on_line(line: bytes) -> bool:
+        nonlocal checked
+        transcript.add(line)
+        if time.monotonic() - checked > _CHECK_SECONDS:
+            checked = time.monotonic()
+            attempt.check()
+        return reader.take(line)
+
+    attempt.check()
+    result = box.run(
+        argv, clocks=clocks, stdin=order, on_line=on_line,
+        env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
+    )  # fmt: skip
+    facts = _facts(reader, result) | {
+        "prompt_sha256": hashlib.sha256(order).hexdigest(),
+        "transcript_sha256": attempt.den.put(transcript.packed()),
+    }
+    return Held(reader.judge(result), facts)
+
+
+def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:
+    finished, plan = reader.finished, reader.plan
+    return {
+        "session": str(plan.id), "model": plan.model, "cli": reader.started.version if reader.started else None,
+        "ending": result.ending.value, "status": result.exit_code, "seconds": round(result.seconds, 1),
+        "turns": finished.turns if finished else None, "denials": finished.denials if finished else None,
+        "tools_used": reader.tools_used, "retries": reader.retries,
+    }  # fmt: skip
