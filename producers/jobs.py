@@ -101,6 +101,8 @@ class JobView(_View):
     """The whole decision as it was made, before any model or container call."""
     prompt: str
     site: str | None
+    project: str | None
+    """The code project of a run; `GET /v1/runs/{id}` tells its steps."""
     parent_id: UUID | None
     base_release_id: UUID | None
     release_id: UUID | None
@@ -223,6 +225,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         route=job.route,
         prompt=job.prompt,
         site=site.name if site else None,
+        project=job.request.get("project"),
         parent_id=job.parent_id,
         base_release_id=job.base_release_id,
         release_id=job.release_id,
