@@ -13,6 +13,7 @@ from routing.jobs import State
 
 _MARKS = {"completed": "✓", "failed": "✗", "running": "▶", "pending": "·", "skipped": "-"}
 _MAX_WHY = 200
+_NEVER_CUT = 4_000
 
 
 def show_run(view: RunView) -> None:
@@ -28,7 +29,7 @@ def show_run(view: RunView) -> None:
                 _add_step(branch, step)
     for gate in view.gates:
         tree.add(Text(_gate_line(gate)))
-    out.print(tree)
+    out.print(tree, width=_NEVER_CUT, crop=False)  # ids are copied from here
 
 
 def _facts(view: RunView) -> Iterator[tuple[str, str]]:

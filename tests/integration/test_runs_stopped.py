@@ -23,6 +23,7 @@ from tests.factories import Shop
 from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, issues
 from workers.attempt import Attempt
 from workers.outcomes import Outcome, StepDone
+from workers.runs.workspace import Step
 
 LEAK = b'export const key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";\n'
 REWORK = {"status": "needs_rework", "summary": "the spec is wrong"}
