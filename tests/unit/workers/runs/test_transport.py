@@ -4,7 +4,7 @@ import base64
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +29,8 @@ from workers.runs.workspace import Step, Workspace
 
 TOKEN = "forge-token-0123456789abcdef"
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"app\n"}
+ADVERTISEMENT = "application/x-git-upload-pack-advertisement"
+Answer = Callable[[dict[str, Any], Any], list[bytes]]
 LOCAL = RemoteRules(schemes={"http"}, private_addresses=True, seconds=10)
 
 
@@ -41,7 +43,8 @@ class Forge:
     """A server of git's protocol that wants a token, and can be told to misbehave."""
 
     def __init__(self, bare: Path) -> None:
-        self._app = make_wsgi_chain(DictBackend({"/shop.git": Repo(str(bare))}))
+        self.repository = Repo(str(bare))
+        self._app = make_wsgi_chain(DictBackend({"/shop.git": self.repository}))
         self.seen: list[tuple[str, str]] = []
         self.answer: Callable[[dict[str, Any], Any], Any] | None = None
 
@@ -77,7 +80,7 @@ def bare(tmp_path: Path) -> Path:
 @pytest.fixture
 def forge(bare: Path) -> Iterator[tuple[Forge, str]]:
     app = Forge(bare)
-    with serving(app) as url:
+    with closing(app.repository), serving(app) as url:
         yield app, f"{url}/shop.git"
 
 
@@ -126,19 +129,20 @@ def test_a_remote_that_does_not_take_the_token_is_no_passing_trouble_and_the_err
 def test_a_remote_that_sends_elsewhere_is_not_followed(forge: tuple[Forge, str], tmp_path: Path, status: str) -> None:
     app, url = forge
     elsewhere = Forge(tmp_path / "shop.git")
-    with serving(elsewhere) as other:
-        app.answer = lambda environ, start: (
-            start(status, [("Location", f"{other}/shop.git/info/refs?service=git-upload-pack")]) or [b""]
-        )
+    with closing(elsewhere.repository), serving(elsewhere) as other:
+        where = f"{other}/shop.git/info/refs?service=git-upload-pack"
+        app.answer = _body(b"", status=status, Location=where)
         with pytest.raises(RemoteError):
             create_workspace(workspace_in(tmp_path), with_token(url), LOCAL)
     assert elsewhere.seen == []
 
 
-def _body(
-    content: bytes, kind: str = "application/x-git-upload-pack-advertisement"
-) -> Callable[[Any, Any], list[bytes]]:
-    return lambda environ, start: start("200 OK", [("Content-Type", kind)]) or [content]
+def _body(content: bytes, kind: str = ADVERTISEMENT, status: str = "200 OK", **headers: str) -> Answer:
+    def answer(environ: dict[str, Any], start: Any) -> list[bytes]:
+        start(status, [("Content-Type", kind), *headers.items()])
+        return [content]
+
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -149,9 +153,7 @@ def _body(
         _body(b"000eversion 2\n0000"), _body(b"001e# service=git-upload-pack\n0000000eversion 2\n0000"),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_none_is_the_remote_s_fault(
-    forge: tuple[Forge, str], tmp_path: Path, answer: Callable[[Any, Any], list[bytes]]
-) -> None:
+def test_an_answer_that_is_none_is_the_remote_s_fault(forge: tuple[Forge, str], tmp_path: Path, answer: Answer) -> None:
     app, url = forge
     app.answer = answer
     with pytest.raises((RemoteError, RepositoryRefusedError)):
@@ -162,7 +164,7 @@ def test_a_remote_that_never_stops_sending_is_cut_off(forge: tuple[Forge, str], 
     app, url = forge
 
     def endless(environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        start("200 OK", [("Content-Type", "application/x-git-upload-pack-advertisement")])
+        start("200 OK", [("Content-Type", ADVERTISEMENT)])
         yield b"001e# service=git-upload-pack\n0000"
         for number in range(100_000):
             line = b"%040x refs/heads/b%d\n" % (number, number)
