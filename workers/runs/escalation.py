@@ -56,7 +56,7 @@ def escalation_record(facts: Facts) -> EscalationRecord:
             )
             for step in steps
         ),
-        issues=tuple(dict.fromkeys(issue for step in steps for issue in facts.blocking(step))),
+        issues=tuple(dict.fromkeys(issue for step in facts.latest_verdicts() for issue in facts.blocking(step))),
         artifacts=tuple(dict.fromkeys(path for step in steps if step.result for path in step.result.artifacts)),
         changed=facts.changed,
         demands=count_demands(facts),

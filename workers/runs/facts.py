@@ -95,6 +95,21 @@ class Facts:
         keys = find_final_reviews(work, self.book.agents)
         return tuple(step for step in work if step.key in keys)
 
+    def reviews(self, round: int, *, cycle: int) -> tuple[StepView, ...]:
+        """Return the reviews of a round before any mending (cycle 0) or after a cycle of it."""
+        return self.select(round, Phase.REVIEW, cycle=cycle) if cycle else self.final_reviews(round)
+
+    def latest_reviews(self, round: int) -> tuple[StepView, ...]:
+        """Return the last word of the reviewers of a round."""
+        return self.reviews(round, cycle=max((step.cycle for step in self.select(round, Phase.REVIEW)), default=0))
+
+    def latest_verdicts(self) -> tuple[StepView, ...]:
+        """Return the last word of every round's reviewers and builds."""
+        rounds = range(self.last_round + 1)
+        reviews = (step for round in rounds for step in self.latest_reviews(round))
+        checks = (step for round in rounds for step in self.select(round, Phase.CHECK)[-1:])
+        return (*reviews, *checks)
+
     def is_satisfied(self, step: StepView) -> bool:
         """Tell whether what depends on a step may start."""
         if step.state is not StepState.COMPLETED:

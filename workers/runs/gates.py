@@ -15,7 +15,6 @@ from workers.runs.actions import Action, Decision, OpenGate, SkipGate
 from workers.runs.facts import Facts, find_final_reviews
 from workers.runs.graph import find_ancestors
 from workers.runs.plan import Plan
-from workers.runs.roles import judges
 from workers.runs.view import GateKind, GateState, GateView, NewGate, NewStep, Phase, StepView
 
 _PAST = frozenset({GateState.PASSED, GateState.SKIPPED})
@@ -87,13 +86,8 @@ def is_low_risk(facts: Facts) -> bool:
     view = facts.view
     if view.priority == "P0" or view.high_stakes or facts.last_round:
         return False
-    reviews = [step for step in view.steps if judges(step.agent, facts.book.agents) and _judged(step, facts)]
-    last = max((step.cycle for step in reviews), default=0)
-    return bool(reviews) and not any(facts.blocking(step) for step in reviews if step.cycle == last)
-
-
-def _judged(step: StepView, facts: Facts) -> bool:
-    return facts.is_satisfied(step) and (step.phase is Phase.REVIEW or step in facts.final_reviews(0))
+    reviews = facts.latest_reviews(0)
+    return bool(reviews) and facts.are_satisfied(reviews) and not any(facts.blocking(step) for step in reviews)
 
 
 def _ask(due: Sequence[NewGate], facts: Facts) -> Decision | None:

@@ -34,6 +34,7 @@ class ProblemCode(StrEnum):
     UNKNOWN_DEPENDENCY = "unknown_dependency"
     CYCLE = "cycle"
     UNKNOWN_CONTEXT = "unknown_context"
+    LATE_CONTEXT = "late_context"
     WRITE_RULE = "write_rule"
     WRITE_OUTSIDE = "write_outside"
     WRITE_OVERLAP = "write_overlap"

@@ -48,7 +48,7 @@ def decide_reviews(facts: Facts, round: int) -> Decision | None:
             return checked
         if not facts.select(round, Phase.REVIEW, cycle=cycle):
             return _add_reviews(facts, round, cycle=cycle)
-    findings = find_blocking(_reviews(facts, round, cycle=cycle), facts)
+    findings = find_blocking(facts.reviews(round, cycle=cycle), facts)
     if not findings or not facts.makers:  # where nothing was made, what reviewers found is the outcome
         return None
     left = f"{len(findings)} blocking finding(s)"
@@ -59,23 +59,14 @@ def decide_reviews(facts: Facts, round: int) -> Decision | None:
     return _add_remedies(facts, round, findings, cycle=cycle + 1)
 
 
-def latest_reviews(facts: Facts, round: int) -> tuple[StepView, ...]:
-    """Return the last word of the reviewers of a round."""
-    cycle = max((step.cycle for step in facts.select(round, Phase.REVIEW)), default=0)
-    return _reviews(facts, round, cycle=cycle)
-
-
-def _reviews(facts: Facts, round: int, *, cycle: int) -> tuple[StepView, ...]:
-    return facts.select(round, Phase.REVIEW, cycle=cycle) if cycle else facts.final_reviews(round)
-
-
 def _count(facts: Facts, round: int, *, cycle: int) -> int:
-    results = (step.result for step in _reviews(facts, round, cycle=cycle))
+    results = (step.result for step in facts.reviews(round, cycle=cycle))
     return sum(len(result.blocking) for result in results if result is not None)
 
 
 def _hand_on(facts: Facts, findings: tuple[Finding, ...], *, why: str) -> Decision:
-    return begin_rework(facts, tuple(dict.fromkeys(finding.source for finding in findings)), why=why)
+    sources = {finding.source.key: finding.source for finding in findings}
+    return begin_rework(facts, tuple(sources.values()), why=why)
 
 
 def _add_check(facts: Facts, round: int, *, cycle: int, name: str, why: str) -> Decision:

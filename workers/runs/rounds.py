@@ -11,7 +11,7 @@ from workers.runs.actions import Decision, EndRun, StartStep
 from workers.runs.facts import Facts
 from workers.runs.gates import due_within, has_unanswered, is_held, waiting
 from workers.runs.planning import decide_plan
-from workers.runs.remedies import decide_check, decide_reviews, latest_reviews
+from workers.runs.remedies import decide_check, decide_reviews
 from workers.runs.rework import begin_rework
 from workers.runs.roles import makes
 from workers.runs.view import NewStep, Phase, StepState, StepView
@@ -55,7 +55,7 @@ def _decide_demands(facts: Facts, round: int) -> Decision | None:
     if facts.running:
         going = ", ".join(step.key for step in facts.running)
         return Decision((), f"{names} asked for rework; no new step starts, waiting for {going} to end")
-    also = [step for step in latest_reviews(facts, round) if step not in asking and facts.blocking(step)]
+    also = [step for step in facts.latest_reviews(round) if step not in asking and facts.blocking(step)]
     return begin_rework(facts, (*asking, *also), why=f"{names} asked for rework")
 
 

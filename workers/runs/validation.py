@@ -83,7 +83,7 @@ def judge(plan: Plan, book: Rulebook, *, around: Surroundings) -> Judgement:
     problems = (*_whole(plan, book), *_references(plan, around.known))
     if any(problem.code in _BLINDING for problem in problems):
         return Judgement(problems, None, agents=named)
-    problems += (*_agents(plan, book.agents), *_writes(plan, book.agents))
+    problems += (*_contexts(plan), *_agents(plan, book.agents), *_writes(plan, book.agents))
     missing = missing_steps(plan, book, around=around)
     if problems or missing:
         corrected = None if problems else _with_steps(plan, missing, agents=book.agents)
@@ -123,7 +123,8 @@ def _with_steps(plan: Plan, missing: Mapping[str, tuple[str, ...]], *, agents: M
     steps = list(plan.steps)
     for agent, after in missing.items():
         taken = {step.id for step in steps}
-        free = next(name for name in (agent, *(f"{agent}-{number}" for number in count(2))) if name not in taken)
+        name = agent.replace(":", "-")[:36]
+        free = name if name not in taken else next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in taken)
         mine = agents[agent].writes
         apart = [step.id for step in steps if find_overlap(effective_writes(step, agents), mine)]
         needs = tuple(dict.fromkeys((*after, *apart)))
@@ -183,6 +184,15 @@ def _references(plan: Plan, known: Collection[str]) -> Iterator[Problem]:
     cycle = find_cycle({step.id: step.depends_on for step in plan.steps})
     if cycle is not None:
         yield Problem(ProblemCode.CYCLE, cycle[0], f"these wait for each other: {' -> '.join((*cycle, cycle[0]))}")
+
+
+def _contexts(plan: Plan) -> Iterator[Problem]:
+    ancestors = find_ancestors({step.id: step.depends_on for step in plan.steps})
+    for step in plan.steps:
+        for name in step.context:
+            if name in ancestors and name not in ancestors[step.id]:
+                late = f"{name} may not be done before it: nobody reads what is not finished, so depend on it"
+                yield Problem(ProblemCode.LATE_CONTEXT, step.id, late)
 
 
 def _is_path(name: str) -> bool:

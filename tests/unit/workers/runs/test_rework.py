@@ -1,0 +1,261 @@
+"""Refused plans, and rework: the orchestrator decides how, the service counts, and at the end a person is asked."""
+
+from typing import Any
+
+import pytest
+
+from routing.jobs import Reason, State
+from routing.router import Intent
+from tests.unit.workers.runs.test_pipelines import contexts_of
+from tests.unit.workers.runs.world import (
+    FIX_CHOICE,
+    Game,
+    Outcome,
+    Players,
+    blocking,
+    done,
+    make_book,
+    plan_of,
+    play,
+    step,
+)
+from workers.runs.actions import AdoptPlan
+from workers.runs.view import Phase
+
+REWORK = done(status="needs_rework", summary="the total is rounded twice")
+SMALL = plan_of(step("dev", "backend-dev"), step("test", "qa", "dev"), kind="fix")
+
+
+def fixing(answers: dict[str, Outcome | list[Outcome]], **values: Any) -> Game:
+    return play(Players(answers, plan=FIX_CHOICE), intent=Intent.FIX, **values)
+
+
+def adopted(game: Game) -> list[AdoptPlan]:
+    return [action for decision in game.log for action in decision.actions if isinstance(action, AdoptPlan)]
+
+
+def planning(*plans: dict[str, Any] | None) -> list[Outcome]:
+    return [done(plan=plan) for plan in plans]
+
+
+@pytest.mark.req("S-012", "S-018")
+def test_a_refused_plan_is_asked_for_once_more_with_its_problems() -> None:
+    no_qa = plan_of(step("dev", "frontend-dev"))
+    game = play(Players({"orchestrator": planning(no_qa, SMALL)}))
+
+    assert game.executed == ["plan_1", "plan_2", "dev", "test", "summary_1"]
+    assert "mandatory_step_missing" in game.step("plan_2").task
+    assert adopted(game)[0].origin == "agent"
+
+
+@pytest.mark.req("S-018", "S-021", "S-026")
+def test_a_plan_that_still_skips_qa_is_corrected_by_the_service() -> None:
+    no_qa = plan_of(step("dev", "frontend-dev"))
+    game = play(Players({"orchestrator": planning(no_qa)}))
+
+    assert game.executed == ["plan_1", "plan_2", "dev", "qa", "summary_1"]
+    assert adopted(game)[0].origin == "corrected"
+    assert adopted(game)[0].notes
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        {},
+        plan_of(step("a", "research", "b"), step("b", "research", "a")),
+        plan_of(step("dev", "ghost")),
+        {**SMALL, "budget_usd": 100},
+    ],
+)
+def test_after_the_second_bad_plan_the_template_of_the_intent_stands_in(bad: dict[str, Any] | None) -> None:
+    game = play(Players({"orchestrator": planning(bad)}), intent=Intent.FIX)
+
+    assert game.executed[:3] == ["plan_1", "plan_2", "test-planner"]
+    assert adopted(game)[0].origin == "template"
+    assert game.published
+
+
+def test_the_template_keeps_what_the_refused_plans_knew_of_the_ticket() -> None:
+    bad = plan_of(step("dev", "backend-dev", "ghost"), step("test", "qa", "dev"))
+    game = play(Players({"orchestrator": planning(bad, None)}))
+
+    assert "backend" in game.executed
+
+
+def test_how_often_a_plan_is_sent_back_is_a_setting() -> None:
+    players = Players({"orchestrator": planning(None, None, SMALL)})
+
+    assert play(players, book=make_book(replans=2)).executed[:4] == ["plan_1", "plan_2", "plan_3", "dev"]
+
+
+def test_an_orchestrator_that_cannot_plan_hands_the_ticket_to_a_person() -> None:
+    game = play(Players({"orchestrator": done(status="blocked", summary="which shop is meant?")}))
+
+    assert game.end is not None
+    assert (game.end.state, game.end.reason) == (State.ESCALATED, Reason.AGENT_BLOCKED)
+    assert "which shop is meant?" in game.end.detail
+
+
+def test_a_configuration_that_refuses_the_template_ends_the_run_with_the_reason() -> None:
+    game = play(Players({"orchestrator": done()}), book=make_book(max_steps=2))
+
+    assert game.end is not None
+    assert game.end.reason is Reason.INTERNAL_ERROR
+    assert "too_many_steps" in game.end.detail
+
+
+@pytest.mark.req("S-110", "S-114", "S-036")
+@pytest.mark.parametrize(
+    ("plan", "agents"),
+    [
+        (SMALL, ["backend-dev", "qa"]),
+        (plan_of(step("clarify", "research"), step("again", "qa", "clarify")), ["research", "qa"]),
+    ],
+)
+def test_the_orchestrator_routes_a_failure_of_qa_to_whom_it_wants(plan: dict[str, Any], agents: list[str]) -> None:
+    game = fixing({"qa": REWORK, "r1_test": done(), "r1_again": done(), "orchestrator": planning(FIX_CHOICE, plan)})
+
+    rework = [one for one in game.view.steps if one.round == 1 and one.phase is Phase.WORK]
+    assert [one.agent for one in rework] == agents
+    assert game.step("r1_plan_1").agent == "orchestrator"
+    assert game.published
+
+
+@pytest.mark.req("S-108")
+def test_rework_gets_the_result_of_the_step_that_asked_for_it() -> None:
+    game = fixing({"qa": REWORK, "r1_test": done(), "orchestrator": planning(FIX_CHOICE, SMALL)})
+
+    contexts = contexts_of(game)
+    assert contexts["r1_plan_1"] == ("qa",)
+    assert "qa" in contexts["r1_dev"]
+    assert "the total is rounded twice" in game.step("r1_plan_1").task
+
+
+@pytest.mark.req("S-109")
+def test_every_demand_for_rework_is_counted() -> None:
+    game = fixing({"qa": REWORK, "security": REWORK})
+
+    assert game.end is not None
+    assert game.end.record is not None
+    assert game.end.record.demands == 8
+    assert game.end.record.rounds == 3
+
+
+@pytest.mark.req("S-111", "S-113")
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_so_many_cycles_run_and_the_next_one_does_not(limit: int) -> None:
+    game = fixing({"qa": REWORK}, book=make_book(rework_cycles=limit))
+
+    assert [key for key in game.executed if key.endswith("_plan_1")] == [f"r{n}_plan_1" for n in range(1, limit + 1)]
+    assert game.end is not None
+    assert (game.end.state, game.end.reason) == (State.ESCALATED, Reason.REWORK_EXHAUSTED)
+
+
+@pytest.mark.req("S-111")
+def test_three_cycles_are_the_default() -> None:
+    game = fixing({"qa": REWORK})
+
+    assert "r3_plan_1" in game.executed
+    assert "r4_plan_1" not in game.executed
+
+
+@pytest.mark.req("S-113")
+def test_a_run_that_recovers_in_the_second_cycle_succeeds() -> None:
+    game = fixing({"qa": [REWORK, REWORK, done()]})
+
+    assert "r2_plan_1" in game.executed
+    assert game.published
+
+
+@pytest.mark.req("S-112")
+def test_a_person_gets_plan_results_findings_artifacts_and_changes() -> None:
+    qa = blocking(1, status="needs_rework", summary="still wrong", artifacts=["artifacts/qa/report.md"])
+    game = fixing({"qa": qa})
+
+    assert game.end is not None
+    record = game.end.record
+    assert record is not None
+    assert [one.key for one in record.steps] == [one.key for one in game.view.steps]
+    assert {one.summary for one in record.steps if one.agent == "qa"} == {"still wrong"}
+    assert [issue.title for issue in record.issues] == ["finding 0"]
+    assert record.artifacts == ("artifacts/qa/report.md",)
+    assert "src/fix-frontend.ts" in record.changed
+
+
+def test_a_finding_that_was_mended_is_not_in_the_escalation() -> None:
+    game = fixing({"qa": [blocking(5), blocking(1)]}, book=make_book(rework_cycles=0))
+
+    assert game.end is not None
+    assert game.end.record is not None
+    assert [issue.title for issue in game.end.record.issues] == ["finding 0"]
+
+
+def test_what_remediation_leaves_over_is_planned_as_rework() -> None:
+    game = fixing({"qa": [blocking(2), blocking(2), done()], "orchestrator": planning(FIX_CHOICE, SMALL)})
+
+    assert game.step("r1_plan_1").depends_on == ("m1_qa",)
+    assert game.executed[-4:] == ["r1_plan_1", "r1_dev", "r1_test", "summary_1"]
+    assert game.published
+
+
+def test_findings_of_the_other_reviewers_are_reworked_together_with_the_demand() -> None:
+    game = fixing({"qa": [REWORK, done()], "security": [blocking(2), done()]})
+
+    assert set(game.step("r1_plan_1").depends_on) == {"qa", "security"}
+    assert not [one for one in game.view.steps if one.phase is Phase.REMEDY]
+    assert game.published
+
+
+def test_a_demand_in_the_middle_of_a_plan_holds_the_rest_until_the_rework_is_done() -> None:
+    plan = plan_of(step("design", "architect"), step("look", "research"), step("dev", "backend-dev", "design"),
+                   step("test", "qa", "dev"))  # fmt: skip
+    fix = plan_of(step("clarify", "research"), step("redesign", "architect", "clarify"))
+    game = play(Players({"design": REWORK, "orchestrator": planning(plan, fix)}))
+
+    assert game.batches == [
+        ("plan_1",), ("design", "look"), ("r1_plan_1",), ("r1_clarify",), ("r1_redesign",), ("dev",), ("test",),
+        ("summary_1",),
+    ]  # fmt: skip
+    assert {"design", "r1_clarify", "r1_redesign"} <= set(contexts_of(game)["dev"])
+
+
+def test_rework_within_rework_is_the_next_cycle_and_then_the_first_goes_on() -> None:
+    plan = plan_of(step("design", "architect"), step("dev", "backend-dev", "design"), step("test", "qa", "dev"))
+    one = plan_of(step("clarify", "research"), step("redesign", "architect", "clarify"))
+    two = plan_of(step("ask", "test-planner"))
+    answers = {"design": REWORK, "r1_clarify": REWORK, "orchestrator": planning(plan, one, two)}
+    game = play(Players(answers))
+
+    assert game.executed == [
+        "plan_1", "design", "r1_plan_1", "r1_clarify", "r2_plan_1", "r2_ask", "r1_redesign", "dev", "test", "summary_1",
+    ]  # fmt: skip
+    assert "r2_ask" in contexts_of(game)["dev"]
+
+
+def test_an_agent_that_is_blocked_is_planned_around_and_a_blocked_orchestrator_ends_it() -> None:
+    around = fixing({"fix-frontend": done(status="blocked"), "orchestrator": planning(FIX_CHOICE, SMALL)})
+    stuck = fixing({"fix-frontend": done(status="blocked"), "r1_plan_1": done(status="blocked")})
+
+    assert around.published
+    assert stuck.end is not None
+    assert (stuck.end.state, stuck.end.reason) == (State.ESCALATED, Reason.AGENT_BLOCKED)
+
+
+@pytest.mark.parametrize("who", ["qa", "fix-frontend"])
+def test_rework_without_a_valid_plan_goes_plainly_to_who_owns_it_and_back_to_who_asked(who: str) -> None:
+    bad = plan_of(step("x", "ghost"))
+    game = fixing({who: [REWORK, done()], "orchestrator": planning(FIX_CHOICE, bad, bad), "r1_qa": done()})
+
+    rework = [one.agent for one in game.view.steps if one.round == 1 and one.phase is Phase.WORK]
+    assert game.executed.count("r1_plan_2") == 1
+    assert rework == ["frontend-dev", "qa"]
+    assert adopted(game)[1].origin == "template"
+    assert game.published
+
+
+def test_rework_of_development_is_tested_whatever_the_orchestrator_plans() -> None:
+    no_qa = plan_of(step("dev", "backend-dev"))
+    game = fixing({"qa": [REWORK, done()], "orchestrator": planning(FIX_CHOICE, no_qa)})
+
+    assert game.executed[game.executed.index("r1_dev") :] == ["r1_dev", "r1_qa", "summary_1"]

@@ -1,0 +1,78 @@
+"""Where steps may write: whether two could ever meet is decided on the rules alone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.path_rules import check_path_rule, is_covered
+from tests.unit.workers.runs.world import BOOK
+from workers.runs.writes import find_overlap, handoff_path, narrows
+
+NAMES = ["src", "Src", "app", "artifacts", "a.css", "b.module.css", "x.test.ts", "y.ts"]
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+RULES = st.one_of(
+    PATHS, PATHS.map(lambda path: f"{path}/"), st.sampled_from(["*.css", "*.module.css", "*.ts", "*.test.ts"])
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("src/", "src/app/", True),
+        ("src/a/", "src/b/", False),
+        ("src/a/", "src/ab/", False),
+        ("src/a.ts", "src/", True),
+        ("src/a.ts", "src/a.ts", True),
+        ("src/a.ts", "src/b.ts", False),
+        ("*.css", "src/", True),
+        ("*.css", "artifacts/qa/", False),
+        ("*.css", "artifacts/qa/a.css", False),
+        ("*.css", "*.module.css", True),
+        ("*.test.ts", "*.spec.ts", False),
+        ("*.css", "a.css", True),
+        ("*.css", "a.ts", False),
+        ("src/App/", "src/app/page/", True),
+    ],
+)
+def test_whether_two_rules_could_cover_one_file(one: str, other: str, meet: bool) -> None:
+    assert bool(find_overlap((one,), (other,))) is meet
+    assert bool(find_overlap((other,), (one,))) is meet
+
+
+@given(one=RULES, other=RULES, path=PATHS)
+def test_rules_that_do_not_overlap_share_no_path(one: str, other: str, path: str) -> None:
+    check_path_rule(one)
+    if is_covered(path, (one,)) and is_covered(path, (other,)):
+        assert find_overlap((one,), (other,)) is not None
+
+
+@given(rule=RULES, wider=RULES, path=PATHS)
+def test_a_rule_within_another_covers_nothing_beyond_it(rule: str, wider: str, path: str) -> None:
+    if narrows(rule, wider) and is_covered(path, (rule,)):
+        assert is_covered(path, (wider,))
+
+
+@given(rule=RULES)
+def test_a_rule_is_within_itself(rule: str) -> None:
+    assert narrows(rule, rule) or rule.startswith("*.")
+
+
+@pytest.mark.req("S-047")
+def test_the_agents_that_the_templates_run_side_by_side_write_nothing_in_common() -> None:
+    for group in (("research", "architect"), ("code-review", "qa", "security")):
+        rules = [BOOK.agents[agent].writes for agent in group]
+        assert not any(find_overlap(one, other) for one in rules for other in rules if one is not other)
+
+
+@pytest.mark.req("S-050")
+def test_a_handoff_is_named_after_its_two_agents() -> None:
+    assert handoff_path("developer", "qa") == "artifacts/handoff/developer-to-qa.md"
+
+
+@pytest.mark.req("S-050")
+@pytest.mark.parametrize("name", ["", "../qa", "a/b", "A", "qa.md", "a-to-b", ".hidden", "x" * 200, "a\n", "a\x00"])
+def test_a_handoff_of_a_bad_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="handoff"):
+        handoff_path(name, "qa")
+    with pytest.raises(ValueError, match="handoff"):
+        handoff_path("qa", name)
