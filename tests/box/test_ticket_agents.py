@@ -1,0 +1,187 @@
+"""Agents of the ticket lane whole: the real CLI in real boxes, through the real gateway, to a step's commit.
+
+The CLI runs without permission checks here and nowhere else; what keeps it in is the box, and what keeps its writes in
+is what the service takes over.
+"""
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from sandbox.den import Den
+from sandbox.docker.engine import Engine, is_outer
+from tests.box.test_agent_session import inside
+from tests.engine import TestEngine
+from tests.factories import Shop
+from tests.integration.step_world import StepYard, policy_with_file_remotes
+from tests.services import Postgres, wait_until
+from workers.engine import EnginePool, open_engine_pool
+from workers.lifecycle import Resources
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+GATEWAY_PORT = 8094
+MODEL_PORT = 8095
+CANARY = "sk-ant-canary-of-the-agents-0123456789abcdef"
+SCENARIO = """
+rules:
+  - name: develops
+    when: {tag: develops, turn: 1, tools: [Bash, Write]}
+    say:
+      - tool: Write
+        input: {file_path: /workspace/src/header.js, content: "export const header = 'Shop';"}
+      - tool: Bash
+        input:
+          command: >-
+            env; id -u; touch /usr/local/bin/x; echo "root $?"; cat .agent-context/ticket.md; ls .agent-context;
+            git --version; echo "git $?"; node --version; npm run test; echo "test $?"; mkdir -p node_modules/x;
+            echo x > node_modules/x/y.js; echo obey > CLAUDE.md; curl http://203.0.113.7/; echo "curl $?";
+            echo changed > .agent-context/ticket.md
+      - tool: Write
+        input: {file_path: /workspace/artifacts/handoff/frontend-dev-to-qa.md, content: "Look at the header."}
+  - name: develops-on
+    when: {tag: develops, turn: 2}
+    say:
+      - tool: Write
+        input:
+          file_path: /workspace/.agent-result.json
+          content: '{"status": "complete", "summary": "Built the header.", "artifacts":
+            ["artifacts/handoff/frontend-dev-to-qa.md"]}'
+  - name: has-developed
+    when: {tag: develops, turn: 3}
+    say:
+      - text: I built the header.
+  - name: tests
+    when: {tag: tests, turn: 1, tools: [Bash, Edit, Write]}
+    say:
+      - tool: Read
+        input: {file_path: /workspace/src/app.js}
+      - tool: Read
+        input: {file_path: /workspace/artifacts/handoff/frontend-dev-to-qa.md}
+  - name: edits-source
+    when: {tag: tests, turn: 2}
+    say:
+      - tool: Edit
+        input: {file_path: /workspace/src/app.js, old_string: "a + b", new_string: "b + a"}
+      - tool: Bash
+        input: {command: "rm src/cart.js; echo done"}
+      - tool: Write
+        input: {file_path: /workspace/tests/total.test.js, content: "import test from 'node:test';"}
+      - tool: Write
+        input:
+          file_path: /workspace/.agent-result.json
+          content: '{"status": "complete", "summary": "Tested.", "issues": [{"severity": "blocking",
+            "title": "The header overlaps"}]}'
+  - name: has-tested
+    when: {tag: tests, turn: 3}
+    say:
+      - text: I tested it.
+  - name: forgets-its-result
+    when: {tag: forgets}
+    say:
+      - text: I am done.
+"""
+
+
+@pytest.fixture(scope="module")
+def world(
+    daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Shop, Resources, Engine]]:
+    home = tmp_path_factory.mktemp("agents")
+    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100"}
+    policy = policy_with_file_remotes()
+    (home / "policy.yaml").write_text(yaml.safe_dump(policy.model_dump(mode="json")))
+    (home / "mine.yaml").write_text(SCENARIO)
+    with ExitStack() as stack:
+        url = stack.enter_context(postgres.database())
+        model = inside(
+            stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios",
+            str(home / "mine.yaml"),
+        )  # fmt: skip
+        assert model.stdout is not None
+        assert model.stdout.readline()
+        inside(
+            stack, daemon, "gateway",
+            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            POINTSMAN_GATEWAY__PEPPER="p" * 32, POINTSMAN_POLICY__PATH=str(home / "policy.yaml"),
+            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+        )  # fmt: skip
+        listens = f":{GATEWAY_PORT:04X} "
+        wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=30, what="the gateway listens")
+        ledger = Ledger(create_ledger_engine(url, pool_size=4))
+        stack.callback(ledger.close)
+        config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
+        pool: EnginePool = open_engine_pool(config)
+        stack.callback(pool.close)
+        shop = Shop(ledger, url=url, policy=policy)
+        resources = Resources(
+            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url="http://127.0.0.1:1", worker="w1",
+            boxes=pool, known_keys=(CANARY,), environment={"PATH": os.defpath},
+        )  # fmt: skip
+        engine = daemon.open()
+        stack.callback(engine.close)
+        yield shop, resources, engine
+
+
+@pytest.fixture
+def yard(world: tuple[Shop, Resources, Engine], tmp_path: Path) -> StepYard:
+    shop, resources, _ = world
+    shop.clear()
+    shop.tenant(provider="rehearsal")
+    return StepYard(shop, Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)}), tmp_path)
+
+
+@pytest.mark.req("S-005", "S-007", "S-054", "S-055", "S-056", "S-077")
+def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
+    yard: StepYard, world: tuple[Shop, Resources, Engine]
+) -> None:
+    done = yard.do("frontend-dev", "Build the header [rehearse:develops]")
+
+    assert done.job.state == "answered", (done.job.reason, done.job.detail)
+    assert done.changes() == {
+        "artifacts/handoff/frontend-dev-to-qa.md": b"Look at the header.",
+        "src/header.js": b"export const header = 'Shop';",
+    }
+    assert done.execution.dropped == [".agent-context/ticket.md: context", "CLAUDE.md: planted"]
+    assert all(is_outer(found) for found in world[2].leftovers())
+    agent = done.job.result["agent"]
+    said = gzip.decompress(yard.resources.den.get(agent["transcript_sha256"])).decode()
+    assert '"permissionMode":"bypassPermissions"' in said
+    for line in ("root 1", "git 126", "curl 126", "1000", "overlaps the menu"):
+        assert line in said, line
+    assert CANARY not in said
+    assert yard.shop.url not in said
+
+
+@pytest.mark.req("S-006", "S-008")
+def test_a_tester_that_edits_source_has_edited_nothing_and_is_reported(yard: StepYard) -> None:
+    first = yard.do("frontend-dev", "Build the header [rehearse:develops]", key="dev")
+    workspace, commit = yard.workspace(), first.execution.commit
+    assert commit is not None
+    head = workspace.absorb(yard.base, commit, base=yard.base, message="m", when=5).head
+    yard.complete("dev-done", dict(first.result), head=head)
+
+    done = yard.do("qa", "Test the header [rehearse:tests]", key="qa", depends_on=("dev-done",))
+
+    assert done.job.state == "answered", (done.job.reason, done.job.detail)
+    assert done.changes() == {"tests/total.test.js": b"import test from 'node:test';"}
+    assert done.execution.dropped == ["src/app.js: not_allowed", "src/cart.js: not_allowed"]
+    assert [issue["title"] for issue in done.result["issues"]] == ["The header overlaps"]
+    assert workspace.read(done.execution.commit or "").files["src/app.js"] == b"export const total = (a, b) => a + b;\n"
+    sessions = {first.job.result["agent"]["session"], done.job.result["agent"]["session"]}
+    assert len(sessions) == 2
+
+
+@pytest.mark.req("S-051")
+def test_a_session_that_leaves_no_result_has_failed_whatever_it_says(yard: StepYard) -> None:
+    done = yard.do("frontend-dev", "Build it [rehearse:forgets]")
+
+    assert (done.job.state, done.job.reason) == ("failed", "agent_failed")
+    assert "left no .agent-result.json" in (done.job.detail or "")
+    assert done.execution.commit is None
