@@ -33,9 +33,17 @@ class Done:
     tried: set[str] = field(default_factory=set)
     """Paths that reading was tried of."""
     written: set[str] = field(default_factory=set)
-    """Paths that were written, or that refused to be."""
+    """Paths that writing was tried of."""
+    kept: set[str] = field(default_factory=set)
+    """Those of them that were written."""
     printed: str | None = None
     has_result: bool = False
+
+    def note_write(self, path: str, result: ToolResult) -> None:
+        """Note how writing a file went."""
+        self.written.add(path)
+        if not result.is_error:
+            self.kept.add(path)
 
 
 class Hands(Protocol):
@@ -83,7 +91,7 @@ class ApiHands:
                 if not result.is_error:
                     done.texts[path] = result.text
             elif result.tool == "write_file":
-                done.written.add(path)
+                done.note_write(path, result)
             elif result.tool == "finish":
                 done.has_result = not result.is_error
         return done
@@ -130,8 +138,8 @@ class CliHands:
                 if (text := _numbered(result)) is not None:
                     done.texts[path] = text
             elif result.tool == "Write":
-                done.written.add(path)
-                done.has_result = done.has_result or path == RESULT_FILE
+                done.note_write(path, result)
+                done.has_result = done.has_result or (path == RESULT_FILE and not result.is_error)
         return done
 
     def _note_command(self, result: ToolResult, done: Done) -> None:
