@@ -18,7 +18,10 @@ _STEP = re.compile(r"^Step `([a-z0-9_-]{1,120})` for agent", re.MULTILINE)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _NAME = re.compile(r"`([^`\s]{1,300})`")
 _TAG = re.compile(r"\[rehearse:([a-z0-9-]{1,40})(?:=([a-z0-9,.-]{1,60}))?\]")
-_FILE = re.compile(r"(?<![\w/.-])(?:[\w@\[\]-][\w.@\[\]-]*/)*[\w-][\w.-]*\.(?:tsx?|jsx?|mjs|css|scss|sql|html|json)\b")
+_SEGMENT = r"[\w@\[\]-][\w.@\[\]-]{0,80}"
+_FILE = re.compile(
+    rf"(?<![\w/.@\[\]-])(?:{_SEGMENT}/){{0,12}}[\w-][\w.-]{{0,80}}\.(?:tsx?|jsx?|mjs|s?css|sql|html|json)\b"
+)
 _FINDING = re.compile(r"^\d+\. \[[\w:-]+\] (.{1,300})", re.MULTILINE)
 _BLOCKING = re.compile(r"^- blocking: (.{1,300})", re.MULTILINE)
 _MENDING = re.compile(r"Mend what |The build fails")

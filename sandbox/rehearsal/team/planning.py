@@ -23,15 +23,17 @@ _BUILD = re.compile(
     r"\b(add|new|build|create|feature|introduce|implement|support|extend|let (users|visitors|people))\b", re.IGNORECASE
 )
 _SCOPES: Mapping[str, re.Pattern[str]] = {
-    "frontend": re.compile(r"(?i)\b(pages?|buttons?|components?|forms?|screens?|ui|browser|react|dialog|\w+\.tsx)\b"),
-    "backend": re.compile(r"(?i)\b(api|endpoints?|server|database|sql|quer(y|ies)|routes?|handlers?|\w+\.ts)\b"),
-    "styling": re.compile(r"(?i)\b(css|styles?|colou?rs?|spacing|dark mode|layout|fonts?|contrast|\w+\.css)\b"),
+    "frontend": re.compile(
+        r"(?i)\b(pages?|buttons?|components?|forms?|screens?|ui|browser|react|dialog|\w{1,80}\.tsx)\b"
+    ),
+    "backend": re.compile(r"(?i)\b(api|endpoints?|server|database|sql|quer(y|ies)|routes?|handlers?|\w{1,80}\.ts)\b"),
+    "styling": re.compile(r"(?i)\b(css|styles?|colou?rs?|spacing|dark mode|layout|fonts?|contrast|\w{1,80}\.css)\b"),
 }
 _PARTS = ("list", "form", "detail", "filter", "export", "history", "help", "settings")
 _AGENTS = {"frontend": "frontend-dev", "backend": "backend-dev", "styling": "styling"}
 _DEAR = re.compile(r"\b(payments?|migrations?|delete|sign-?in|passwords?|billing)\b", re.IGNORECASE)
 _PLANNED = r"artifacts/orchestrator/plan-\d+\.json"
-_NAMED = re.compile(r"\b[\w/-]+\.(?:tsx?|jsx?|mjs|s?css)\b")
+_NAMED = re.compile(r"(?<![\w/-])[\w/-]{1,300}\.(?:tsx?|jsx?|mjs|s?css)\b")
 _ANCHOR = "package.json"
 
 
