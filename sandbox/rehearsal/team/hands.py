@@ -20,7 +20,10 @@ _LISTING = "find . -type f -not -path '*/node_modules/*' -not -path './.git/*' |
 _DIRECTORY = re.compile(r"[Ww]orking directory:\s*(\S+)")
 _NUMBERED = re.compile(r"^\s*\d+(?:→|\t)(.*)$")
 _PART = r"[\w.@()\[\]-]"
-_PATH = re.compile(rf"(?<!{_PART})(?<!/)(?:\./)?((?:{_PART}+/)*{_PART}*\w\.[A-Za-z][A-Za-z0-9]{{0,9}})(?![\w/])")
+_PATH = re.compile(
+    rf"(?<![\w.@()\[\]/-])(?:\./)?((?:{_PART}{{1,120}}/){{0,32}}{_PART}{{0,120}}\w\.[A-Za-z][A-Za-z0-9]{{0,9}})(?![\w/])"
+)
+_MOST_LINE = 1_000
 
 
 @dataclass
@@ -33,9 +36,17 @@ class Done:
     tried: set[str] = field(default_factory=set)
     """Paths that reading was tried of."""
     written: set[str] = field(default_factory=set)
-    """Paths that were written, or that refused to be."""
+    """Paths that writing was tried of."""
+    kept: set[str] = field(default_factory=set)
+    """Those of them that were written."""
     printed: str | None = None
     has_result: bool = False
+
+    def note_write(self, path: str, result: ToolResult) -> None:
+        """Note how writing a file went."""
+        self.written.add(path)
+        if not result.is_error:
+            self.kept.add(path)
 
 
 class Hands(Protocol):
@@ -83,7 +94,7 @@ class ApiHands:
                 if not result.is_error:
                     done.texts[path] = result.text
             elif result.tool == "write_file":
-                done.written.add(path)
+                done.note_write(path, result)
             elif result.tool == "finish":
                 done.has_result = not result.is_error
         return done
@@ -130,8 +141,8 @@ class CliHands:
                 if (text := _numbered(result)) is not None:
                     done.texts[path] = text
             elif result.tool == "Write":
-                done.written.add(path)
-                done.has_result = done.has_result or path == RESULT_FILE
+                done.note_write(path, result)
+                done.has_result = done.has_result or (path == RESULT_FILE and not result.is_error)
         return done
 
     def _note_command(self, result: ToolResult, done: Done) -> None:
@@ -183,7 +194,7 @@ def _paths(listing: str) -> tuple[str, ...]:
 
 def _found(listing: str) -> Iterator[str]:
     for line in listing.splitlines()[:5000]:
-        if found := _PATH.search(line):
+        if found := _PATH.search(line[:_MOST_LINE]):
             yield found[1]
 
 

@@ -9,7 +9,7 @@ from sandbox.rehearsal.request import Request
 from sandbox.rehearsal.team.hands import Done, Hands, hands_of
 from sandbox.rehearsal.team.order import read_order
 from sandbox.rehearsal.team.roles import role_of
-from sandbox.rehearsal.team.scene import Role, Scene
+from sandbox.rehearsal.team.scene import Result, Role, Scene
 
 _MOST_READ = 8
 _MOST_TURNS = 60
@@ -29,8 +29,15 @@ def team_member(request: Request) -> Sequence[Block]:
         return (Text("I cannot make up my mind, so I leave it at that."),)
     forced = request.forced_tool
     use = None if forced and forced.name == "finish" else _next_use(role, scene, hands=hands, done=done)
-    use = use or hands.finish(role.result(scene))
-    return (use,) if use else (Text(str(role.result(scene)["summary"])),)
+    result = _honest(role.result(scene), done)
+    use = use or hands.finish(result)
+    return (use,) if use else (Text(str(result["summary"])),)
+
+
+def _honest(result: Result, done: Done) -> Result:
+    """Return a result that names only documents which were really written."""
+    named = result.get("artifacts")
+    return result if named is None else {**result, "artifacts": [path for path in named if path in done.kept]}
 
 
 def _next_use(role: Role, scene: Scene, *, hands: Hands, done: Done) -> ToolUse | None:

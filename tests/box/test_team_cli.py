@@ -1,0 +1,103 @@
+"""The rehearsed team through the real Claude Code CLI in real boxes: code that runs, tests that run, valid results."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from routing.path_rules import RESULT_FILE, is_covered
+from routing.policy import platform_policy
+from sandbox.box import WORKSPACE, Clocks, CollectRules, Ending
+from sandbox.boxes import build_maker
+from sandbox.claude.command import SessionPlan, arguments, environment, ticket_role
+from sandbox.den import Den
+from sandbox.docker.engine import Engine
+from tests.engine import Listener, TestEngine
+from workers.runs.claude_md import claude_md
+from workers.runs.context import INSTRUCTIONS, StepWords, order_text
+from workers.runs.results import AgentResult, Status, parse_result
+from workers.runs.runners.boxes import put
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+PORT = 8096
+CLOCKS = Clocks(soft_seconds=200, hard_seconds=220, start_seconds=60)
+AGENTS = platform_policy().agents
+PROJECT = {
+    "package.json": b'{"name": "shop", "private": true, "type": "module", "scripts": {"test": "node --test"}}\n',
+    "tsconfig.json": b"{}\n",
+    "src/price.ts": b"export function cents(price: number): number {\n  return Math.floor(price * 100);\n}\n",
+}
+TICKET = {
+    "title": "Prices are rounded down",
+    "body": "src/price.ts uses `Math.floor` instead of `Math.round`. [rehearse:qa-edits-source]",
+}
+
+
+@pytest.fixture(scope="module")
+def model(daemon: TestEngine) -> Iterator[None]:
+    """The rehearsal model on the engine's host."""
+    command = ["rehearsal", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
+    with subprocess.Popen(
+        ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["port"] == PORT
+        yield
+        process.terminate()
+
+
+def step(
+    agent: str, files: Mapping[str, bytes], *, daemon: TestEngine, engine: Engine, den: Den
+) -> tuple[AgentResult, dict[str, bytes]]:
+    """Run one agent of runtime claude_code, and return its result and the files that it left."""
+    definition = AGENTS[agent]
+    words = StepWords(
+        key=agent, agent=agent, task="Do your part of the fix.", ticket=TICKET, results={}, context=(),
+        writes=definition.writes,
+    )  # fmt: skip
+    role = ticket_role(definition.tools, rules_file=f"{WORKSPACE}/{INSTRUCTIONS}")
+    plan = SessionPlan(
+        id=uuid4(), role=role, model=definition.model, max_turns=definition.max_turns, budget_usd=2,
+        max_output_tokens=definition.max_output_tokens,
+    )  # fmt: skip
+    box = build_maker(daemon.config(gateway_port=PORT, memory_mib=1536, processes=256), engine).create()
+    events: list[dict[str, Any]] = []
+    try:
+        put(box, {**files, INSTRUCTIONS: claude_md(agent, definition).encode()})
+        result = box.run(
+            arguments(plan, is_walled=True),
+            clocks=CLOCKS,
+            stdin=order_text(words, redact=lambda text: text).encode(),
+            env=environment(plan, gateway_url=box.door.gateway_url, token="virtual"),
+            on_line=lambda line: events.append(json.loads(line)) if line.startswith(b"{") else None,
+        )
+        assert (result.ending, result.exit_code) == (Ending.EXITED, 0), result.stderr
+        assert events[-1]["subtype"] == "success"
+        left = dict(den.read_tree(box.collect(den, CollectRules(max_bytes=5_000_000, planted=lambda path: False))))
+    finally:
+        box.close()
+    return parse_result(left.pop(RESULT_FILE)), left
+
+
+@pytest.mark.req("S-055", "S-056")
+def test_a_developer_mends_and_qa_writes_tests_that_run_in_a_box_of_its_own(
+    daemon: TestEngine, engine: Engine, mirror: Listener, model: None, den: Den
+) -> None:
+    mended, files = step("backend-dev", PROJECT, daemon=daemon, engine=engine, den=den)
+    assert mended.status is Status.COMPLETE
+    assert b"Math.round" in files["src/price.ts"]
+    kept = {path: data for path, data in files.items() if not path.startswith(".agent-context/")}
+
+    tested, after = step("qa", kept, daemon=daemon, engine=engine, den=den)
+    assert tested.status is Status.COMPLETE
+    assert tested.issues == ()
+    assert "The tests ran." in tested.summary
+    made = {path for path, data in after.items() if kept.get(path) != data and not path.startswith(".agent-context/")}
+    assert made == {"artifacts/qa/report-1.md", "tests/prices-are-rounded-down.test.ts", "src/price.ts"}
+    assert not is_covered("src/price.ts", AGENTS["qa"].writes)
