@@ -14,13 +14,14 @@ import json, os, pathlib, sys, time, urllib.error, urllib.request
 
 MODEL = next(word for word in sys.argv if word.startswith("--model=")).partition("=")[2]
 TOOLS = ["Bash", "Edit", "Glob", "Grep", "Read", "Write"]
+MODE = "bypassPermissions" if "--dangerously-skip-permissions" in sys.argv else "dontAsk"
 prompt = sys.stdin.read()
 
 def put(**event):
     print(json.dumps(event), flush=True)
 
 def init(**fields):
-    base = {"tools": TOOLS, "mcp_servers": [], "plugins": [], "model": MODEL, "permissionMode": "dontAsk",
+    base = {"tools": TOOLS, "mcp_servers": [], "plugins": [], "model": MODEL, "permissionMode": MODE,
             "slash_commands": [], "skills": [], "claude_code_version": "played"}
     put(type="system", subtype="init", **{**base, **fields})
 
@@ -52,8 +53,9 @@ def call(max_tokens=6000, about="x"):
 class PlayedBox(UnwalledBox):
     """Finds its programs in a directory of the test's."""
 
-    def __init__(self, spec: BoxSpec, programs: Path) -> None:
+    def __init__(self, spec: BoxSpec, programs: Path, *, is_walled: bool = False) -> None:
         super().__init__(spec)
+        self.is_walled = is_walled
         self.programs = programs
         self.commands: list[tuple[str, ...]] = []
         self.environments: list[dict[str, str]] = []
@@ -76,9 +78,11 @@ class PlayedBox(UnwalledBox):
 class PlayedMaker(UnwalledMaker):
     """Makes boxes whose `claude` does what a test wrote."""
 
-    def __init__(self, home: Path, *, gateway_port: int = 8090) -> None:
+    def __init__(self, home: Path, *, gateway_port: int = 8090, is_walled: bool = False) -> None:
+        """Take a directory for programs; `is_walled` lets boxes say that they are what they are not."""
         super().__init__(BoxSpec(image="none", gateway=Target("", gateway_port)))
         self.home = home
+        self.is_walled = is_walled
         self.boxes: list[PlayedBox] = []
         home.mkdir(parents=True, exist_ok=True)
 
@@ -88,7 +92,7 @@ class PlayedMaker(UnwalledMaker):
         path.chmod(0o755)
 
     def create(self) -> PlayedBox:
-        box = PlayedBox(self.spec, self.home)
+        box = PlayedBox(self.spec, self.home, is_walled=self.is_walled)
         self.boxes.append(box)
         return box
 

@@ -1,1 +1,1 @@
-"""Where tickets come from, and how their owners hear what became of them."""
+"""Where tickets come from, files and trackers, and how their owners hear what became of them."""

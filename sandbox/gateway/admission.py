@@ -105,7 +105,7 @@ class Admission:
         """
         return check_body(
             raw,
-            models=caller.policy.models_of(caller.bearer.queue),
+            models=_models_of(caller),
             most_tokens=caller.policy.gateway.max_output_tokens,
             is_counted=is_counted,
         )
@@ -167,6 +167,12 @@ class Admission:
         return RefusedError(
             Code.COST_CAP, f"the {refusal.scope} cap has {left} left; this call needs {format_usd(least)} at least"
         )
+
+
+def _models_of(caller: Caller) -> frozenset[str]:
+    """Return the models that a caller may name: a step's is the one that the layers of the configuration chose."""
+    own = caller.bearer.step_model
+    return caller.policy.models_of(caller.bearer.queue) if own is None else frozenset({own})
 
 
 def _input_nanousd(price: Price, tokens: int, body: CheckedBody) -> int:

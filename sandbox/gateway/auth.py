@@ -75,8 +75,11 @@ def check_door(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
 def provider_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> ProviderConfig:
     """Return the provider that pays for a bearer's calls: the tenant's own, and never another (S-065, S-068).
 
+    Which provider is a tenant's own the operator says. A project's file is written by anybody: it may only name one
+    whose key says itself that it is this tenant's, or every project could let a stranger's key pay.
+
     Raises:
-        RefusedError: the tenant's fault: it has none, or one this gateway does not know.
+        RefusedError: the tenant's fault: it has none, or one this gateway does not know or that is not its own.
     """
     if bearer.provider is None:
         raise RefusedError(
@@ -87,7 +90,8 @@ def provider_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> Prov
         raise RefusedError(
             Code.NO_PROVIDER, f"provider {bearer.provider} of tenant {bearer.tenant} is not configured in this gateway"
         )
-    if provider.tenants and bearer.tenant not in provider.tenants:
+    is_own = not provider.tenants and bearer.provider == bearer.tenant_provider
+    if not is_own and bearer.tenant not in provider.tenants:
         raise RefusedError(Code.NO_PROVIDER, f"the key of provider {bearer.provider} is not tenant {bearer.tenant}'s")
     return provider
 

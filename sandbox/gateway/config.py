@@ -23,7 +23,8 @@ class ProviderConfig(Section):
     api_key_file: Path | None = None
     """A file that holds the key and nothing else; read once, at start."""
     tenants: tuple[str, ...] = ()
-    """The only tenants that this key pays for, whatever the ledger says; empty for every tenant that names it."""
+    """The only tenants that this key pays for, whatever the ledger says; empty for every tenant that the operator gave
+    it to. A project can only name a key that lists its tenant here."""
     day_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """What its owner allows it to spend in a day (UTC). Work in a box is refused without one."""
 

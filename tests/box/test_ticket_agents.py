@@ -6,6 +6,7 @@ is what the service takes over.
 
 import gzip
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -153,8 +154,8 @@ def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     agent = done.job.result["agent"]
     said = gzip.decompress(yard.resources.den.get(agent["transcript_sha256"])).decode()
     assert '"permissionMode":"bypassPermissions"' in said
-    for line in ("root 1", "git 126", "curl 126", "1000", "overlaps the menu"):
-        assert line in said, line
+    for line in ("root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
+        assert re.search(line, said), line
     assert CANARY not in said
     assert yard.shop.url not in said
 

@@ -7,7 +7,7 @@ dispatcher's loop do is done by `Yard.turn`, one look at a time, so that a test 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,6 +22,7 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
 from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.runs import unabsorbed_runs, wake_run
+from monitoring.ledger.runway import pause
 from monitoring.ledger.tables import Job
 from producers.projects import Projects
 from producers.publisher import Publisher
@@ -123,6 +124,8 @@ class Yard:
             make_project(home / "remotes" / "shop.git", FILES)
         self.projects = Projects(shop.ledger, self.policy)
         self.projects.put("acme", "shop", project.replace("HOME", str(home)), source="project.yaml", actor="operator")
+        with shop.ledger.begin() as session:
+            pause(session, QueueName.CONTROL, is_paused=True)  # nothing is pushed: the yard does the broker's part
         app = create_app("redis://127.0.0.1:1/0")
         self.submitter = Submitter(shop.ledger, Publisher(app), self.policy)
 
@@ -256,7 +259,15 @@ class Yard:
             with self.shop.ledger.begin() as session:
                 recover(session, attempt, max_lost=self.policy.attempts.max_lost)
 
-    def turn(self, *, observe: Observe | None = None) -> bool:
+    def endure(self) -> None:
+        """Let no number of deaths end a job: the test itself says when it is enough."""
+        attempts = self.policy.attempts.model_copy(update={"max_lost": 10_000})
+        self.policy = self.policy.model_copy(update={"attempts": attempts})
+        self.resources = replace(self.resources, policy=self.policy)
+
+    def turn(
+        self, *, observe: Observe | None = None, handler: Callable[[Attempt], Outcome] | None = None
+    ) -> bool:  # fmt: skip
         """Work off everything that waits now, one after the other; False when nothing waits."""
         self.wake()
         waiting = [*self.waiting(QueueName.CONTROL), *self.waiting(QueueName.STEPS)]
@@ -264,7 +275,7 @@ class Yard:
             if job.queue == QueueName.CONTROL:
                 self.work_control(job, observe)
             else:
-                self.work_step(job)
+                self.work_step(job, handler)
         return bool(waiting)
 
     def settle(self) -> None:

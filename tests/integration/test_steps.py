@@ -1,6 +1,7 @@
 """Steps of runs by agents without a box: through the real gateway, with the rehearsal model at the other end."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pydantic import SecretStr
 
 from monitoring.ledger.store import Ledger
 from routing.jobs import Reason, State
+from routing.tiers import QueueName
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
@@ -23,7 +25,7 @@ from tests.unit.workers.runs.played import Played
 from workers.attempt import Attempt
 from workers.lifecycle import Resources
 from workers.runs.runners.api import ApiRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner
+from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner, Failed
 from workers.runs.step import StepHandler
 
 CANARY = "sk-ant-canary-of-the-steps-0123456789abcdef"
@@ -302,3 +304,96 @@ def test_an_agent_s_time_is_its_own_and_ends_it_in_the_middle_of_a_reply(office:
     assert (done.job.state, done.job.reason) == (State.TIMED_OUT, Reason.TIME_LIMIT)
     (call,) = office.calls()
     assert call.output_tokens < 1000
+
+
+@pytest.mark.req("S-040", "S-042")
+def test_every_step_sees_one_workspace_in_which_the_places_to_talk_are_there(office: Office) -> None:
+    watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Seen."}'}))
+    for key in ("one", "two"):
+        office.yard.do("research", "Look", key=key, handler=StepHandler({"api": watched}))
+    first, second = (order.files for order in watched.orders)
+
+    assert {path: data for path, data in first.items() if not path.startswith(".agent-context/")} == {
+        path: data for path, data in second.items() if not path.startswith(".agent-context/")
+    }
+    assert "artifacts/handoff/README.md" in first
+    assert first["src/app.js"] == b"export const total = (a, b) => a + b;\n"
+
+
+def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_plan(office: Office) -> None:
+    files = {
+        "artifacts/research/mine/a.md": b"a", "artifacts/research/other.md": b"b", "src/app.js": b"c",
+        ".agent-result.json": b'{"status": "complete", "summary": "Done."}',
+    }  # fmt: skip
+    done = office.yard.do(
+        "research", "Look", writes=("artifacts/research/mine/", "src/"), handler=StepHandler({"api": Played(files)})
+    )
+
+    assert done.changes() == {"artifacts/research/mine/a.md": b"a"}
+    assert done.execution.dropped == ["artifacts/research/other.md: not_allowed", "src/app.js: not_allowed"]
+
+
+def test_what_was_written_when_time_ran_out_is_kept_for_people_and_not_for_the_run(office: Office) -> None:
+    failed = Failed(State.TIMED_OUT, Reason.TIME_LIMIT, "its time was over")
+    played = Played({"artifacts/research/a.md": b"half"}, failed=failed)
+    done = office.yard.do("research", "Look", handler=StepHandler({"api": played}))
+
+    assert (done.job.state, done.execution.status, done.execution.commit) == ("timed_out", "failed", None)
+    assert "refs/steps/step/1" in (done.job.detail or "")
+    kept = (office.yard.workspace().path / "refs/steps/step/1").read_text().strip()
+    assert office.yard.workspace().changes(office.yard.base, kept) == {"artifacts/research/a.md": b"half"}
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (None, "left no .agent-result.json"), (b"{", "not valid"), (b'{"status": "complete"}', "summary"),
+        (b'{"status": "complete", "summary": "' + b"x" * 70_000 + b'"}', "more than 65536 bytes"),
+    ],
+)  # fmt: skip
+@pytest.mark.req("S-051")
+def test_a_result_that_is_missing_or_invalid_fails_the_step(office: Office, result: bytes | None, says: str) -> None:
+    done = office.yard.do("research", "Look", handler=StepHandler({"api": Played({".agent-result.json": result})}))
+
+    assert (done.job.state, done.job.reason) == ("failed", "agent_failed")
+    assert says in (done.job.detail or "")
+
+
+def test_too_much_output_ends_the_step(office: Office) -> None:
+    limit = office.yard.resources.policy.queues[QueueName.STEPS].output_bytes
+    files = {
+        "artifacts/research/big.md": b"x" * (limit + 1),
+        ".agent-result.json": b'{"status": "complete", "summary": "Done."}',
+    }
+    done = office.yard.do("research", "Look", handler=StepHandler({"api": Played(files)}))
+    assert (done.job.state, done.job.reason) == ("output_exceeded", "output_cap")
+
+
+def test_a_repository_that_cannot_be_had_ends_the_step_with_the_reason(office: Office) -> None:
+    shutil.rmtree(office.yard.bare)
+    done = office.yard.do("research", "Look [rehearse:research]")
+    assert (done.job.state, done.job.reason) == ("failed", "remote_unreachable")
+
+
+def test_codex_is_charged_its_whole_cap_on_the_run_s_bill(office: Office) -> None:
+    handler = StepHandler({"api": ChargesWhole()})
+    done = office.yard.do("research", "Look", handler=handler)
+
+    assert done.job.state == "answered"
+    (call,) = office.yard.shop.rows("SELECT provider, state, cost_nanousd, reserved_nanousd FROM call")
+    assert (call.provider, call.state, call.cost_nanousd) == ("codex_local", "presumed", 15_000_000_000)
+    spent = office.yard.shop.rows("SELECT scope, spent_nanousd, reserved_nanousd FROM cap")
+    assert {(row.spent_nanousd, row.reserved_nanousd) for row in spent} == {(15_000_000_000, 0)}
+    again = office.yard.do("research", "Look", key="again", handler=handler)
+    assert (again.job.state, again.job.detail) == ("failed", "job")
+    assert office.yard.shop.scalar("SELECT count(*) FROM call") == 1
+
+
+class ChargesWhole:
+    """A runner whose calls nobody meters."""
+
+    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
+        scope = attempt.charge_whole(15_000_000_000, order.model)
+        failed = Failed(State.FAILED, Reason.AGENT_FAILED, scope) if scope else None
+        result = {".agent-result.json": b'{"status": "complete", "summary": "Done."}'}
+        return AgentRun({**order.files, **result}, failed)

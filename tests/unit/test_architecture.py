@@ -26,6 +26,7 @@ HEAVY = ("celery", "kombu", "redis", "sqlalchemy", "sqlmodel", "psycopg", "anthr
 PURE = (
     "routing.jobs", "routing.tiers", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
     "routing.trivial", "routing.router", "routing.config", "routing.errors",
+    "workers.runs.schedule",
 )  # fmt: skip
 
 _IMPORT_EVERYTHING = """

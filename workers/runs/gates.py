@@ -40,7 +40,7 @@ def plan_gates(plan: Plan, steps: Sequence[NewStep], facts: Facts) -> tuple[NewG
     )
     if round:
         return own
-    return (*own, *(_rule_gate(rule, steps, facts) for rule in _rules(facts) if not rule.paths))
+    return (*own, *(_rule_gate(rule, steps, facts) for rule in _rules(facts)))  # nothing is changed yet: no paths match
 
 
 def due_within(facts: Facts, round: int) -> Decision | None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 MAX_STEPS = 200
 """More than any configuration allows (routing.run_rules): a longer plan is not even compared."""
+MAX_WRITES = 30
 StepId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 """No `_`: the service joins its own names with it (keys.py), so that no plan can take one of them."""
 Task = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=8000)]
@@ -32,7 +33,7 @@ class PlanStep(_Value):
     depends_on: Annotated[tuple[StepId, ...], Field(max_length=MAX_STEPS)] = ()
     context: Annotated[tuple[Reference, ...], Field(max_length=MAX_STEPS)] = ()
     """What it is to read: ids of steps (also of steps done before this plan), and paths."""
-    writes: Annotated[tuple[Reference, ...], Field(max_length=50)] = ()
+    writes: Annotated[tuple[Reference, ...], Field(max_length=MAX_WRITES)] = ()
     """Where it may write, within what its agent may; empty = all of that. Rules as in routing.path_rules."""
 
 
@@ -56,7 +57,7 @@ class Part(_Value):
     """One of the parallel frontend steps of the build template."""
 
     task: Task
-    writes: Annotated[tuple[Reference, ...], Field(min_length=1, max_length=50)]
+    writes: Annotated[tuple[Reference, ...], Field(min_length=1, max_length=MAX_WRITES)]
     """Directories of its own: no other part may write there, which is what App-last rests on (P-058)."""
 
 

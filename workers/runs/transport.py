@@ -12,14 +12,14 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import urllib3
-from dulwich.client import GitClient, HTTPUnauthorized, LocalGitClient, Urllib3HttpGitClient
+from dulwich.client import GitClient, LocalGitClient, Urllib3HttpGitClient
 from dulwich.errors import (
     ApplyDeltaError,
     ChecksumMismatch,
@@ -106,15 +106,23 @@ class _BoundedClient(Urllib3HttpGitClient):
     """Reads within an allowance, and requests nothing but what lies below the remote's own URL."""
 
     def __init__(self, url: str, *, allowance: Allowance, **options: Any) -> None:
-        super().__init__(url, thin_packs=False, quiet=True, timeout=_SILENCE_SECONDS, **options)
+        super().__init__(url, quiet=True, timeout=_SILENCE_SECONDS, **options)
         self._below = url.rstrip("/") + "/"
         self._allowance = allowance
+        self._open: list[Any] = []
 
-    def _http_request(self, url: str, *arguments: Any, **options: Any) -> Any:
+    def _http_request(self, url: str, headers: Any = None, data: Any = None, raise_for_status: bool = True) -> Any:
         if not url.startswith(self._below):
             raise GitProtocolError("the remote leads elsewhere")
         self._allowance.spend(0)
-        response, read = super()._http_request(url, *arguments, **options)
+        response, read = super()._http_request(url, headers, data, raise_for_status=False)
+        self._open.append(response)
+        if response.status in (401, 403):
+            raise RemoteAuthError("the remote does not accept the credentials")
+        if response.status == 404:
+            raise RemoteError("the remote has no repository there, or hides it from these credentials")
+        if response.status != 200:
+            raise RemoteError(f"the remote answers with status {response.status}")
 
         def counted(size: int = -1) -> bytes:
             data = read(size)
@@ -122,6 +130,11 @@ class _BoundedClient(Urllib3HttpGitClient):
             return data
 
         return response, counted
+
+    def close(self) -> None:
+        """Close what a broken-off exchange left open."""
+        for response in self._open:
+            response.close()
 
     def _discover_references(self, *arguments: Any, **options: Any) -> Any:
         found = super()._discover_references(*arguments, **options)
@@ -204,7 +217,9 @@ def connected(remote: Remote, rules: RemoteRules) -> Iterator[tuple[GitClient, s
         login = {"username": credentials.username, "password": credentials.password} if credentials else {}
         with _pools(rules) as pools:
             allowance = Allowance(time.monotonic() + rules.seconds, rules.answer_bytes)
-            yield _BoundedClient(remote.url, allowance=allowance, pool_manager=pools, **login), ""
+            client = _BoundedClient(remote.url, allowance=allowance, pool_manager=pools, **login)
+            with closing(client):
+                yield client, ""
 
 
 @contextmanager
@@ -223,9 +238,7 @@ def _translated() -> Iterator[None]:
         yield
     except (RepositoryRefusedError, RemoteError, RemoteAuthError):
         raise
-    except HTTPUnauthorized:
-        raise RemoteAuthError("the remote does not accept the credentials") from None
     except NotGitRepository:
-        raise RemoteError("the remote has no repository there, or hides it from these credentials") from None
+        raise RemoteError("the remote has no repository there") from None
     except _GARBAGE as error:
         raise RemoteError(f"the remote cannot be reached or understood ({type(error).__name__})") from None

@@ -26,17 +26,8 @@ from dulwich.repo import Repo
 from routing.path_rules import ARTIFACTS, CONTEXT_DIRECTORY, RESULT_FILE
 from sandbox.disk import Disk
 from workers.runs.errors import ObstructedError, WorkspaceMissingError, WriteConflictError
-from workers.runs.trees import (
-    Snapshot,
-    TreeEditor,
-    TreeLimits,
-    blob_of,
-    compare,
-    entries_of,
-    entry_at,
-    read_tree,
-    tree_of,
-)
+from workers.runs.tree_edits import TreeEditor, compare, entry_at
+from workers.runs.trees import Snapshot, TreeLimits, blob_of, entries_of, read_tree, tree_of
 
 RESERVED = (ARTIFACTS.rstrip("/"), CONTEXT_DIRECTORY.rstrip("/"), RESULT_FILE)
 """Top-level names that the service and its agents use among themselves; a pull request has none of them."""

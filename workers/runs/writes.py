@@ -38,7 +38,13 @@ def narrows(rule: str, wider: str) -> bool:
 
 def find_overlap(one: Sequence[str], other: Sequence[str]) -> Overlap | None:
     """Return the first rule of `one` and of `other` that cover a file both, or None where no file could be."""
-    return next((Overlap(mine, its) for mine in one for its in other if _meet(mine, its)), None)
+    folded = [collision_key(rule) for rule in other]
+    for mine in one:
+        key = collision_key(mine)
+        for its, its_key in zip(other, folded, strict=True):
+            if _meet(key, its_key) and not (_spares(mine, its) or _spares(its, mine)):
+                return Overlap(mine, its)
+    return None
 
 
 def handoff_path(sender: str, receiver: str) -> str:
@@ -53,15 +59,16 @@ def handoff_path(sender: str, receiver: str) -> str:
     return f"{HANDOFFS}{sender}-to-{receiver}.md"
 
 
+def _spares(suffix: str, rule: str) -> bool:
+    """Whether a suffix rule keeps out of where the other lies: documents belong to the agent of their directory."""
+    return suffix.startswith("*") and rule.startswith(ARTIFACTS)
+
+
 def _meet(one: str, other: str) -> bool:
     if one.startswith("*") and other.startswith("*"):
-        one, other = collision_key(one), collision_key(other)
         return one.endswith(other[1:]) or other.endswith(one[1:])
     if one.startswith("*"):
         one, other = other, one
-    if other.startswith("*") and one.startswith(ARTIFACTS):
-        return False
-    one, other = collision_key(one), collision_key(other)
     if other.startswith("*"):
         return one.endswith("/") or one.endswith(other[1:])
     if one.endswith("/"):

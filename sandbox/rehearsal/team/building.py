@@ -1,7 +1,7 @@
 """Those who write code: Frontend Dev, Backend Dev and Styling make small modules that run, or mend a quoted defect.
 
-Tags: `build-error` makes developers leave a file that does not parse until findings are to be mended, `plant-key` a
-file that holds what looks like a key, `stray-write` one outside the order.
+Tags: `build-error` makes Backend Dev leave a file that does not parse until it is told to mend it, `build-error=AGENT`
+another agent; `plant-key` leaves a file that holds what looks like a key, `stray-write` one outside the order.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from sandbox.rehearsal.team.scene import Result, Role, Scene, complete
 _SETUP = re.compile(r"^Prepare the project\b")
 _JOIN = re.compile(r"\bJoin the parts\b")
 _PART = re.compile(r"src/features/([\w-]{1,60})/index\.(?:ts|mjs)")
-_FINDING = re.compile(r"^\d+\. \[[\w:-]+\] (.{1,200})", re.MULTILINE)
-_BLOCKING = re.compile(r"^- blocking: (.{1,200})", re.MULTILINE)
 _BROKEN = "export const broken = ;\n"
 _KEY_LIKE = "sk-ant-api03-" + "planted" * 5
 
@@ -69,11 +67,14 @@ def _mended(scene: Scene, name: str) -> dict[str, str]:
     """Return what mending leaves: the corrected files, a note in those that findings name, and a list of findings."""
     files = _corrected(scene)
     number = scene.count(rf"artifacts/{name}/mended-\d+\.md") + 1
-    findings = _FINDING.findall(scene.order.task) or _BLOCKING.findall(scene.order.said) or [scene.order.heading]
+    findings = scene.order.findings or (scene.order.heading,)
     note = f"/* Mended, round {number}: {_plain(findings[0])}. */\n"
     for path in scene.sources:
         if path in scene.texts and path in scene.order.task:
             files[path] = files.get(path, scene.texts[path]) + note
+    for path in scene.paths:
+        if path.rpartition("/")[2] == f"broken{scene.suffix}":
+            files[path] = module_text("mended", suffix=scene.suffix)
     listed = "\n".join(f"- {finding}" for finding in findings[:20])
     return {**files, f"artifacts/{name}/mended-{number}.md": f"# Mended\n\n{listed}\n"}
 
@@ -113,8 +114,9 @@ def _dressed(scene: Scene, new: Mapping[str, str], *, agent: str) -> dict[str, s
     order = scene.order
     files = _mended(scene, agent) if order.is_mending else _corrected(scene) or dict(new)
     files = {path: text for path, text in files.items() if scene.may_write(path)}
-    if agent != "styling" and "build-error" in order.tags:
-        files[_spot(scene, "broken")] = module_text("mended", suffix=scene.suffix) if order.is_mending else _BROKEN
+    wished = order.tags.get("build-error")
+    if wished is not None and (wished or "backend-dev") == agent and not order.is_mending:
+        files[_spot(scene, "broken")] = _BROKEN
     if agent == "backend-dev" and "plant-key" in order.tags:
         files[_spot(scene, "client")] = f'export const key = "{_KEY_LIKE}";\n'
     if "stray-write" in order.tags:
@@ -157,7 +159,8 @@ def _camel(name: str) -> str:
 def _wants(scene: Scene) -> list[str]:
     named = [path for path in scene.sources if scene.is_named(path)]
     others = [path for path in scene.sources if path not in named] if scene.order.correction else []
-    return ["package.json", *named[:3], *others[:4]]
+    broken = [path for path in scene.paths if path.rpartition("/")[2] == f"broken{scene.suffix}"]
+    return ["package.json", *broken, *named[:3], *others[:4]]
 
 
 def _result(scene: Scene, files: Mapping[str, str], what: str) -> Result:

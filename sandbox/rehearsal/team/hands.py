@@ -20,7 +20,10 @@ _LISTING = "find . -type f -not -path '*/node_modules/*' -not -path './.git/*' |
 _DIRECTORY = re.compile(r"[Ww]orking directory:\s*(\S+)")
 _NUMBERED = re.compile(r"^\s*\d+(?:→|\t)(.*)$")
 _PART = r"[\w.@()\[\]-]"
-_PATH = re.compile(rf"(?<!{_PART})(?<!/)(?:\./)?((?:{_PART}+/)*{_PART}*\w\.[A-Za-z][A-Za-z0-9]{{0,9}})(?![\w/])")
+_PATH = re.compile(
+    rf"(?<![\w.@()\[\]/-])(?:\./)?((?:{_PART}{{1,120}}/){{0,32}}{_PART}{{0,120}}\w\.[A-Za-z][A-Za-z0-9]{{0,9}})(?![\w/])"
+)
+_MOST_LINE = 1_000
 
 
 @dataclass
@@ -191,7 +194,7 @@ def _paths(listing: str) -> tuple[str, ...]:
 
 def _found(listing: str) -> Iterator[str]:
     for line in listing.splitlines()[:5000]:
-        if found := _PATH.search(line):
+        if found := _PATH.search(line[:_MOST_LINE]):
             yield found[1]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from sandbox.rehearsal.request import Request
 from sandbox.rehearsal.words import slug, title
@@ -19,7 +18,12 @@ _STEP = re.compile(r"^Step `([a-z0-9_-]{1,120})` for agent", re.MULTILINE)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _NAME = re.compile(r"`([^`\s]{1,300})`")
 _TAG = re.compile(r"\[rehearse:([a-z0-9-]{1,40})(?:=([a-z0-9,.-]{1,60}))?\]")
-_FILE = re.compile(r"(?<![\w/.-])(?:[\w@\[\]-][\w.@\[\]-]*/)*[\w-][\w.-]*\.(?:tsx?|jsx?|mjs|css|scss|sql|html|json)\b")
+_SEGMENT = r"[\w@\[\]-][\w.@\[\]-]{0,80}"
+_FILE = re.compile(
+    rf"(?<![\w/.@\[\]-])(?:{_SEGMENT}/){{0,12}}[\w-][\w.-]{{0,80}}\.(?:tsx?|jsx?|mjs|s?css|sql|html|json)\b"
+)
+_FINDING = re.compile(r"^\d+\. \[[\w:-]+\] (.{1,300})", re.MULTILINE)
+_BLOCKING = re.compile(r"^- blocking: (.{1,300})", re.MULTILINE)
 _MENDING = re.compile(r"Mend what |The build fails")
 _PAIRS = (
     re.compile(r"(?:says?|uses?|has|shows?|reads?)\s+[`\"“]([^`\"“”]{1,200})[`\"”]\s+(?:instead of|and not|but not)\s+"
@@ -39,22 +43,19 @@ class Order:
     step: str
     task: str
     ticket: str
-    """As it was written: without the marks that the service puts before its lines."""
+    """As it was written: without the marks that the service puts before its lines, and without tags."""
     said: str
     """What the steps before this one report."""
     writes: tuple[str, ...]
     """Path rules of what is kept."""
-
-    @cached_property
-    def tags(self) -> Mapping[str, str]:
-        """What the ticket wants to see rehearsed, with the value after `=`."""
-        return {found[1]: found[2] or "" for found in _TAG.finditer(f"{self.task}\n{self.ticket}")}
+    tags: Mapping[str, str]
+    """What the ticket wants to see rehearsed, with the value after `=`."""
 
     @property
     def heading(self) -> str:
         """The ticket's own title."""
         first = self.ticket.strip().splitlines()[:1]
-        return _TAG.sub("", first[0].lstrip("# ")).strip()[:120] if first else title(self.task)
+        return first[0].lstrip("# ").strip()[:120] if first else title(self.task)
 
     @property
     def topic(self) -> str:
@@ -76,6 +77,11 @@ class Order:
         """Whether findings are to be mended."""
         return "- blocking: " in self.said or _MENDING.match(self.task) is not None
 
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What is to be mended, as the task lists it, else as the steps before say."""
+        return tuple(_FINDING.findall(self.task) or _BLOCKING.findall(self.said))
+
     def numbers(self, tag: str) -> tuple[int, ...]:
         """Return the numbers of a tag such as `issues=5,2,0`."""
         return tuple(int(part) for part in self.tags.get(tag, "").split(",") if part.isdigit() and len(part) < 4)
@@ -88,13 +94,15 @@ def read_order(request: Request) -> Order:
     sections = dict(zip(parts[1::2], parts[2::2], strict=False))
     agent, step = _SYSTEM.search(request.system), _STEP.search(prompt)
     where = sections.get("Where you may write", "").strip().splitlines()
+    task, ticket = sections.get("Your task", "").strip(), _unquoted(sections.get("The ticket", ""))
     return Order(
         agent=agent[1] if agent else "",
         step=step[1] if step else "",
-        task=sections.get("Your task", "").strip(),
-        ticket=_unquoted(sections.get("The ticket", "")),
+        task=_TAG.sub("", task).strip(),
+        ticket=_TAG.sub("", ticket),
         said=_unquoted(sections.get("What the steps before yours say", "")),
         writes=tuple(_NAME.findall(where[0])) if where else (),
+        tags={found[1]: found[2] or "" for found in _TAG.finditer(f"{task}\n{ticket}")},
     )
 
 

@@ -23,14 +23,17 @@ _BUILD = re.compile(
     r"\b(add|new|build|create|feature|introduce|implement|support|extend|let (users|visitors|people))\b", re.IGNORECASE
 )
 _SCOPES: Mapping[str, re.Pattern[str]] = {
-    "frontend": re.compile(r"(?i)\b(pages?|buttons?|components?|forms?|screens?|ui|browser|react|dialog|\w+\.tsx)\b"),
-    "backend": re.compile(r"(?i)\b(api|endpoints?|server|database|sql|quer(y|ies)|routes?|handlers?|\w+\.ts)\b"),
-    "styling": re.compile(r"(?i)\b(css|styles?|colou?rs?|spacing|dark mode|layout|fonts?|contrast|\w+\.css)\b"),
+    "frontend": re.compile(
+        r"(?i)\b(pages?|buttons?|components?|forms?|screens?|ui|browser|react|dialog|\w{1,80}\.tsx)\b"
+    ),
+    "backend": re.compile(r"(?i)\b(api|endpoints?|server|database|sql|quer(y|ies)|routes?|handlers?|\w{1,80}\.ts)\b"),
+    "styling": re.compile(r"(?i)\b(css|styles?|colou?rs?|spacing|dark mode|layout|fonts?|contrast|\w{1,80}\.css)\b"),
 }
 _PARTS = ("list", "form", "detail", "filter", "export", "history", "help", "settings")
 _AGENTS = {"frontend": "frontend-dev", "backend": "backend-dev", "styling": "styling"}
 _DEAR = re.compile(r"\b(payments?|migrations?|delete|sign-?in|passwords?|billing)\b", re.IGNORECASE)
 _PLANNED = r"artifacts/orchestrator/plan-\d+\.json"
+_NAMED = re.compile(r"(?<![\w/-])[\w/-]{1,300}\.(?:tsx?|jsx?|mjs|s?css)\b")
 _ANCHOR = "package.json"
 
 
@@ -110,13 +113,22 @@ def _own(scene: Scene) -> dict[str, Any]:
 
 
 def _rework(order: Order) -> dict[str, Any]:
-    wished = order.tags.get("rework", "")
-    scope = scopes_of(f"{order.task}\n{order.heading}")[0]
-    agent = wished or _AGENTS[scope]
-    what = f"Mend what was sent back: {order.said.splitlines()[0][:300] if order.said else order.heading}"
+    found = order.findings[0] if order.findings else order.heading
+    agent = order.tags.get("rework") or _owner(f"{found}\n{order.task}")
+    steps = [_step("mend", agent, f"Mend what was sent back: {found[:300]}")]
     again = _step("qa-again", "qa", "Test again what was sent back, and everything around it.", after=["mend"])
     label = "fix" if is_fix(order.ticket) else "build"
-    return {"classification": label, "steps": [_step("mend", agent, what), again]}
+    return {"classification": label, "steps": [*steps, again]}
+
+
+def _owner(text: str) -> str:
+    """Return who has to mend a finding: by the file that it names, else by its words."""
+    named = _NAMED.search(text)
+    if named is None:
+        return _AGENTS[scopes_of(text)[0]]
+    if named[0].endswith(("css", "scss")):
+        return "styling"
+    return "frontend-dev" if named[0].endswith("x") or "features/" in named[0] else "backend-dev"
 
 
 def _reviews(after: list[str]) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ class ClaudeCodeRunner:
                 put(box, given)
             with attempt.step("execute"):
                 held = hold_session(
-                    attempt, box, _plan(order, attempt), prompt=order.prompt, clocks=_clocks(order, attempt)
+                    attempt, box, _plan(order, attempt), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )  # fmt: skip
             with attempt.step("extract"):
                 return _extract(attempt, box, held, order)
@@ -63,7 +63,8 @@ def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
     )  # fmt: skip
 
 
-def _clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
+def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
+    """Return a session's clocks: its agent's, within what the queue's limit leaves for what has to follow."""
     rules = attempt.policy.agent
     soft = max(session_seconds(order, attempt, closing=_CLOSING_SECONDS + _GRACE_SECONDS), _LEAST_SECONDS)
     return Clocks(

@@ -18,6 +18,7 @@ def bearer(**fields: Any) -> Bearer:
         "attempt_id": uuid4(), "job_id": uuid4(), "root_id": uuid4(), "tenant": "acme", "queue": QueueName.SPEC,
         "tier": 1, "fence": 1, "job_cap_nanousd": 1, "provider": "own", "overrides": "{}", "today": "2026-01-01",
         "has_ended": False, "is_late": False, "is_fenced": False, "is_cancelled": False,
+        "tenant_provider": "own",
     }  # fmt: skip
     return Bearer(**{**base, **fields})
 
@@ -121,4 +122,15 @@ def test_a_key_that_names_its_tenants_pays_for_no_other() -> None:
     assert provider_of(bearer(), {"own": theirs}) is theirs
     with pytest.raises(RefusedError, match="not tenant rival's") as caught:
         provider_of(bearer(tenant="rival"), {"own": theirs})
+    assert caught.value.code is Code.NO_PROVIDER
+
+
+@pytest.mark.req("S-066", "S-068")
+def test_a_project_can_only_name_a_key_that_says_itself_that_it_is_its_tenant_s() -> None:
+    listed = OWN.model_copy(update={"tenants": ("acme",)})
+    strangers = OWN.model_copy(update={"tenants": ()})
+    named = bearer(provider="enterprise", tenant_provider="own")
+    assert provider_of(named, {"enterprise": listed}) is listed
+    with pytest.raises(RefusedError, match="not tenant acme's") as caught:
+        provider_of(named, {"enterprise": strangers})
     assert caught.value.code is Code.NO_PROVIDER

@@ -6,7 +6,19 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.run_rules import GateRule, MandatoryRules
-from tests.unit.workers.runs.world import BOOK, Game, Players, blocking, done, make_book, make_view, plan_of, play, step
+from tests.unit.workers.runs.world import (
+    BOOK,
+    Game,
+    Outcome,
+    Players,
+    blocking,
+    done,
+    make_book,
+    make_view,
+    plan_of,
+    play,
+    step,
+)
 from workers.runs.actions import AdoptPlan, OpenGate, ScanChanges, StartStep
 from workers.runs.view import GateKind, GateState, Phase, Rulebook, StepView
 
@@ -205,8 +217,8 @@ def test_a_gate_of_a_rework_plan_holds_its_round() -> None:
         step("drop", "backend-dev"), step("move", "backend-dev", "drop"), step("again", "qa", "move"),
         gates=({"after": "drop", "reason": "it drops a column"},),
     )  # fmt: skip
-    answers = {"test": done(status="needs_rework"), "orchestrator": [done(plan=PLAN), done(plan=rework)]}
-    game = play(Players(answers))
+    planned: list[Outcome] = [done(plan=PLAN), done(plan=rework)]
+    game = play(Players({"test": done(status="needs_rework"), "orchestrator": planned}))
 
     assert opened(game) == ["r1_gate_1"]
     assert game.published

@@ -2,7 +2,7 @@
 
 from itertools import permutations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.runs import keys
@@ -18,6 +18,7 @@ DAGS = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(edges=GRAPHS)
 def test_a_cycle_that_is_named_is_one_and_none_is_missed(edges: dict[str, list[str]]) -> None:
     cycle = find_cycle(edges)
@@ -29,6 +30,7 @@ def test_a_cycle_that_is_named_is_one_and_none_is_missed(edges: dict[str, list[s
         assert all(after in edges[one] for one, after in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
 
 
+@settings(max_examples=40)
 @given(edges=DAGS)
 def test_ancestors_are_everything_that_is_reached(edges: dict[str, list[str]]) -> None:
     def reach(key: str) -> set[str]:
@@ -38,6 +40,7 @@ def test_ancestors_are_everything_that_is_reached(edges: dict[str, list[str]]) -
     assert {key: set(found) for key, found in find_ancestors(edges).items()} == {key: reach(key) for key in edges}
 
 
+@settings(max_examples=40)
 @given(edges=DAGS)
 def test_two_steps_are_concurrent_exactly_if_neither_reaches_the_other(edges: dict[str, list[str]]) -> None:
     ancestors = find_ancestors(edges)

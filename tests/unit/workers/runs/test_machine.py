@@ -4,6 +4,7 @@
 what it depends on, that what runs together cannot collide, and that the run never waits for nothing.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ RAW_PLANS = st.one_of(plans(), plans(), st.just({"template": "build"}), st.just(
 class Dealer:
     """Everyone answers at random; the draws are hypothesis's, so that a failing run is made small."""
 
-    def __init__(self, draw: st.DrawFn, *, calm: bool) -> None:
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], *, calm: bool) -> None:
         self.draw = draw
         self.calm = calm
 
@@ -75,7 +76,7 @@ class Dealer:
         return done() if self.calm and self.draw(st.booleans()) else self.draw(OUTCOMES)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_any_run_ends_and_no_step_runs_twice_or_too_early(data: st.DataObject) -> None:
     draw = data.draw
@@ -102,7 +103,7 @@ def test_any_run_ends_and_no_step_runs_twice_or_too_early(data: st.DataObject) -
 
 
 @pytest.mark.req("P-034", "P-035")
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(plan=plans(), data=st.data())
 def test_batches_are_maximal_and_in_the_order_of_the_dependencies(plan: dict[str, Any], data: st.DataObject) -> None:
     judged = judge_plan(plan, BOOK, around=Surroundings()).plan
@@ -171,7 +172,7 @@ def is_ordered(view: RunView) -> bool:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(view=VIEWS.filter(is_ordered))
 def test_every_view_even_one_that_cannot_be_leads_to_exactly_one_decision(view: RunView) -> None:
     decision = next_actions(view, BOOK)

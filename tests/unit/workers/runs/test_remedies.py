@@ -1,5 +1,8 @@
 """The build check with its one fix, and the remediation loop: twice at most, and no more once it stops helping."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 
 from routing.jobs import Reason, State
@@ -21,7 +24,7 @@ from workers.runs.view import Phase
 REVIEWERS = ("code-review", "qa", "security")
 
 
-def fixing(answers: dict[str, Outcome | list[Outcome]], **values: object) -> Game:
+def fixing(answers: Mapping[str, Outcome | Sequence[Outcome]], **values: Any) -> Game:
     return play(Players(answers, plan=FIX_CHOICE), intent=Intent.FIX, **values)
 
 
@@ -29,7 +32,7 @@ def cycles(game: Game, round: int = 0) -> int:
     return max((one.cycle for one in game.view.steps if one.phase is Phase.REMEDY and one.round == round), default=0)
 
 
-def counted(*counts: int) -> dict[str, Outcome | list[Outcome]]:
+def counted(*counts: int) -> dict[str, list[Outcome]]:
     """QA finds so many issues, review after review, and nobody else any."""
     return {"qa": [blocking(count) for count in counts]}
 

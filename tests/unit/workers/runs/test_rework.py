@@ -1,5 +1,6 @@
 """Refused plans, and rework: the orchestrator decides how, the service counts, and at the end a person is asked."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ REWORK = done(status="needs_rework", summary="the total is rounded twice")
 SMALL = plan_of(step("dev", "backend-dev"), step("test", "qa", "dev"), kind="fix")
 
 
-def fixing(answers: dict[str, Outcome | list[Outcome]], **values: Any) -> Game:
+def fixing(answers: Mapping[str, Outcome | Sequence[Outcome]], **values: Any) -> Game:
     return play(Players(answers, plan=FIX_CHOICE), intent=Intent.FIX, **values)
 
 
@@ -36,6 +37,16 @@ def adopted(game: Game) -> list[AdoptPlan]:
 
 def planning(*plans: dict[str, Any] | None) -> list[Outcome]:
     return [done(plan=plan) for plan in plans]
+
+
+@pytest.mark.req("S-020")
+def test_classifying_planning_and_rework_are_asked_of_the_orchestrator() -> None:
+    game = play(Players({"orchestrator": planning(SMALL, SMALL), "test": REWORK, "r1_test": done()}), intent=None)
+
+    asked = {one.phase: one.agent for one in game.view.steps if one.phase in (Phase.CLASSIFY, Phase.PLAN)}
+    assert asked == {Phase.CLASSIFY: "orchestrator:classify", Phase.PLAN: "orchestrator"}
+    assert [one.key for one in game.view.steps if one.phase is Phase.PLAN] == ["plan_1", "r1_plan_1"]
+    assert game.published
 
 
 @pytest.mark.req("S-012", "S-018")
@@ -224,8 +235,7 @@ def test_rework_within_rework_is_the_next_cycle_and_then_the_first_goes_on() -> 
     plan = plan_of(step("design", "architect"), step("dev", "backend-dev", "design"), step("test", "qa", "dev"))
     one = plan_of(step("clarify", "research"), step("redesign", "architect", "clarify"))
     two = plan_of(step("ask", "test-planner"))
-    answers = {"design": REWORK, "r1_clarify": REWORK, "orchestrator": planning(plan, one, two)}
-    game = play(Players(answers))
+    game = play(Players({"design": REWORK, "r1_clarify": REWORK, "orchestrator": planning(plan, one, two)}))
 
     assert game.executed == [
         "plan_1", "design", "r1_plan_1", "r1_clarify", "r2_plan_1", "r2_ask", "r1_redesign", "dev", "test", "summary_1",

@@ -1,6 +1,8 @@
 """Retries, halts and stops: what a failure, a budget, an owner and a person can end, and what they cannot."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,7 +28,7 @@ from workers.runs.view import GateKind, GateState, GateView, Phase, StepState, S
 FIX = Players(plan=FIX_CHOICE)
 
 
-def fixing(answers: dict[str, Outcome | list[Outcome]], **values: object) -> Game:
+def fixing(answers: Mapping[str, Outcome | Sequence[Outcome]], **values: Any) -> Game:
     return play(Players(answers, plan=FIX_CHOICE), intent=Intent.FIX, **values)
 
 

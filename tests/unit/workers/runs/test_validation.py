@@ -2,10 +2,11 @@
 
 import json
 from itertools import pairwise
+from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.workers.runs.world import BOOK, make_book, plan_of, step
@@ -346,6 +347,18 @@ PLAN_LIKE = st.fixed_dictionaries(
 )
 
 
+def test_the_largest_plan_is_judged_in_no_time() -> None:
+    places = [f"src/{'x' * 80}/{number}/" for number in range(30)]
+    steps = [
+        step(f"s{number}", "frontend-dev", writes=[f"{place}{number}/" for place in places]) for number in range(24)
+    ]
+    started = process_time()
+    judged(plan_of(*steps))
+
+    assert process_time() - started < 5.0
+
+
+@settings(max_examples=60)
 @given(raw=PLAN_LIKE)
 def test_any_json_is_judged_without_an_error_and_only_a_plan_without_a_problem_may_run(raw: dict[str, Any]) -> None:
     judgement = judge_plan(json.loads(json.dumps(raw)), BOOK, around=ALONE)

@@ -6,7 +6,7 @@ Agents, builds and people answer from a script. What the coordinator may rely on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -80,7 +80,7 @@ FIX_CHOICE: dict[str, Any] = {"template": "fix", "scopes": ["frontend"]}
 class Players:
     """Who answers what. Answers of one step are given one after the other; the last one stays."""
 
-    answers: dict[str, Outcome | list[Outcome]] = field(default_factory=dict)
+    answers: Mapping[str, Outcome | Sequence[Outcome]] = field(default_factory=dict)
     """By the key of a step, else by its agent, else by its phase."""
     plan: dict[str, Any] = field(default_factory=lambda: dict(BUILD_CHOICE))
     gates: dict[str, GateState] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Players:
 
     def _next(self, name: str) -> Outcome:
         answer = self.answers[name]
-        if not isinstance(answer, list):
+        if isinstance(answer, AgentResult | Reason):
             return answer
         at = self.asked.get(name, 0)
         self.asked[name] = at + 1

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,15 @@ def test_a_hostile_ticket_is_only_quoted() -> None:
     made = [path for path in theatre.files if path.startswith("src/features/")]
     assert made
     assert not any("process.exit" in theatre.files[path].decode() for path in made if path.endswith(".css"))
+
+
+@pytest.mark.parametrize("filler", ["a", "@", "a/", "a.", "`", "says `a` ", "| ", "\n", "- blocking: ", "[rehearse:"])
+def test_a_long_hostile_ticket_costs_no_time(filler: str) -> None:
+    text = (filler * 32_768)[:32_768]
+    began = time.process_time()
+    for agent in ("orchestrator", "backend-dev", "qa", "orchestrator:question"):
+        Theatre().play(agent, {"title": text[:200], "body": text})
+    assert time.process_time() - began < 8
 
 
 @pytest.mark.node

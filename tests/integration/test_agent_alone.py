@@ -1,0 +1,41 @@
+"""`pointsman agent run` as a person types it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Shop\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "producers.cli", "agent", "run", "research", "--task", "Specify a header", "--dir",
+         str(tmp_path), "--json"],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["failure"] is None
+    for path, size in told["changed"].items():
+        assert (tmp_path / path).stat().st_size == size
+        assert path.startswith("artifacts/")
+    assert (tmp_path / "README.md").read_text() == "# Shop\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [(["painter"], "no agent"), (["research", "--url=http://127.0.0.1:1"], "gateway")]
+)
+def test_what_cannot_be_run_is_said_in_one_line(tmp_path: Path, given: list[str], says: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.runs.alone", f"--dir={tmp_path}", "--task=t", *given],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+    assert done.returncode in (1, 2)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,73 @@
+"""Every agent can be run alone against a directory, with a model that plays (P-061)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from routing.errors import PolicyError
+from routing.path_rules import is_covered
+from routing.policy import platform_policy
+from sandbox.den import Den
+from sandbox.rehearsal.config import RehearsalConfig
+from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.worktree import Worktree
+from tests.played_cli import PlayedMaker
+from workers.config import RunsConfig
+from workers.runs.solo import Place, read_project, run_alone
+from workers.runs.trees import Snapshot, TreeLimits
+
+FILES = {"README.md": b"# Shop\n", "package.json": b"{}\n", "src/app.js": b"export const a = 1;\n"}
+AGENTS = platform_policy().agents
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[str]:
+    with running_rehearsal(RehearsalConfig(speed="max")) as address:
+        yield address.url
+
+
+def place_in(home: Path, model: str) -> Place:
+    maker = PlayedMaker(home / "programs", is_walled=True)
+    maker.program(
+        "claude",
+        "init(tools=sorted(next(w for w in sys.argv if w.startswith('--tools=')).partition('=')[2].split(',')))\n"
+        "write('artifacts/everywhere.md', 'x')\n"
+        'write(".agent-result.json", json.dumps({"status": "complete", "summary": "Played."}))\nresult()',
+    )
+    return Place(
+        policy=platform_policy(), url=model, token="t", den=Den(home / "den"), boxes=maker, runs=RunsConfig(),
+        environment={}, tell=lambda news: None,
+    )  # fmt: skip
+
+
+@pytest.mark.req("P-061")
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_runs_alone_and_leaves_a_valid_result(name: str, model: str, tmp_path: Path) -> None:
+    alone = run_alone(name, task="Add a header", project=Snapshot(FILES), place=place_in(tmp_path, model))
+
+    assert alone.failure is None
+    assert alone.result is not None
+    assert alone.result["status"] == "complete"
+    assert all(is_covered(path, AGENTS[name].writes) for path in alone.changes)
+
+
+def test_an_agent_that_nobody_defined_is_named_with_those_that_are_there(model: str, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="frontend-dev"):
+        run_alone("painter", task="t", project=Snapshot({}), place=place_in(tmp_path, model))
+
+
+def test_a_directory_is_read_under_the_rules_of_a_repository(tmp_path: Path) -> None:
+    for path, data in {**FILES, ".env": b"K=1\n", "node_modules/x/y.js": b"y\n", "con.txt": b"c\n"}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "big.bin").write_bytes(b"x" * 2000)
+
+    shown = read_project(Worktree(tmp_path), TreeLimits(max_file_bytes=1000))
+
+    assert shown.files == FILES
+    assert {left.path: left.reason for left in shown.left_out} == {
+        ".env": "planted", "node_modules/x/y.js": "node_modules", "con.txt": "device_name", "link": "symlink",
+        "big.bin": "file_too_large",
+    }  # fmt: skip
