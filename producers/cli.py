@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from producers.commands import agents, apply, decide, image, jobs, ladder, local, operate, programs, route, sites
+from producers.commands import agents, apply, decide, image, jobs, ladder, local, operate, programs, route, runs, sites
 from producers.commands.context import Context
 from producers.upfile import with_up_file
 
@@ -30,8 +30,9 @@ for panel, modules in {
         for command in module.app.registered_commands:
             command.rich_help_panel = panel
         app.add_typer(module.app)
-app.add_typer(agents.app, name="agent", rich_help_panel="Decisions and checks, offline")
 app.add_typer(route.app, name="route", rich_help_panel="Decisions and checks, offline")
+for name, group in {"project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app}.items():
+    app.add_typer(group, name=name, rich_help_panel="Jobs")
 for name, group in {
     "site": sites.app, "key": operate.key_app, "queue": operate.queue_app, "audit": operate.audit_app,
     "image": image.app,

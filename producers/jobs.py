@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from sqlmodel import Session, col
 from monitoring.ledger.clock import now
 from monitoring.ledger.money import Bill, bill_of, calls_of
 from monitoring.ledger.record_tables import Event, QueueControl
+from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.runway import Depth
 from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
@@ -100,6 +101,8 @@ class JobView(_View):
     """The whole decision as it was made, before any model or container call."""
     prompt: str
     site: str | None
+    project: str | None
+    """The code project of a run; `GET /v1/runs/{id}` tells its steps."""
     parent_id: UUID | None
     base_release_id: UUID | None
     release_id: UUID | None
@@ -147,6 +150,11 @@ class EventView(_View):
     at: datetime
     kind: str
     data: dict[str, Any]
+    run_id: UUID | None = None
+    """In a run's stream, of an event of one of its steps: the run."""
+    step: str | None = None
+    attempt: int | None = None
+    """Which try at the step."""
 
 
 class QueueView(_View):
@@ -217,6 +225,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         route=job.route,
         prompt=job.prompt,
         site=site.name if site else None,
+        project=job.request.get("project"),
         parent_id=job.parent_id,
         base_release_id=job.base_release_id,
         release_id=job.release_id,
@@ -259,9 +268,17 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
     ]
 
 
-def describe_events(events: Iterable[Event]) -> list[EventView]:
-    """Return the views of events, in their order."""
-    return [EventView(id=event.id or 0, at=event.at, kind=event.kind, data=event.data) for event in events]
+def describe_events(session: Session, events: Sequence[Event]) -> list[EventView]:
+    """Return the views of events, in their order; those of a run's steps say which."""
+    jobs = {event.job_id for event in events if event.job_id is not None}
+    rows = session.scalars(select(AgentExecution).where(col(AgentExecution.job_id).in_(jobs))).all() if jobs else []
+    steps: dict[UUID | None, dict[str, Any]] = {
+        row.job_id: {"run_id": row.run_id, "step": row.step_key, "attempt": row.attempt} for row in rows
+    }
+    return [
+        EventView(id=event.id or 0, at=event.at, kind=event.kind, data=event.data, **steps.get(event.job_id, {}))
+        for event in events
+    ]
 
 
 def queue_depths(session: Session, tenant: str) -> list[QueueView]:

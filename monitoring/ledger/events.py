@@ -11,6 +11,7 @@ from sqlalchemy import func, insert, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.record_tables import Event
+from monitoring.ledger.spending import members_of
 from monitoring.ledger.tables import Job
 
 WORK_CHANNEL = "pointsman_work"
@@ -63,6 +64,7 @@ def count_events(session: Session, job: Job, kind: EventKind) -> int:
 
 
 def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> Sequence[Event]:
-    """Return a job's events with an id above `after_id`, oldest first."""
-    query = select(Event).where(col(Event.job_id) == job_id, col(Event.id) > after_id)
+    """Return a job's events with an id above `after_id`, oldest first; a run's stream holds those of its steps."""
+    members = session.scalars(members_of(job_id)).all()
+    query = select(Event).where(col(Event.job_id).in_(members), col(Event.id) > after_id)
     return session.scalars(query.order_by(col(Event.id)).limit(limit)).all()

@@ -155,6 +155,24 @@ def overdue_gates(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     return session.scalars(overdue.order_by(col(Gate.expires_at)).limit(limit)).all()
 
 
+def open_gates(session: Session, tenant: str, *, limit: int = 200) -> Sequence[Gate]:
+    """Return the gates of a tenant's runs that wait for a person, the oldest first."""
+    waiting = select(Gate).join(Job, col(Job.id) == col(Gate.run_id)).where(col(Gate.state) == "open")
+    return session.scalars(waiting.where(col(Job.tenant) == tenant).order_by(col(Gate.opened_at)).limit(limit)).all()
+
+
+def find_gate(session: Session, gate_id: UUID) -> Gate:
+    """Return a gate.
+
+    Raises:
+        GateNotFoundError: the caller's fault.
+    """
+    gate = session.get(Gate, gate_id, populate_existing=True)
+    if gate is None:
+        raise GateNotFoundError(gate_id)
+    return gate
+
+
 def _find(session: Session, job: Job, key: str) -> Gate:
     return session.scalars(
         select(Gate).where(col(Gate.run_id) == job.id, col(Gate.key) == key),

@@ -22,6 +22,7 @@ from monitoring.errors import (
     WrongStateError,
 )
 from monitoring.ledger.approvals import ApprovalRefusedError
+from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
 from monitoring.ledger.releases import ReleaseNotFoundError
 from producers.errors import AuthenticationError
 from producers.keys import MissingScopeError
@@ -153,6 +154,15 @@ async def _on_approval_refused(_: Request, error: Exception) -> JSONResponse:
     return problem(status, f"approval_refused_{error.reason}", str(error))
 
 
+async def _on_gate_refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, GateRefusedError)
+    return problem(403 if error.reason == "own_request" else 409, f"gate_refused_{error.reason}", str(error))
+
+
+async def _on_gate_not_found(_: Request, __: Exception) -> JSONResponse:
+    return problem(404, "not_found", "no gate of this id belongs to the tenant")
+
+
 async def _on_conflict(_: Request, error: Exception) -> JSONResponse:
     return problem(409, "conflict", str(error))
 
@@ -189,6 +199,8 @@ _HANDLERS = {
     IdempotencyConflictError: _on_conflict,
     WrongStateError: _on_conflict,
     ApprovalRefusedError: _on_approval_refused,
+    GateRefusedError: _on_gate_refused,
+    GateNotFoundError: _on_gate_not_found,
     PublishConflictError: _on_conflict,
     SiteExistsError: _on_conflict,
     SiteBusyError: _on_conflict,

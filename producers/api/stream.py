@@ -71,7 +71,7 @@ def look(ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail) -> News:
         ended = is_end(State(find_job(session, job_id, tenant=tenant).state))
         events = events_after(session, job_id, after_id=tail.floor, limit=PAGE)
         fresh = tail.fresh(events)
-        return News(describe_events(fresh), ended and len(events) < PAGE)
+        return News(describe_events(session, fresh), ended and len(events) < PAGE)
 
 
 async def follow(

@@ -54,7 +54,7 @@ def _follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: boo
     while True:
         found = look(installation, job_id, tenant)
         with installation.ledger.begin() as session:
-            events = describe_events(events_after(session, job_id, after_id=seen))
+            events = describe_events(session, events_after(session, job_id, after_id=seen))
         for event in events:
             seen = event.id
             if not quiet and (line := line_of(event)):
@@ -84,6 +84,11 @@ def _obstacle(session: Session, job: Job) -> str:
 
 def line_of(event: EventView) -> str | None:
     """Say an event in a line for people, or None for one that only programs need."""
+    said = _line_of(event)
+    return f"{event.step}: {said}" if said is not None and event.step is not None else said
+
+
+def _line_of(event: EventView) -> str | None:
     data = event.data
     match event.kind:
         case "waiting":
@@ -101,5 +106,20 @@ def line_of(event: EventView) -> str | None:
             return f"goes to tier {data['target']}: {data['detail']}"
         case "state":
             return f"{data['origin']} -> {data['target']}"
+        case _:
+            return _line_of_run(event)
+
+
+def _line_of_run(event: EventView) -> str | None:
+    """Say what only runs do: plan, begin and end steps, stop at gates."""
+    data = event.data
+    match event.kind:
+        case "run_step":
+            why = data.get("detail") or data.get("reason") or ""
+            return f"{data['step']}: skipped" if data["status"] == "skipped" else f"{data['status']} {why}".rstrip()
+        case "plan":
+            return f"plans {', '.join(step['step'] for step in data['steps'])}"
+        case "gate":
+            return f"gate {data['gate']} {data['state']}: {data['reason']}"
         case _:
             return None

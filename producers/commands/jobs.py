@@ -211,6 +211,8 @@ def _why_it_ended(view: JobView) -> str:
 
 def _next_step(view: JobView) -> str:
     """Name the command that a person wants now."""
+    if view.state == State.AWAITING_APPROVAL and view.project:
+        return f"pointsman run show {view.id}"
     if view.state == State.AWAITING_APPROVAL:
         return f"pointsman approve {view.id} (or reject)"
     if view.state == State.CLARIFYING:

@@ -164,7 +164,10 @@ def test_the_same_key_of_two_tenants_names_two_jobs(world: World) -> None:
 
 def test_only_routes_that_are_known_to_be_public_open_without_a_key(world: World) -> None:
     for method, path in private_routes(world):
-        answer = world.client.request(method, path.replace("{job_id}", str(uuid4())).replace("{name}", "bakery"))
+        answer = world.client.request(
+            method,
+            path.replace("{job_id}", str(uuid4())).replace("{gate_id}", str(uuid4())).replace("{name}", "bakery"),
+        )
         assert answer.status_code == 401, (method, path)
         assert answer.headers["www-authenticate"].startswith("Bearer")
         assert problem_of(answer)["type"] == "urn:pointsman:problem:unauthenticated"
@@ -220,13 +223,20 @@ SCOPES = {
     ("GET", "/v1/sites/{name}/diff"): "read",
     ("GET", "/v1/sites/{name}/export"): "read",
     ("GET", "/v1/queues"): "read",
+    ("GET", "/v1/projects"): "read",
+    ("POST", "/v1/projects"): "admin",
+    ("POST", "/v1/runs"): "submit",
+    ("GET", "/v1/runs/{job_id}"): "read",
+    ("GET", "/v1/gates"): "read",
+    ("POST", "/v1/gates/{gate_id}/pass"): "approve",
+    ("POST", "/v1/gates/{gate_id}/fail"): "approve",
 }
 
 
 def test_every_route_asks_for_its_scope_and_no_other_scope_opens_it(world: World) -> None:
     assert set(private_routes(world)) == set(SCOPES)
     for (method, path), scope in SCOPES.items():
-        url = path.replace("{job_id}", str(uuid4())).replace("{name}", "bakery")
+        url = path.replace("{job_id}", str(uuid4())).replace("{gate_id}", str(uuid4())).replace("{name}", "bakery")
         others = [other for other in ("submit", "read", "approve") if other != scope]
         answer = world.client.request(method, url, headers=world.headers(*others), json={})
         assert answer.status_code == 403, (method, path)
@@ -248,7 +258,7 @@ def test_what_belongs_to_another_tenant_does_not_exist_on_any_route(world: World
     before = world.counts()
     bodies = {"reject": {"reason": "no"}, "reply": {"text": "1"}}
     for method, path in private_routes(world):
-        url = path.replace("{job_id}", str(job_id)).replace("{name}", "bakery")
+        url = path.replace("{job_id}", str(job_id)).replace("{gate_id}", str(job_id)).replace("{name}", "bakery")
         body = bodies.get(path.rpartition("/")[2], {})
         answer = world.client.request(method, url, headers=stranger, json=body)
         if "{" in path:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+from sqlmodel import col
 
+from monitoring.fold import fold
+from monitoring.ledger.record_tables import Event
 from monitoring.ledger.run_usage import NO_AGENT, orchestrator_share, total_by, usage_of_run
+from monitoring.metrics import series_key
 from routing.jobs import Reason, State
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, FILES, PROJECT, Yard, done, issues
@@ -180,3 +185,17 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
     assert sum(total.cost_nanousd for total in by_agent.values()) == spent == booked > 0
     assert NO_AGENT not in by_agent
     assert orchestrator_share(calls) == pytest.approx(2 / 7)
+
+
+@pytest.mark.req("S-022", "S-099")
+def test_metrics_tell_how_many_gates_runs_have_and_what_part_of_the_tokens_orchestrates(yard: Yard, shop: Shop) -> None:
+    yard.play(yard.submit("Fix the broken header", priority="P0"))
+    with shop.ledger.begin() as session:
+        events = session.scalars(select(Event).order_by(col(Event.id))).all()
+    series = fold(events)
+    tokens = [series[series_key("run_tokens_total", {"part": part})] for part in ("orchestrator", "other")]
+    assert tokens == [200, 500]
+    gates = [series[series_key("run_gates_total", {"kind": "rule", "state": state})] for state in ("open", "passed")]
+    assert gates == [1, 1]
+    depths = [value for key, value in series.items() if key.name == "queue_depth"]
+    assert set(depths) == {0}

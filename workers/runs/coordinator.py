@@ -52,7 +52,6 @@ class Point(StrEnum):
     DECIDING = "deciding"
     MOVED = "moved"
     SCANNED = "scanned"
-    RESTED = "rested"
 
 
 Observe = Callable[[Point], None]
@@ -103,7 +102,6 @@ class Advance:
             self._observe(Point.MOVED)
             taken = Taken((), None, None)
             if following == "over":
-                self._observe(Point.RESTED)
                 return
             if following == "scan":
                 self._scan()

@@ -8,7 +8,7 @@ from typing import Any
 from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
 from monitoring.ledger.run_values import RunRows
 from routing.jobs import Reason, State
-from routing.router import Intent
+from routing.router import Intent, Mode
 from workers.runs.results import AgentResult
 from workers.runs.view import GateKind, GateState, GateView, Phase, RunView, StepState, StepView
 
@@ -24,7 +24,7 @@ def view_of(rows: RunRows, *, budget_spent: bool) -> RunView:
     return RunView(
         state=State(job.state),
         intent=known_intent(job.route),
-        read_only=bool(job.route.get("read_only")),
+        read_only=job.route.get("mode") == Mode.ACTION and bool(job.route.get("read_only")),
         priority=job.priority,  # type: ignore[arg-type]
         labels=tuple(run.ticket.get("labels", ())),
         high_stakes=job.route.get("stakes") == "high",

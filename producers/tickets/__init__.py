@@ -1,0 +1,1 @@
+"""Where tickets come from: files, and the webhooks of trackers."""

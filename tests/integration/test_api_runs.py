@@ -1,0 +1,205 @@
+"""Runs over HTTP: tickets in, a run as a tree, gates for people, one stream of events, and nobody else's eyes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastapi.testclient import TestClient
+
+from producers.api.app import create_app
+from producers.api.resources import Resources
+from producers.keys import Scope, create_key, create_tenant
+from routing.jobs import Reason, State
+from sandbox.den import Den
+from sandbox.preview import PreviewSigner
+from tests.factories import Shop
+from tests.integration.run_world import PROJECT, Yard
+
+TICKET = {
+    "project": "shop", "title": "Fix the broken header", "body": "It is stretched.", "labels": ["bug"],
+    "url": "https://tracker.example/SHOP-17", "source": "linear",
+}  # fmt: skip
+
+
+class Door:
+    """The HTTP door of a yard."""
+
+    def __init__(self, yard: Yard, client: TestClient) -> None:
+        self.yard = yard
+        self.client = client
+
+    def headers(self, *scopes: str, tenant: str = "acme") -> dict[str, str]:
+        with self.yard.shop.ledger.begin() as session:
+            create_tenant(session, tenant)
+            name = f"k{len(self.yard.shop.rows('SELECT 1 FROM api_key'))}"
+            secret = create_key(session, tenant, name=name, scopes=scopes or tuple(Scope))
+        return {"Authorization": f"Bearer {secret}"}
+
+    def submit(self, **body: Any) -> UUID:
+        answer = self.client.post("/v1/runs", headers=self.headers(), json={**TICKET, **body})
+        assert answer.status_code == 202, answer.text
+        return UUID(answer.json()["id"])
+
+    def get(self, path: str) -> Any:
+        answer = self.client.get(path, headers=self.headers())
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def door(shop: Shop, tmp_path: Path) -> Iterator[Door]:
+    yard = Yard(shop, tmp_path)
+    resources = Resources(
+        ledger=shop.ledger, submitter=yard.submitter, den=Den(tmp_path / "den"),
+        signer=PreviewSigner(["preview-key-of-the-tests-0123456789"]), policy=yard.policy,
+        pages_url="http://pages.testserver", poll_seconds=0.02,
+    )  # fmt: skip
+    with TestClient(create_app(resources)) as client:
+        yield Door(yard, client)
+
+
+@pytest.mark.req("P-064", "S-121")
+def test_a_ticket_becomes_a_run_with_an_estimate_and_the_cap_of_a_run(door: Door) -> None:
+    answer = door.client.post("/v1/runs", headers=door.headers(), json=TICKET)
+    assert answer.status_code == 202
+    accepted = answer.json()
+    assert (accepted["estimate"]["low_usd"], accepted["estimate"]["high_usd"]) == (2.0, 4.0)
+    assert answer.headers["Location"] == accepted["url"]
+    view = door.get(accepted["url"])
+    assert view["ticket"] == {
+        "title": "Fix the broken header", "labels": ["bug"], "source": "linear",
+        "url": "https://tracker.example/SHOP-17", "body": "Fix the broken header\n\nIt is stretched.",
+    }  # fmt: skip
+    assert view["cost"]["cap_usd"] == "25.00"
+
+
+def test_the_same_key_gives_the_same_run_and_another_ticket_under_it_is_refused(door: Door) -> None:
+    headers = {**door.headers(), "Idempotency-Key": "SHOP-17"}
+    first = door.client.post("/v1/runs", headers=headers, json=TICKET).json()
+    again = door.client.post("/v1/runs", headers=headers, json=TICKET).json()
+    assert (again["id"], again["is_new"]) == (first["id"], False)
+    other = door.client.post("/v1/runs", headers=headers, json={**TICKET, "title": "Another"})
+    assert other.status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"project": "unknown"}, "project"),
+        ({"title": ""}, "title"),
+        ({"priority": "P9"}, "priority"),
+        ({"labels": ["x"] * 51}, "labels"),
+        ({"url": "javascript:alert(1)"}, "url"),
+        ({"steps": []}, "steps"),
+        ({"budget_usd": 26}, "budget_usd"),
+    ],
+)
+def test_a_ticket_that_breaks_a_rule_is_refused_with_field_and_rule(
+    door: Door, change: dict[str, Any], field: str
+) -> None:
+    answer = door.client.post("/v1/runs", headers=door.headers(), json={**TICKET, **change})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+    assert door.yard.shop.scalar("SELECT count(*) FROM run") == 0
+
+
+@pytest.mark.req("P-062", "S-022", "S-099", "S-122")
+def test_a_run_is_told_as_a_tree_whose_costs_add_up(door: Door) -> None:
+    run_id = door.submit(priority="P0")
+    door.yard.play(run_id)
+    view = door.get(f"/v1/runs/{run_id}")
+    assert view["state"] == State.PUBLISHED
+    assert [step["key"] for step in view["steps"]][:2] == ["plan_1", "test-planner"]
+    assert view["gates_by_state"] == {"passed": 1}
+    cost = view["cost"]
+    assert sum(float(step["cost_usd"]) for step in view["steps"]) == pytest.approx(float(cost["spent_usd"]))
+    by_agent = [float(total["cost_usd"]) for total in cost["by_agent"].values()]
+    assert sum(by_agent) == pytest.approx(float(cost["spent_usd"]))
+    assert cost["against_estimate"] == "below"
+    assert cost["estimate"]["planned"]["basis"] == "plan"
+    assert 0 < cost["orchestrator_share"] < 1
+    bill = door.get(f"/v1/jobs/{run_id}")["bill"]
+    assert bill["spent_usd"] == cost["spent_usd"]
+
+
+@pytest.mark.req("P-056")
+def test_one_stream_tells_everything_of_a_run_and_its_steps(door: Door) -> None:
+    run_id = door.submit(priority="P0")
+    door.yard.team.answers = {"test-planner": Reason.AGENT_FAILED}
+    door.yard.play(run_id)
+    events = door.get(f"/v1/jobs/{run_id}/events?format=json")
+    failed = [event for event in events if event["kind"] == "run_step" and event["data"]["status"] == "failed"]
+    assert [(event["step"], event["attempt"], event["run_id"]) for event in failed] == [
+        ("test-planner", attempt, str(run_id)) for attempt in (1, 2, 3, 4)
+    ]
+    assert {event["step"] for event in events if event["kind"] == "call"} == {"plan_1", "test-planner"}
+    assert [event["data"]["state"] for event in events if event["kind"] == "ended"][-1] == "failed"
+    streamed = door.client.get(f"/v1/jobs/{run_id}/events", headers=door.headers())
+    ids = [json.loads(line[6:])["id"] for line in streamed.text.splitlines() if line.startswith("data: ")]
+    assert ids == [event["id"] for event in events]
+
+
+def test_the_steps_of_a_run_are_no_jobs_of_their_own_in_lists_and_notify_nobody(door: Door) -> None:
+    run_id = door.submit()
+    door.yard.play(run_id)
+    assert [job["id"] for job in door.get("/v1/jobs")] == [str(run_id)]
+    assert door.yard.shop.scalar("SELECT count(*) FROM notification") == 1
+
+
+@pytest.mark.req("S-101", "S-105")
+def test_a_person_passes_a_gate_over_http_and_only_once(door: Door) -> None:
+    run_id = door.submit(priority="P0")
+    door.yard.settle()
+    (gate,) = door.get("/v1/gates")
+    assert gate["run_id"] == str(run_id)
+    assert gate["facts"]["summaries"]["qa"] == "done"
+    path = f"/v1/gates/{gate['id']}/pass"
+    answer = door.client.post(path, headers=door.headers("approve"), json={"reason": "I looked."})
+    assert (answer.status_code, answer.json()["state"], answer.json()["note"]) == (200, "passed", "I looked.")
+    again = door.client.post(path, headers=door.headers("approve"), json={})
+    assert (again.status_code, again.json()["type"]) == (409, "urn:pointsman:problem:gate_refused_decided")
+    assert door.get("/v1/gates") == []
+    door.yard.settle()
+    assert door.yard.job(run_id).state == State.PUBLISHED
+
+
+def test_what_belongs_to_another_tenant_does_not_exist(door: Door) -> None:
+    run_id = door.submit(priority="P0")
+    door.yard.settle()
+    (gate,) = door.get("/v1/gates")
+    stranger = door.headers(tenant="other")
+    for method, path in [
+        ("GET", f"/v1/runs/{run_id}"), ("POST", f"/v1/gates/{gate['id']}/pass"),
+        ("POST", f"/v1/gates/{gate['id']}/fail"), ("GET", f"/v1/jobs/{run_id}/events"),
+        ("POST", f"/v1/jobs/{run_id}/cancel"),
+    ]:  # fmt: skip
+        assert door.client.request(method, path, headers=stranger, json={}).status_code == 404, path
+    for path in ("/v1/gates", "/v1/projects", "/v1/jobs"):
+        assert door.client.get(path, headers=stranger).json() == []
+    assert door.client.post("/v1/runs", headers=stranger, json=TICKET).status_code == 422
+    assert door.yard.open_gate(run_id).state == "open"
+
+
+def test_a_project_is_added_over_http_and_told_what_is_wrong_by_line(door: Door) -> None:
+    admin = door.headers("admin")
+    good = door.client.post("/v1/projects", headers=admin, json={"name": "web", "file": PROJECT})
+    assert (good.status_code, good.json()["name"]) == (201, "web")
+    assert [project["name"] for project in door.get("/v1/projects")] == ["shop", "web"]
+    bad = door.client.post("/v1/projects", headers=admin, json={"name": "web", "file": f"{PROJECT}color: red\n"})
+    assert bad.status_code == 422
+    assert "line 4" in bad.json()["detail"]
+
+
+@pytest.mark.req("S-065", "S-068")
+def test_a_tenant_without_a_key_is_told_so_before_anything_starts(door: Door) -> None:
+    headers = door.headers(tenant="poor")
+    door.client.post("/v1/projects", headers=headers, json={"name": "shop", "file": PROJECT})
+    answer = door.client.post("/v1/runs", headers=headers, json=TICKET)
+    assert answer.status_code == 422
+    assert "no key for provider anthropic" in answer.json()["errors"][0]["rule"]
+    assert door.yard.shop.scalar("SELECT count(*) FROM job WHERE tenant = 'poor'") == 0
