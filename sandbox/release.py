@@ -18,6 +18,7 @@ from monitoring.ledger.tables import Release, Site
 from routing.policy import Policy, Profile
 from sandbox.den import Den, Manifest
 from sandbox.errors import ReleaseAlteredError, SandboxError
+from sandbox.public import public_of
 from sandbox.scan.engine import scan
 from sandbox.scan.report import digest_of_report
 
@@ -54,7 +55,7 @@ def build_release(
     Raises:
         TreeRefusedError, PathRefusedError: the content's fault: a path or the tree breaks a rule.
     """
-    manifest = den.put_tree(files)
+    manifest = den.put_tree(files, public=public_of(files) or "")
     report = scan(files, profile_of(policy, site), profile_name=site.profile, known_keys=known_keys)
     return NewRelease(
         site_id=site.id,
@@ -104,7 +105,7 @@ def check_whole(release: Release) -> None:
 
 
 def lay_out(den: Den, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
-    """Make a release's files ready to be shown, before anybody is led to them.
+    """Make what a release serves ready to be shown, before anybody is led to it.
 
     Raises:
         BlobMissingError, BlobCorruptError: our fault, or the disk's: it must not be published.

@@ -1,31 +1,33 @@
 """Builds a site that has a build, in a box of its own: after the agent's is gone, without a token, for tiers 2 and 3.
 
-Packages come from the mirror, their scripts never run, and what the site's own build script writes is scanned like
-everything else (H-080).
+Packages come from the mirror and their scripts never run. The build starts from the sources alone, so that nothing of
+an older build stays, and what it writes becomes what the release serves, scanned like everything else (H-080).
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from routing.jobs import Reason, State
 from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
+from sandbox.public import CONVENTIONAL, INDEX, is_built, package_of, part_of, public_of, sources_of
 from workers.attempt import Attempt
 from workers.errors import WorkerError
 from workers.outcomes import Candidate, Ended
 
-_MANIFEST = "package.json"
 _GRACE_SECONDS = 3.0
 _CLOSING_SECONDS = 5.0
 """Kept of the soft limit for the scan that follows."""
 _SHOWN = 600
 """Characters of a failed command's last output that its owner is shown."""
+_NO_PAGES = (
+    f"the build wrote no {INDEX} into {', '.join(CONVENTIONAL)}; where it writes elsewhere, or pages of your own lie "
+    'there, package.json has to say so: "pointsman": {"public": "..."}; the files before it are kept'
+)
 _TIMED_OUT = frozenset({Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT, Ending.IDLE_TIMEOUT, Ending.START_TIMEOUT})
 
 
@@ -43,13 +45,10 @@ class BuildFailedError(WorkerError):
 
 def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:
     """Return what has to be run to build a site; nothing for one without a build script."""
-    try:
-        package = json.loads(files.get(_MANIFEST, b"{}"))
-    except (ValueError, RecursionError):
+    if not is_built(files):
         return ()
-    if not isinstance(package, dict) or not isinstance(_part(package, "scripts").get("build"), str):
-        return ()
-    has_packages = any(_part(package, name) for name in ("dependencies", "devDependencies"))
+    package = package_of(files)
+    has_packages = any(part_of(package, name) for name in ("dependencies", "devDependencies"))
     install = (("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"),) if has_packages else ()
     return (*install, ("npm", "run", "build"))
 
@@ -78,14 +77,17 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
 
 def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes]) -> dict[str, bytes]:
     try:
-        dropped = box.put(files).dropped
+        dropped = box.put(sources_of(files)).dropped
         for command in build_commands(files):
             _run(attempt, box, command)
         built = box.collect(attempt.den, CollectRules(max_bytes=attempt.limits.output_bytes))
     except (PathRefusedError, TreeRefusedError) as error:
         detail = f"what the build wrote is not taken: {error}; the files before it are kept"
         raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail) from None
-    return {**attempt.den.read_tree(built), **{path: files[path] for path in dropped}}
+    result = {**attempt.den.read_tree(built), **{path: files[path] for path in dropped}}
+    if public_of(result) is None:
+        raise BuildFailedError(State.FAILED, Reason.BUILD_FAILED, _NO_PAGES)
+    return result
 
 
 def _run(attempt: Attempt, box: Box, command: Sequence[str]) -> None:
@@ -106,7 +108,3 @@ def _failure(command: str, result: ExecResult) -> BuildFailedError:
     how = f"status {result.exit_code}" if result.ending is Ending.EXITED else result.ending.value
     return BuildFailedError(State.FAILED, Reason.BUILD_FAILED, f"`{command}` failed ({how}): {said}")
 
-
-def _part(package: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = package.get(name)
-    return found if isinstance(found, dict) else {}

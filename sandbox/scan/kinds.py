@@ -24,6 +24,8 @@ _SERVER_CODE = re.compile(
 )
 _PROOF_OF_OWNERSHIP = re.compile(r"\.well-known/(?:acme-challenge|pki-validation)/", re.IGNORECASE)
 
+_PACKAGES = "node_modules"
+
 _MAGIC: dict[str, re.Pattern[bytes]] = {
     kind: re.compile(pattern, re.DOTALL)
     for kind, pattern in {
@@ -67,6 +69,8 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     place = Place(path, 0)
     name = path.rsplit("/", 1)[-1].lower()
     kind = media_type_of(path)
+    if _PACKAGES in path.split("/"):
+        references.find("package-code", place)
     if name in _HOST_FILES or _SERVER_CODE.fullmatch(path) or _PROOF_OF_OWNERSHIP.match(path):
         references.find("host-config-file", place)
     elif is_planted(path):
@@ -82,6 +86,17 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     elif kind == "application/pdf":
         _check_pdf(data, place, references)
     return kind
+
+
+def check_source(path: str, data: bytes, references: References) -> None:
+    """Judge a file that is kept and never served: by what a tool or a package manager would do with it."""
+    place = Place(path, 0)
+    if _PACKAGES in path.split("/"):
+        references.find("package-code", place)
+    if is_planted(path):
+        references.find("planted-file", place)
+    if is_package_file(path):
+        check_package(path, data, references)
 
 
 def _check_pdf(data: bytes, place: Place, references: References) -> None:

@@ -298,7 +298,9 @@ NPM = """
 import os, pathlib, sys
 assert "ANTHROPIC_AUTH_TOKEN" not in os.environ
 if sys.argv[1] == "run":
-    pathlib.Path("built.css").write_text("p { color: red; }")
+    pathlib.Path("dist").mkdir()
+    pathlib.Path("dist/index.html").write_bytes(pathlib.Path("index.html").read_bytes())
+    pathlib.Path("dist/built.css").write_text("p { color: red; }")
 else:
     pathlib.Path("node_modules").mkdir()
     os.symlink("/etc/passwd", "node_modules/x")
@@ -314,7 +316,7 @@ def test_a_site_with_a_build_is_built_in_another_box_after_the_agent_s_is_gone(
     maker.program("npm", NPM)
     job = edit(rig, plain_site(rig, tmp_path), maker)
     assert (job.state, job.detail) == ("awaiting_approval", None)
-    assert rig.files(job.release_id)["built.css"] == b"p { color: red; }"
+    assert rig.files(job.release_id)["dist/built.css"] == b"p { color: red; }"
     session, build = maker.boxes
     assert session.id != build.id
     assert [command[:2] for command in build.commands] == [("npm", "install"), ("npm", "run")]
@@ -346,7 +348,7 @@ def test_a_build_that_fails_ends_the_job_with_the_agent_s_work_kept(
 @pytest.mark.req("H-086")
 def test_the_thirteen_steps_are_on_record_in_their_order(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("claude", f"{WORKS}\n".replace("result(", f'write("package.json", {PACKAGE!r})\nresult('))
-    maker.program("npm", "")
+    maker.program("npm", NPM)
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker)
     rig.shop.approve(job.id)
