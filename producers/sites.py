@@ -37,6 +37,7 @@ from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy import Policy
 from sandbox.archive import read_directory, write_directory
 from sandbox.den import Den
+from sandbox.public import INSTALLED
 from sandbox.release import build_release, check_whole, lay_out, manifest_of, try_to_show_active
 from sandbox.spec.detached import detached_files
 from sandbox.spec.model import parse_site
@@ -182,7 +183,11 @@ class Sites:
         """
         max_files = max(profile.max_files for profile in self._policy.profiles.values())
         tell(f"reading {directory}")
-        content = content_of(read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files))
+        content = content_of(
+            read_directory(
+                directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files, without={INSTALLED}
+            )
+        )  # fmt: skip
         tell(f"storing and scanning {len(content.files)} files, {sum(map(len, content.files.values()))} bytes")
         with self._ledger.begin() as session:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
@@ -208,7 +213,9 @@ class Sites:
         try_to_show_active(self._ledger, self._den, site.id)
         return release
 
-    def export_site(self, tenant: str, name: str, out: Path, *, release: UUID | None = None) -> Release:
+    def export_site(
+        self, tenant: str, name: str, out: Path, *, release: UUID | None = None, with_sources: bool = False
+    ) -> Release:  # fmt: skip
         """Write a release to a new or empty directory, with its spec as `site.json` when all pages are its render.
 
         Args:
@@ -216,23 +223,29 @@ class Sites:
             name: the site.
             out: the directory.
             release: which; None for the active one.
+            with_sources: all of a built site, as an import takes it, instead of what is served.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
             TreeRefusedError: the caller's fault: the directory is not empty.
         """
-        found, files = self.read(tenant, name, release=release)
+        found, files = self.read(tenant, name, release=release, with_sources=with_sources)
         write_directory(files, out)
         return found
 
-    def read(self, tenant: str, name: str, *, release: UUID | None = None) -> tuple[Release, dict[str, bytes]]:
+    def read(
+        self, tenant: str, name: str, *, release: UUID | None = None, with_sources: bool = False
+    ) -> tuple[Release, dict[str, bytes]]:  # fmt: skip
         """Return a release, the active one by default, and its files, with its spec as `site.json` when it has one.
+
+        Of a built site these are the files that it serves, unless its sources are asked for too.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
         """
         found = self._release(tenant, name, release)
-        files = self._den.read_tree(manifest_of(found))
+        manifest = manifest_of(found)
+        files = self._den.read_tree(manifest if with_sources else manifest.served)
         if found.spec_sha256 is not None:
             spec = self._den.get(found.spec_sha256)
             if not detached_files(parse_site(spec), files):

@@ -15,6 +15,8 @@ from sandbox.paths import check_path
 
 PACKAGE = "package.json"
 INDEX = "index.html"
+INSTALLED = "node_modules"
+"""Where a package manager puts packages; no release holds any, as each build installs them anew."""
 WRITTEN = ("dist", "build", "out", "_site")
 """Where builds write. Nothing else lies there, so a build starts without them: no page of an older one can stay."""
 CONVENTIONAL = (*WRITTEN, "public")

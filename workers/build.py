@@ -107,4 +107,3 @@ def _failure(command: str, result: ExecResult) -> BuildFailedError:
     said = (result.stderr or result.stdout)[-_SHOWN:].decode("utf-8", "replace").strip()
     how = f"status {result.exit_code}" if result.ending is Ending.EXITED else result.ending.value
     return BuildFailedError(State.FAILED, Reason.BUILD_FAILED, f"`{command}` failed ({how}): {said}")
-

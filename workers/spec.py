@@ -16,6 +16,7 @@ from routing.jobs import Reason
 from routing.policy import CallPurpose, ModelCall
 from routing.tiers import Tier
 from sandbox.models import ModelClient, ToolCall
+from sandbox.public import is_built
 from sandbox.spec.catalog import catalog_prompt, outline_prompt
 from sandbox.spec.detached import DetachedPagesError, detached_files, render_onto
 from sandbox.spec.direct import apply_direct, describe, parse_direct
@@ -52,6 +53,8 @@ def edit_spec(attempt: Attempt) -> Outcome:
     """Do a tier 1 job."""
     if attempt.base is None:
         return _by_model(attempt, "spec_create", _create)
+    if is_built(attempt.base_files):
+        return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, "a build writes the site's pages, and builds need a box")
     site = spec_of(attempt)
     detached = detached_files(site, attempt.base_files) if site else frozenset()
     if site is None or detached >= site.pages.keys():

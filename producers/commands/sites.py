@@ -82,15 +82,20 @@ def _refuse(error: ImportRefusedError, *, as_json: bool) -> None:
 
 @app.command("export")
 def export_site(
-    ctx: typer.Context, name: Name, directory: Directory, release: Release = None, as_json: AsJson = False,
+    ctx: typer.Context,
+    name: Name,
+    directory: Directory,
+    release: Release = None,
+    sources: Annotated[bool, typer.Option("--sources", help="All of a built site, not only what is served.")] = False,
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
-) -> None:  # fmt: skip
-    """Write a release, the active one by default, to a new or empty directory."""
+) -> None:
+    """Write what a release serves, the active one by default, to a new or empty directory."""
     from producers.site_views import release_view
 
     with _installed(ctx) as installation:
         site, _ = installation.sites.releases(tenant, name, limit=1)
-        found = installation.sites.export_site(tenant, name, directory, release=release)
+        found = installation.sites.export_site(tenant, name, directory, release=release, with_sources=sources)
     if as_json:
         print_json(release_view(found, is_active=found.id == site.active_release_id))
     else:

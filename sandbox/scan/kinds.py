@@ -6,6 +6,7 @@ import re
 
 from sandbox.media import UNKNOWN, media_type_of
 from sandbox.paths import is_planted
+from sandbox.public import INSTALLED
 from sandbox.scan.packages import check_package, is_package_file
 from sandbox.scan.references import Place, References
 
@@ -23,8 +24,6 @@ _SERVER_CODE = re.compile(
     r"(?:api|functions|netlify/(?:edge-)?functions|edge-functions|middleware)(?:/.*)?\.[cm]?[jt]s", re.IGNORECASE
 )
 _PROOF_OF_OWNERSHIP = re.compile(r"\.well-known/(?:acme-challenge|pki-validation)/", re.IGNORECASE)
-
-_PACKAGES = "node_modules"
 
 _MAGIC: dict[str, re.Pattern[bytes]] = {
     kind: re.compile(pattern, re.DOTALL)
@@ -69,7 +68,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     place = Place(path, 0)
     name = path.rsplit("/", 1)[-1].lower()
     kind = media_type_of(path)
-    if _PACKAGES in path.split("/"):
+    if INSTALLED in path.split("/"):
         references.find("package-code", place)
     if name in _HOST_FILES or _SERVER_CODE.fullmatch(path) or _PROOF_OF_OWNERSHIP.match(path):
         references.find("host-config-file", place)
@@ -91,7 +90,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
 def check_source(path: str, data: bytes, references: References) -> None:
     """Judge a file that is kept and never served: by what a tool or a package manager would do with it."""
     place = Place(path, 0)
-    if _PACKAGES in path.split("/"):
+    if INSTALLED in path.split("/"):
         references.find("package-code", place)
     if is_planted(path):
         references.find("planted-file", place)

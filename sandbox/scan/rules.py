@@ -115,7 +115,7 @@ RULES: dict[str, Rule] = {
     "not-built": Rule(
         "allowlists",
         "the site has a build script, and no directory holds its pages",
-        "build it into dist/, or name the directory that is served in package.json: \"pointsman\": {\"public\": \".\"}",
+        'build it into dist/, or name the directory that is served in package.json: "pointsman": {"public": "."}',
     ),
     "hidden-file": Rule("allowlists", "hidden file", "remove it; only .well-known/ may be published"),
     "file-type": Rule("allowlists", "kind of file that is not served", "remove it or convert it"),

@@ -1,0 +1,232 @@
+"""Sites with a build, whole: packages from the machine's own registry through the real mirror, into real boxes.
+
+The engine's network has no way out, so the mirror serves a socket of that network from outside of it
+(tests/outside_mirror.py). Without a registry these tests have nothing to prove: they are skipped, and fail in CI.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Job, Release
+from producers.sites import Sites
+from routing.policy import platform_policy
+from routing.tiers import QueueName, Tier
+from sandbox.boxes import open_engine
+from sandbox.den import Den
+from sandbox.docker.engine import is_outer
+from sandbox.release import manifest_of
+from tests.box.test_agent_session import CANARY, Yard, inside
+from tests.engine import TestEngine
+from tests.factories import Shop
+from tests.outside_mirror import unreachable
+from tests.services import Postgres, wait_until
+from workers.agent import edit_with_agent
+from workers.engine import EnginePool, open_engine_pool
+from workers.lifecycle import Resources, run_attempt
+from workers.patch import patch_files
+from workers.publish import run_publish
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+GATEWAY_PORT = 8098
+MODEL_PORT = 8099
+MIRROR_PORT = 8100
+THREE = "add a three.js canvas, npm install and build"
+PACKAGE = {
+    "name": "cafe",
+    "private": True,
+    "type": "module",
+    "scripts": {"build": "node build.mjs"},
+    "dependencies": {"esbuild": "0.24.0", "three": "0.170.0"},
+}
+BUILD = """\
+import { build } from "esbuild";
+import { cpSync } from "node:fs";
+
+cpSync("pages", "dist", { recursive: true });
+await build({ entryPoints: ["src/main.js"], bundle: true, minify: true, format: "esm", outfile: "dist/main.js" });
+"""
+MAIN = """\
+import { BoxGeometry, Mesh, MeshNormalMaterial, PerspectiveCamera, Scene, WebGLRenderer } from "three";
+
+const canvas = document.querySelector("#scene");
+const renderer = new WebGLRenderer({ canvas, antialias: true });
+const camera = new PerspectiveCamera(50, canvas.clientWidth / canvas.clientHeight, 0.1, 10);
+const scene = new Scene();
+const cube = new Mesh(new BoxGeometry(), new MeshNormalMaterial());
+camera.position.z = 3;
+scene.add(cube);
+renderer.setAnimationLoop((time) => {
+  cube.rotation.y = time / 1000;
+  renderer.render(scene, camera);
+});
+"""
+PAGE = """\
+<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Cafe</title><script type="module" src="main.js"></script></head>
+<body><main><h1>Welcome</h1><canvas id="scene" width="640" height="360"></canvas></main></body>
+</html>
+"""
+STUDIO = PAGE.replace('<script type="module" src="main.js"></script>', "").replace("Welcome", "Studio")
+
+
+def write(path: str, content: str) -> dict[str, Any]:
+    return {"tool": "Write", "input": {"file_path": path, "content": content}}
+
+
+def bash(command: str) -> dict[str, Any]:
+    return {"tool": "Bash", "input": {"command": command, "timeout": 120_000}}
+
+
+SCENARIO = {
+    "rules": [
+        {
+            "name": "adds-three",
+            "when": {"prompt": "three\\.js canvas", "tools": ["Bash"], "turn": 1, "tool_result": False},
+            "say": [
+                write("package.json", json.dumps(PACKAGE, indent=2)), write("build.mjs", BUILD),
+                write("src/main.js", MAIN), write("pages/index.html", PAGE), bash("rm index.html site.css"),
+                bash("npm install 2>&1"), bash("npm run build 2>&1"), bash("ls -l dist; du -sm node_modules"),
+            ],
+        },
+        {
+            "name": "has-three",
+            "when": {"prompt": "three\\.js canvas", "tools": ["Bash"], "tool_result": True},
+            "say": [{"text": "I added a turning cube, drawn by three.js, and a build that bundles it."}],
+        },
+        {
+            "name": "makes-a-studio",
+            "when": {"prompt": "pottery studio", "tools": ["Write"], "turn": 1, "tool_result": False},
+            "say": [write("index.html", STUDIO)],
+        },
+        {
+            "name": "made-a-studio",
+            "when": {"prompt": "pottery studio", "tools": ["Write"], "tool_result": True},
+            "say": [{"text": "I made the studio's page."}],
+        },
+    ]
+}  # fmt: skip
+
+
+@dataclass
+class BuildYard(Yard):
+    """An installation whose boxes get packages."""
+
+    url: str
+
+    def site(self, name: str, files: dict[str, str], folder: Path, *, profile: str) -> Any:
+        self.shop.clear()
+        self.shop.tenant(provider="rehearsal")
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        sites = Sites(self.shop.ledger, self.resources.den, self.shop.policy)
+        sites.create("acme", name, profile=profile)
+        sites.import_site("acme", name, folder)
+        return self.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
+
+    def do(self, job_id: Any) -> Job:
+        queue = QueueName(self.shop.job(job_id).queue)
+        handler = {QueueName.AGENT: edit_with_agent, QueueName.PATCH: patch_files}[queue]
+        run_attempt(self.shop.message(job_id), queue, handler, self.resources)
+        return self.shop.job(job_id)
+
+    def publish(self, job: Job) -> Job:
+        self.shop.approve(job.id)
+        run_publish(self.shop.message(job.id), self.resources)
+        return self.shop.job(job.id)
+
+    def served(self, job: Job) -> dict[str, bytes]:
+        release: Release = self.shop.find(Release, job.release_id)
+        return self.resources.den.read_tree(manifest_of(release).served)
+
+    def steps(self, job: Job) -> dict[str, float]:
+        rows = self.shop.rows(
+            "SELECT data ->> 'step', (data ->> 'seconds')::float FROM event"
+            " WHERE job_id = :id AND kind = 'step' ORDER BY id",
+            id=job.id,
+        )
+        return {step: seconds for step, seconds in rows}
+
+
+@pytest.fixture(scope="module")
+def registry() -> None:
+    if why := unreachable():
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def yard(
+    daemon: TestEngine, registry: None, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BuildYard]:
+    home = tmp_path_factory.mktemp("built")
+    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100"}
+    with ExitStack() as stack:
+        url = stack.enter_context(postgres.database())
+        scenario = home / "mine.yaml"
+        scenario.write_text(json.dumps(SCENARIO))
+        inside(stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
+        inside(
+            stack, daemon, "gateway",
+            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            POINTSMAN_GATEWAY__PEPPER="p" * 32,
+            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+        )  # fmt: skip
+        daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "mirror")
+        for port in (MODEL_PORT, GATEWAY_PORT, MIRROR_PORT):
+            wait_until(lambda port=port: daemon.listens(port), seconds=30, what=f"port {port} is listened on")
+        ledger = Ledger(create_ledger_engine(url, pool_size=4))
+        stack.callback(ledger.close)
+        config = daemon.config(
+            gateway_port=GATEWAY_PORT, mirror_port=MIRROR_PORT, memory_mib=2048, workspace_mib=512, file_mib=64,
+            workspace_files=20_000, processes=256, warm=0,
+        )  # fmt: skip
+        pool: EnginePool = open_engine_pool(config)
+        stack.callback(pool.close)
+        resources = Resources(
+            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url="http://127.0.0.1:1",
+            worker="w1", boxes=pool, known_keys=(CANARY,),
+        )  # fmt: skip
+        engine = open_engine(config)
+        stack.callback(engine.close)
+        yield BuildYard(Shop(ledger, url=url), resources, engine, url)
+
+
+@pytest.mark.req("H-043", "H-080", "H-092")
+def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, tmp_path: Path) -> None:
+    site = yard.site(
+        "cafe", {"index.html": STUDIO, "site.css": "h1 { color: teal; }\n"}, tmp_path, profile="interactive"
+    )
+    began = time.monotonic()
+    job = yard.do(yard.shop.accept(prompt=THREE, site_id=site, tier=Tier.AGENT))
+
+    assert (job.state, job.detail) == ("awaiting_approval", None), job.result
+    files = yard.files(job)
+    assert not any("node_modules" in path for path in files)
+    assert {"package.json", "package-lock.json", "build.mjs", "src/main.js", "dist/main.js"} <= files.keys()
+    served = yard.served(job)
+    assert set(served) == {"index.html", "main.js"}
+    assert b"WebGLRenderer" in served["main.js"]
+    release: Release = yard.shop.find(Release, job.release_id)
+    assert release.scan["js_bytes"] == len(served["main.js"]), "sources are not charged to the budget"
+    job = yard.publish(job)
+    assert job.state == "published"
+    shown = yard.resources.den.root / "sites" / "acme_cafe" / "active"
+    assert {path.name: path.read_bytes() for path in shown.resolve().iterdir()} == served
+    assert all(is_outer(found) for found in yard.engine.leftovers())
+    print(f"whole job {time.monotonic() - began:.1f} s; bundle {release.scan['js_bytes']} bytes, "
+          f"{release.scan['js_gzip_bytes']} compressed")  # fmt: skip
+    for step, seconds in yard.steps(job).items():
+        print(f"{step:10} {seconds:8.3f} s")
