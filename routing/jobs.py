@@ -82,6 +82,7 @@ class Reason(StrEnum):
     AGENT_FAILED = "agent_failed"
     OUTPUT_REFUSED = "output_refused"
     BUILD_FAILED = "build_failed"
+    BUILD_SLOW = "build_slow"
     BOX_FAILED = "box_failed"
     RESOURCE_LIMIT = "resource_limit"
     TIME_LIMIT = "time_limit"

@@ -33,7 +33,7 @@ def profile_of(policy: Policy, site: Site) -> Profile:
 def build_release(
     den: Den, files: Mapping[str, bytes], *, site: Site, policy: Policy, spec: bytes | None = None,
     diff: bytes | None = None, reverse: bytes | None = None, base_release_id: UUID | None = None,
-    job_id: UUID | None = None, known_keys: tuple[str, ...] = (),
+    job_id: UUID | None = None, build_seconds: float | None = None, known_keys: tuple[str, ...] = (),
 ) -> NewRelease:  # fmt: skip
     """Store and scan a site's whole content.
 
@@ -47,6 +47,7 @@ def build_release(
         reverse: the patch that undoes it.
         base_release_id: the release it was made from.
         job_id: the job that made it.
+        build_seconds: how long its build took.
         known_keys: secrets of this installation that no artifact may hold.
 
     Returns:
@@ -71,6 +72,7 @@ def build_release(
         spec_sha256=den.put(spec) if spec is not None else None,
         diff_sha256=den.put(diff) if diff is not None else None,
         reverse_sha256=den.put(reverse) if reverse is not None else None,
+        build_seconds=build_seconds,
     )
 
 

@@ -67,6 +67,10 @@ def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job."""
     if not is_built(attempt.base_files):
         return _patch(attempt)
+    last, room = (attempt.base.build_seconds if attempt.base else None) or 0.0, attempt.policy.patch.build_seconds
+    if last > room:
+        detail = f"the site's last build took {last:.0f} s, and a patch leaves {room:.0f} s for one"
+        return Escalate(Tier.AGENT, Reason.BUILD_SLOW, detail)
     try:
         box = attempt.boxes.acquire()  # before anything is paid for
     except SandboxUnavailableError as error:
@@ -124,7 +128,7 @@ def _ask(attempt: Attempt, shown: str, *, refused: str, last: str) -> ToolCall:
             messages=[{"role": "user", "content": content}],
         )  # fmt: skip
 
-    return attempt.call("patch_edit", make)
+    return attempt.call("patch_built" if is_built(attempt.base_files) else "patch_edit", make)
 
 
 def _candidate(applied: Applied, files: Mapping[str, bytes], *, summary: str) -> Candidate:

@@ -127,6 +127,7 @@ def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, 
         reverse=outcome.reverse,
         base_release_id=attempt.base.id if attempt.base else None,
         job_id=attempt.job_id,
+        build_seconds=outcome.build_seconds,
         known_keys=known_keys,
     )
 

@@ -227,6 +227,8 @@ class Release(SQLModel, table=True):
     """Blob of the change for review, when a patch made this release."""
     reverse_sha256: str | None = None
     """Blob of the patch that undoes it."""
+    build_seconds: float | None = None
+    """How long its build took; None for a site that is not built, and for an imported one."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
     signals: dict[str, Any] = json_column(dict)
     """files, has_js, has_build: what the router is told about the site."""

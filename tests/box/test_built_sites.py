@@ -6,10 +6,14 @@ The engine's network has no way out, so the mirror serves a socket of that netwo
 
 import json
 import os
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,7 @@ from tests.box.test_agent_session import CANARY, Yard, inside
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.outside_mirror import unreachable
-from tests.services import Postgres, wait_until
+from tests.services import Postgres, free_port, wait_until
 from workers.agent import edit_with_agent
 from workers.engine import EnginePool, open_engine_pool
 from workers.lifecycle import Resources, run_attempt
@@ -159,6 +163,20 @@ class BuildYard(Yard):
         return {step: seconds for step, seconds in rows}
 
 
+def here(stack: ExitStack, *command: str, **settings: str) -> None:
+    """Start one of the product's programs on this machine, beside the workers."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "producers.cli", *command], stdout=subprocess.DEVNULL, env={**os.environ, **settings}
+    )
+    stack.callback(process.wait, 30)
+    stack.callback(process.terminate)
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture(scope="module")
 def registry() -> None:
     if why := unreachable():
@@ -177,16 +195,22 @@ def yard(
         url = stack.enter_context(postgres.database())
         scenario = home / "mine.yaml"
         scenario.write_text(json.dumps(SCENARIO))
-        inside(stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
+        own_port = free_port()
+        model = ("rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
+        settings = {"POINTSMAN_LEDGER__URL": url, "POINTSMAN_GATEWAY__PEPPER": "p" * 32} | {
+            f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()
+        }
+        for start in (partial(inside, stack, daemon), partial(here, stack)):  # for boxes, and for workers
+            start(*model)
         inside(
-            stack, daemon, "gateway",
-            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
-            POINTSMAN_GATEWAY__PEPPER="p" * 32,
-            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+            stack, daemon, "gateway", POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            **settings,
         )  # fmt: skip
+        here(stack, "gateway", POINTSMAN_GATEWAY__PORT=str(own_port), **settings)
         daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "mirror")
         for port in (MODEL_PORT, GATEWAY_PORT, MIRROR_PORT):
             wait_until(lambda port=port: daemon.listens(port), seconds=30, what=f"port {port} is listened on")
+        wait_until(lambda: is_listening(own_port), seconds=30, what="the workers' gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         config = daemon.config(
@@ -196,8 +220,8 @@ def yard(
         pool: EnginePool = open_engine_pool(config)
         stack.callback(pool.close)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url="http://127.0.0.1:1",
-            worker="w1", boxes=pool, known_keys=(CANARY,),
+            ledger=ledger, den=Den(home / "den"), policy=platform_policy(),
+            gateway_url=f"http://127.0.0.1:{own_port}", worker="w1", boxes=pool, known_keys=(CANARY,),
         )  # fmt: skip
         engine = open_engine(config)
         stack.callback(engine.close)
@@ -226,7 +250,49 @@ def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, tmp
     shown = yard.resources.den.root / "sites" / "acme_cafe" / "active"
     assert {path.name: path.read_bytes() for path in shown.resolve().iterdir()} == served
     assert all(is_outer(found) for found in yard.engine.leftovers())
+    print(job.result["build"], release.build_seconds)
     print(f"whole job {time.monotonic() - began:.1f} s; bundle {release.scan['js_bytes']} bytes, "
           f"{release.scan['js_gzip_bytes']} compressed")  # fmt: skip
     for step, seconds in yard.steps(job).items():
         print(f"{step:10} {seconds:8.3f} s")
+
+
+@pytest.mark.req("H-033", "H-089", "H-092")
+def test_a_patch_of_a_built_site_installs_and_builds_within_its_tier_s_time(yard: BuildYard, tmp_path: Path) -> None:
+    sources = {"package.json": json.dumps(PACKAGE), "build.mjs": BUILD, "src/main.js": MAIN, "pages/index.html": PAGE}
+    site = yard.site("cafe", {**sources, "dist/index.html": STUDIO}, tmp_path, profile="interactive")
+    locks = []
+    for old, new in (("Welcome", "Good morning"), ("Good morning", "Good evening")):
+        began = time.monotonic()
+        job = yard.do(yard.shop.accept(prompt=f'Change "{old}" to "{new}"', site_id=site, tier=Tier.PATCH))
+        assert (job.state, job.detail) == ("awaiting_approval", None), job.result
+        took = time.monotonic() - began
+        assert took < yard.shop.policy.queues[QueueName.PATCH].soft_seconds
+        served = yard.served(job)
+        assert set(served) == {"index.html", "main.js"}
+        assert f"<h1>{new}</h1>".encode() in served["index.html"]
+        assert yard.shop.scalar("SELECT count(*) FROM event WHERE job_id = :id AND kind = 'box'", id=job.id) == 1
+        locks.append(yard.files(job)["package-lock.json"])
+        yard.publish(job)
+        print(f"patch {took:.1f} s", job.result["build"], yard.steps(job))
+    assert locks[0] == locks[1], "the second build installs what the first has locked"
+    assert all(is_outer(found) for found in yard.engine.leftovers())
+
+
+@pytest.mark.req("H-038", "H-080")
+def test_a_new_site_is_made_by_an_agent_from_the_command_line_to_its_live_page(yard: BuildYard) -> None:
+    yard.shop.clear()
+    yard.shop.tenant(provider="rehearsal")
+    said = subprocess.run(
+        [sys.executable, "-m", "producers.cli", "submit", "A one-page site for my pottery studio",
+         "--new-site", "studio", "--tier", "agent", "--tenant", "acme", "--json"],
+        env={**os.environ, "POINTSMAN_LEDGER__URL": yard.url}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    job = yard.do(yard.shop.scalar("SELECT id FROM job"))
+    assert (job.state, job.detail) == ("awaiting_approval", None), job.result
+    assert job.base_release_id is None
+    job = yard.publish(job)
+    assert job.state == "published"
+    assert yard.shown(job.site_id) == {"index.html": STUDIO.encode()}
+    assert "build" not in yard.steps(job)

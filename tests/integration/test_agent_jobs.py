@@ -319,7 +319,7 @@ def test_a_site_with_a_build_is_built_in_another_box_after_the_agent_s_is_gone(
     assert rig.files(job.release_id)["dist/built.css"] == b"p { color: red; }"
     session, build = maker.boxes
     assert session.id != build.id
-    assert [command[:2] for command in build.commands] == [("npm", "install"), ("npm", "run")]
+    assert [command[:2] for command in build.commands] == [("npm", "install"), ("npm", "run"), ("rm", "-rf")]
     done = steps(rig, job)
     assert done.index("teardown") < done.index("build") < done.index("scan")
 

@@ -248,6 +248,7 @@ def upgrade() -> None:
         sa.Column("spec_sha256", sa.String(), nullable=True),
         sa.Column("diff_sha256", sa.String(), nullable=True),
         sa.Column("reverse_sha256", sa.String(), nullable=True),
+        sa.Column("build_seconds", sa.Float(), nullable=True),
         sa.Column("total_bytes", sa.BigInteger(), nullable=False),
         sa.Column("signals", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("scan", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
