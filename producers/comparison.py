@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sandbox.den import Entry
 from sandbox.diff.canonical import unified
-from sandbox.media import is_text
+from sandbox.media import is_text_file
 from sandbox.public import is_below
 
 MAX_DIFF_BYTES = 256 * 1024
@@ -79,14 +79,14 @@ def _change(
         status="added" if old is None else "removed" if new is None else "changed",
         before_bytes=old.size if old else None,
         after_bytes=new.size if new else None,
-        diff=_text_diff(path, old, new, read) if read is not None else None,
+        diff=_text_diff(path, old, new, read) if read is not None and is_text_file(path) else None,
     )
 
 
 def _text_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> str | None:
     """Return the change as `pointsman apply` reads it; None when a side cannot be shown as text."""
     for entry in (old, new):
-        if entry is not None and (not is_text(entry.media_type) or entry.size > MAX_DIFF_BYTES):
+        if entry is not None and entry.size > MAX_DIFF_BYTES:
             return None
     before, after = (read(entry.sha256) if entry is not None else None for entry in (old, new))
     try:

@@ -163,6 +163,25 @@ class Sites:
             raise SiteExistsError(name)
         return site
 
+    def set_profile(self, tenant: str, name: str, profile: str, *, actor: str = "operator") -> Site:
+        """Judge a site's releases by another publish profile from now on; what it shows stays.
+
+        Raises:
+            InvalidSiteError, SiteNotFoundError: the caller's fault.
+        """
+        self._check_profile(profile)
+        with self._ledger.begin() as session:
+            site = lock_site(session, find_site(session, tenant, name).id)
+            before, site.profile = site.profile, profile
+            audit.append(
+                session, "site_profile_set", actor=actor, tenant=tenant, site=name, before=before, profile=profile
+            )  # fmt: skip
+        return site
+
+    def _check_profile(self, profile: str) -> None:
+        if profile not in self._policy.profiles:
+            raise InvalidSiteError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+
     def import_site(
         self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
     ) -> Release:  # fmt: skip
@@ -342,8 +361,7 @@ class Sites:
             check_site_name(name)
         except ValueError:
             raise InvalidSiteError("name", f"must be {SITE_NAME_RULE}") from None
-        if profile not in self._policy.profiles:
-            raise InvalidSiteError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+        self._check_profile(profile)
         if session.get(Tenant, tenant) is None:
             raise UnknownTenantError(tenant)
         is_new = add_site(session, tenant, name, profile=profile)

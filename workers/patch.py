@@ -15,7 +15,7 @@ from routing.tiers import Tier
 from sandbox.diff.apply import apply_diff
 from sandbox.diff.errors import DiffRefusedError
 from sandbox.diff.errors import Reason as Refusal
-from sandbox.diff.policy import SITE
+from sandbox.diff.policy import SITE, SOURCES
 from sandbox.diff.result import Applied
 from sandbox.errors import SandboxUnavailableError
 from sandbox.excerpts import show_tree
@@ -85,7 +85,8 @@ def patch_files(attempt: Attempt) -> Outcome:
 
 def _patch(attempt: Attempt) -> Outcome:
     files = sources_of(attempt.base_files)  # a change of what a build wrote would be lost in the next build
-    shown = f"{_BUILT if is_built(files) else _PLAIN}\n{show_tree(files, attempt.prompt)}"
+    intro, policy = (_BUILT, SOURCES) if is_built(files) else (_PLAIN, SITE)
+    shown = f"{intro}\n{show_tree(files, attempt.prompt)}"
     refused, last = "", ""
     for _ in range(attempt.policy.attempts.patch):
         reply = _ask(attempt, shown, refused=refused, last=last)
@@ -95,7 +96,7 @@ def _patch(attempt: Attempt) -> Outcome:
             continue
         try:
             with attempt.step("apply"):
-                applied = apply_diff(files, last, policy=SITE)
+                applied = apply_diff(files, last, policy=policy)
         except DiffRefusedError as error:
             if not error.is_repairable:
                 return _refused(error)

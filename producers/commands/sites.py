@@ -38,16 +38,41 @@ def _installed(ctx: typer.Context) -> Iterator[Installation]:
 
 
 @app.command()
-def create(ctx: typer.Context, name: Name, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def create(
+    ctx: typer.Context,
+    name: Name,
+    profile: Annotated[str, typer.Option(metavar="PROFILE", help="Publish profile of the policy.")] = "default",
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
     """Make an empty site."""
     from producers.site_views import site_view
 
     with _installed(ctx) as installation:
-        site = installation.sites.create(tenant, name, actor="cli")
+        site = installation.sites.create(tenant, name, profile=profile, actor="cli")
     if as_json:
         print_json(site_view(site, pages_url=installation.settings.pages.public_url))
     else:
         out.print(f"made {name}")
+
+
+@app.command("profile")
+def set_profile(
+    ctx: typer.Context,
+    name: Name,
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="Publish profile of the policy.")],
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Judge a site's releases by another publish profile from now on: more JavaScript, or less."""
+    from producers.site_views import site_view
+
+    with _installed(ctx) as installation:
+        site = installation.sites.set_profile(tenant, name, profile, actor="cli")
+    if as_json:
+        print_json(site_view(site, pages_url=installation.settings.pages.public_url))
+    else:
+        out.print(f"{name} is judged by {profile} from now on")
 
 
 @app.command("import")

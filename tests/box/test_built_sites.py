@@ -294,5 +294,6 @@ def test_a_new_site_is_made_by_an_agent_from_the_command_line_to_its_live_page(y
     assert job.base_release_id is None
     job = yard.publish(job)
     assert job.state == "published"
-    assert yard.shown(job.site_id) == {"index.html": STUDIO.encode()}
+    ((path, page),) = yard.shown(job.site_id).items()
+    assert (path, page.strip()) == ("index.html", STUDIO.strip().encode())
     assert "build" not in yard.steps(job)
