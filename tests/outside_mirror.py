@@ -16,14 +16,17 @@ import uvicorn
 
 from routing.policy import platform_policy
 from sandbox.mirror.config import MirrorConfig
+from sandbox.mirror.errors import RegistryConfigError
 from sandbox.mirror.registries import read_registries
 from sandbox.mirror.serve import server_config
 
 
 def unreachable() -> str:
     """Why packages cannot be had on this machine; empty when they can."""
-    config = MirrorConfig()
-    registries = read_registries(config.npm, os.environ)
+    try:
+        registries = read_registries(MirrorConfig().npm, os.environ)
+    except RegistryConfigError as error:
+        return str(error)
     url = f"{registries.default}three"
     authorization = registries.authorization_of(url)
     headers = {"authorization": authorization} if authorization else {}

@@ -22,6 +22,7 @@ import pytest
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release
 from producers.sites import Sites
+from producers.supervisor import free_port
 from routing.policy import platform_policy
 from routing.tiers import QueueName, Tier
 from sandbox.boxes import open_engine
@@ -32,7 +33,7 @@ from tests.box.test_agent_session import CANARY, Yard, inside
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.outside_mirror import unreachable
-from tests.services import Postgres, free_port, wait_until
+from tests.services import Postgres, wait_until
 from workers.agent import edit_with_agent
 from workers.engine import EnginePool, open_engine_pool
 from workers.lifecycle import Resources, run_attempt
@@ -209,7 +210,7 @@ def yard(
         here(stack, "gateway", POINTSMAN_GATEWAY__PORT=str(own_port), **settings)
         daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "mirror")
         for port in (MODEL_PORT, GATEWAY_PORT, MIRROR_PORT):
-            wait_until(lambda port=port: daemon.listens(port), seconds=30, what=f"port {port} is listened on")
+            wait_until(partial(daemon.listens, port), seconds=30, what=f"port {port} is listened on")
         wait_until(lambda: is_listening(own_port), seconds=30, what="the workers' gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)

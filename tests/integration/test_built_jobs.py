@@ -114,7 +114,8 @@ def test_every_tier_is_held_to_the_profile_s_budget_of_javascript(
 ) -> None:
     sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
     sites.create("acme", "cafe", profile="interactive")
-    site = plain_site(rig, tmp_path, **{"a.js": SCRIPT})
+    (tmp_path / "a.js").write_bytes(SCRIPT)
+    site = plain_site(rig, tmp_path)
     sites.set_profile("acme", "cafe", profile)
     maker.program("claude", 'init()\nwrite("new.html", pathlib.Path("index.html").read_text())\nresult()')
     rig.resources = replace(rig.resources, boxes=maker)
