@@ -69,6 +69,9 @@ class Manifest(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and (not isinstance(other, Manifest) or self.public == other.public)
+
     def __hash__(self) -> int:
         return hash(self.digest)
 

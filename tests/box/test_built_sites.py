@@ -30,7 +30,7 @@ from sandbox.den import Den
 from sandbox.docker.engine import is_outer
 from sandbox.release import manifest_of
 from tests.box.test_agent_session import CANARY, Yard, inside
-from tests.engine import TestEngine
+from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.outside_mirror import unreachable
 from tests.services import Postgres, wait_until
@@ -140,6 +140,15 @@ class BuildYard(Yard):
         sites.import_site("acme", name, folder)
         return self.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
 
+    def submit(self, prompt: str, *options: str) -> Job:
+        """Submit a job as its owner types it, and let a worker do it."""
+        said = subprocess.run(
+            [sys.executable, "-m", "producers.cli", "submit", prompt, "--tenant", "acme", "--json", *options],
+            env={**os.environ, "POINTSMAN_LEDGER__URL": self.url}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert said.returncode == 0, said.stderr
+        return self.do(self.shop.scalar("SELECT id FROM job ORDER BY created_at DESC LIMIT 1"))
+
     def do(self, job_id: Any) -> Job:
         queue = QueueName(self.shop.job(job_id).queue)
         handler = {QueueName.AGENT: edit_with_agent, QueueName.PATCH: patch_files}[queue]
@@ -154,6 +163,10 @@ class BuildYard(Yard):
     def served(self, job: Job) -> dict[str, bytes]:
         release: Release = self.shop.find(Release, job.release_id)
         return self.resources.den.read_tree(manifest_of(release).served)
+
+    def boxes(self, job: Job) -> int:
+        """How many boxes a job had."""
+        return int(self.shop.scalar("SELECT count(*) FROM event WHERE job_id = :id AND kind = 'box'", id=job.id))
 
     def steps(self, job: Job) -> dict[str, float]:
         rows = self.shop.rows(
@@ -229,14 +242,15 @@ def yard(
         yield BuildYard(Shop(ledger, url=url), resources, engine, url)
 
 
-@pytest.mark.req("H-043", "H-080", "H-092")
+@pytest.mark.req("H-043", "H-080")
 def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, tmp_path: Path) -> None:
     site = yard.site(
         "cafe", {"index.html": STUDIO, "site.css": "h1 { color: teal; }\n"}, tmp_path, profile="interactive"
     )
     began = time.monotonic()
-    job = yard.do(yard.shop.accept(prompt=THREE, site_id=site, tier=Tier.AGENT))
+    job = yard.submit(THREE, "--site", "cafe")
 
+    assert job.site_id == site
     assert (job.state, job.detail) == ("awaiting_approval", None), job.result
     files = yard.files(job)
     assert not any("node_modules" in path for path in files)
@@ -251,6 +265,7 @@ def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, tmp
     shown = yard.resources.den.root / "sites" / "acme_cafe" / "active"
     assert {path.name: path.read_bytes() for path in shown.resolve().iterdir()} == served
     assert all(is_outer(found) for found in yard.engine.leftovers())
+    assert yard.boxes(job) == 2, "the build has a box of its own"
     print(job.result["build"], release.build_seconds)
     print(f"whole job {time.monotonic() - began:.1f} s; bundle {release.scan['js_bytes']} bytes, "
           f"{release.scan['js_gzip_bytes']} compressed")  # fmt: skip
@@ -258,7 +273,7 @@ def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, tmp
         print(f"{step:10} {seconds:8.3f} s")
 
 
-@pytest.mark.req("H-033", "H-089", "H-092")
+@pytest.mark.req("H-033", "H-089")
 def test_a_patch_of_a_built_site_installs_and_builds_within_its_tier_s_time(yard: BuildYard, tmp_path: Path) -> None:
     sources = {"package.json": json.dumps(PACKAGE), "build.mjs": BUILD, "src/main.js": MAIN, "pages/index.html": PAGE}
     site = yard.site("cafe", {**sources, "dist/index.html": STUDIO}, tmp_path, profile="interactive")
@@ -272,7 +287,7 @@ def test_a_patch_of_a_built_site_installs_and_builds_within_its_tier_s_time(yard
         served = yard.served(job)
         assert set(served) == {"index.html", "main.js"}
         assert f"<h1>{new}</h1>".encode() in served["index.html"]
-        assert yard.shop.scalar("SELECT count(*) FROM event WHERE job_id = :id AND kind = 'box'", id=job.id) == 1
+        assert yard.boxes(job) == 1
         locks.append(yard.files(job)["package-lock.json"])
         yard.publish(job)
         print(f"patch {took:.1f} s", job.result["build"], yard.steps(job))
@@ -280,17 +295,51 @@ def test_a_patch_of_a_built_site_installs_and_builds_within_its_tier_s_time(yard
     assert all(is_outer(found) for found in yard.engine.leftovers())
 
 
+PROBES = """\
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+
+const reached = (host, port) => new Promise((done) => {
+  const socket = connect({ host, port, timeout: 1500 });
+  const end = (said) => { socket.destroy(); done(`${host}:${port} ${said}`); };
+  socket.on("connect", () => end("open")).on("timeout", () => end("shut")).on("error", () => end("shut"));
+});
+const asked = async (url) => `${url} ${(await fetch(url)).status}`;
+const found = await Promise.all([
+  ...["203.0.113.7", "169.254.169.254", "198.51.100.9"].map((host) => reached(host, 8000)),
+  reached("203.0.113.7", 443), asked("http://door:8081/three"), asked("http://door:8081/-/whoami"),
+  asked("http://door:8081/http://203.0.113.7:8000/x"),
+]);
+const secrets = Object.keys(process.env).filter((name) => /token|key|secret/i.test(name));
+mkdirSync("dist");
+writeFileSync("dist/index.html", readFileSync("pages/index.html"));
+writeFileSync("dist/reach.txt", [...found, `secrets ${secrets.join()}`].join("\\n"));
+"""
+
+
+@pytest.mark.req("H-092")
+def test_a_build_reaches_packages_of_the_registry_and_nothing_else(
+    yard: BuildYard, outside: Listener, tmp_path: Path
+) -> None:
+    package = json.dumps({"type": "module", "scripts": {"build": "node build.mjs"}})
+    sources = {"package.json": package, "build.mjs": PROBES, "pages/index.html": STUDIO, "dist/index.html": STUDIO}
+    site = yard.site("cafe", sources, tmp_path, profile="default")
+    asked = len(outside.requests())
+    job = yard.do(yard.shop.accept(prompt='Change "Studio" to "Workshop"', site_id=site, tier=Tier.PATCH))
+    assert (job.state, job.detail) == ("awaiting_approval", None), job.result
+    seen = dict(line.rsplit(" ", 1) for line in yard.served(job)["reach.txt"].decode().splitlines())
+    assert seen.pop("http://door:8081/three") == "200"
+    assert seen.pop("secrets") == ""
+    assert all(int(seen.pop(url)) >= 400 for url in list(seen) if url.startswith("http"))
+    assert set(seen.values()) == {"shut"}
+    assert len(outside.requests()) == asked
+
+
 @pytest.mark.req("H-038", "H-080")
 def test_a_new_site_is_made_by_an_agent_from_the_command_line_to_its_live_page(yard: BuildYard) -> None:
     yard.shop.clear()
     yard.shop.tenant(provider="rehearsal")
-    said = subprocess.run(
-        [sys.executable, "-m", "producers.cli", "submit", "A one-page site for my pottery studio",
-         "--new-site", "studio", "--tier", "agent", "--tenant", "acme", "--json"],
-        env={**os.environ, "POINTSMAN_LEDGER__URL": yard.url}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert said.returncode == 0, said.stderr
-    job = yard.do(yard.shop.scalar("SELECT id FROM job"))
+    job = yard.submit("A one-page site for my pottery studio", "--new-site", "studio", "--tier", "agent")
     assert (job.state, job.detail) == ("awaiting_approval", None), job.result
     assert job.base_release_id is None
     job = yard.publish(job)

@@ -44,6 +44,20 @@ def test_tier_1_hands_a_built_site_on_for_it_has_no_box(rig: Rig, tmp_path: Path
     assert rig.shown(site) == before
 
 
+@pytest.mark.req("H-089")
+def test_a_patch_has_one_box_and_only_for_a_build(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
+    maker.program("npm", COPIES)
+    rig.resources = replace(rig.resources, boxes=maker)
+    (tmp_path / "plain").mkdir()
+    plain = plain_site(rig, tmp_path / "plain")
+    assert patch(rig, HOURS, plain).state == "awaiting_approval"
+    assert maker.boxes == []
+    (tmp_path / "built").mkdir()
+    site, _ = built_site(rig, tmp_path / "built")
+    assert patch(rig, HOURS, site).state == "awaiting_approval"
+    assert [box.commands for box in maker.boxes] == [[("npm", "run", "build")]]
+
+
 def test_a_build_that_is_known_to_be_slow_goes_to_tier_3_before_anything_is_paid(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:

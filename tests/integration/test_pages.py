@@ -102,7 +102,7 @@ def test_of_a_built_site_only_what_the_build_wrote_is_shown(world: World, tmp_pa
     assert get(world, root + "menu/").status_code == (200 if place == "preview" else 404)
     for hidden in ("package.json", "src/main.ts", "dist/index.html", "dist/", "..%2fpackage.json"):
         assert get(world, root + hidden).status_code == 404, hidden
-    tree = world.den.root / "sites" / f"{world.tenant}_bakery" / "active"
+    tree = world.den_root / "sites" / f"{world.tenant}_bakery" / "active"
     assert {path.name for path in tree.resolve().iterdir()} == {"index.html", "style.css"}
 
 
