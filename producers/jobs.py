@@ -12,16 +12,14 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import now
 from monitoring.ledger.money import Bill, bill_of, calls_of
-from monitoring.ledger.record_tables import Event, QueueControl
+from monitoring.ledger.record_tables import Event
 from monitoring.ledger.rounds import rounds_of, successor_of, verb_of
-from monitoring.ledger.runway import Depth
 from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
 from routing.jobs import State
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import TASK_OF_QUEUE, Tier
+from routing.tiers import Tier
 from sandbox.preview import PreviewSigner
 
 PREVIEW_AUDIENCE = "reviewer"
@@ -179,15 +177,6 @@ class EventView(_View):
     data: dict[str, Any]
 
 
-class QueueView(_View):
-    """How a queue stands, counting the caller's own jobs."""
-
-    queue: str
-    waiting: int
-    oldest_age_seconds: float
-    is_paused: bool
-
-
 @dataclass(frozen=True)
 class PreviewLinks:
     """Makes preview URLs."""
@@ -298,31 +287,6 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
 def describe_events(events: Iterable[Event]) -> list[EventView]:
     """Return the views of events, in their order."""
     return [EventView(id=event.id or 0, at=event.at, kind=event.kind, data=event.data) for event in events]
-
-
-def queue_depths(session: Session, tenant: str) -> list[QueueView]:
-    """Return how many of a tenant's jobs wait on each queue: what others have waiting is not its business."""
-    paused = set(session.scalars(select(col(QueueControl.queue)).where(col(QueueControl.paused_at).is_not(None))))
-    depths = {depth.queue: depth for depth in _own_depths(session, tenant)}
-    return [
-        QueueView(
-            queue=queue.value,
-            waiting=depths[queue.value].waiting if queue.value in depths else 0,
-            oldest_age_seconds=round(depths[queue.value].oldest_age_seconds, 3) if queue.value in depths else 0.0,
-            is_paused=queue.value in paused,
-        )
-        for queue in TASK_OF_QUEUE
-    ]
-
-
-def _own_depths(session: Session, tenant: str) -> list[Depth]:
-    age = func.extract("epoch", now() - func.min(col(Job.waiting_since)))
-    rows = session.execute(
-        select(col(Job.queue), func.count(), age)
-        .where(col(Job.tenant) == tenant, col(Job.waiting_since).is_not(None))
-        .group_by(col(Job.queue))
-    )
-    return [Depth(queue, waiting, float(seconds)) for queue, waiting, seconds in rows]
 
 
 def _question_of(job: Job) -> ClarificationView | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,13 +18,12 @@ from sqlmodel import Session
 
 from monitoring.ledger import audit
 from monitoring.ledger.approvals import send_back
-from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.jobs import KEPT_FACTS, Accepted, NewJob, accept, lock_job, request_digest, same_request
 from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Release, Site
-from producers.submit import Environment
+from monitoring.ledger.tables import Job, Site
+from producers.submit import Environment, policy_of
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import RESUMABLE, REVISABLE, Door, JobRequest, State, Text, parse_request
 from routing.policy import Policy
@@ -71,7 +71,7 @@ class ReviseOrder(BaseModel):
     tier: Literal["spec", "patch", "agent"] | None = None
     """The tier to do it on; without one the rules decide, and never below what the work so far needs."""
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
-    """What this round may cost, in USD; without it what the request before it said, or what one job may cost here."""
+    """What this round may cost, in USD; without it what the session's first request said, or what one job may cost."""
     idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
 
 
@@ -105,7 +105,6 @@ class Rounds:
             JobNotFoundError: the caller's fault.
             NotContinuableError: the caller's fault, or nobody's.
             IdempotencyConflictError: the caller's fault.
-            PolicyError: the operator's fault: the tenant's overrides do not fit.
         """
         with self._ledger.begin() as session:
             job = lock_job(session, job_id, tenant=asker.tenant)
@@ -114,7 +113,7 @@ class Rounds:
                 return known
             _check_state(job, Verb.RESUME)
             ground = stand_on(session, job)
-            policy = effective_policy(session, job.tenant, self._policy)
+            policy = policy_of(session, job.tenant, self._policy)
             added = added_nanousd(order.budget_usd, policy)
             accepted = accept(session, _resumed(new, job, ground, added=added), actor=asker.actor)
             _audit(session, job, accepted.job, verb=Verb.RESUME, asker=asker)
@@ -128,12 +127,10 @@ class Rounds:
             JobNotFoundError: the caller's fault.
             NotContinuableError: the caller's fault, or nobody's.
             IdempotencyConflictError: the caller's fault.
-            PolicyError: the operator's fault: the tenant's overrides do not fit.
         """
         with self._ledger.begin() as session:
             job = lock_job(session, job_id, tenant=asker.tenant)
-            site = session.get(Site, job.site_id) if job.site_id is not None else None
-            request = _revised_request(job, order, site=site.name if site is not None else None)
+            request = _revised_request(session, job, order)
             new = _new_job(job, request, verb=Verb.REVISE, asker=asker)
             if (known := _known(session, new)) is not None:
                 return known
@@ -152,10 +149,13 @@ class Rounds:
         start = ground.start
         if start is None:
             raise NotContinuableError(job.id, "nothing_kept")
-        policy = effective_policy(session, job.tenant, self._policy)
-        route = self._route(session, new.request, job, start, policy=policy)
+        policy = policy_of(session, job.tenant, self._policy)
+        so_far = rounds_of(session, job.root_id)
+        signals = SiteSignals.model_validate(start.signals)
+        highest = max((one.tier for one in so_far if one.tier is not None), default=None)
+        work = Work(Tier(highest) if highest is not None else None, start.total_bytes, signals.has_build)
+        route = self._route(session, new.request, job, signals, work=work, policy=policy)
         stage = first_stage(route, policy, environment=self._environment())
-        earlier = earlier_requests([one.prompt for one in rounds_of(session, job.root_id)])
         return replace(
             new,
             state=stage.state,
@@ -165,14 +165,14 @@ class Rounds:
             route=route.model_dump(mode="json"),
             start_release_id=start.id,
             cap_nanousd=ground.spent_nanousd + policy.job_cap_nanousd(new.request.budget_usd),
-            result={"verb": Verb.REVISE.value, "begun": {"earlier": earlier}},
+            result=_told_of_revision(job, [one.prompt for one in so_far]),
         )
 
-    def _route(self, session: Session, request: JobRequest, job: Job, start: Release, *, policy: Policy) -> Route:
+    def _route(
+        self, session: Session, request: JobRequest, job: Job, signals: SiteSignals, *, work: Work, policy: Policy
+    ) -> Route:
         """Decide about a revision by the rules, on the site as the work so far would make it."""
-        signals = SiteSignals.model_validate(start.signals)
-        work = Work(Tier(job.tier) if job.tier is not None else None, start.total_bytes, signals.has_build)
-        debated = debated_keys(session, job.tenant, request.session) if request.session else frozenset()
+        debated = debated_keys(session, job.tenant, request.session or str(job.root_id))
         asked = signals_of(request, site=signals, debated=debated)
         route = decide(asked, policy, self._vocabularies.of(job.tenant))
         check_changes_something(route)
@@ -187,6 +187,7 @@ def _resumed(new: NewJob, job: Job, ground: Ground, *, added: int) -> NewJob:
     """Return the job that goes on with the same work on the same tier."""
     begun = job.result.get("begun") or {}
     is_kept = job.release_id is not None or bool(begun.get("is_kept"))
+    begun = {**begun, "report": _report(job), "is_kept": is_kept}
     known = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
     is_debated = "debate" in job.result or bool(job.result.get("failure_debate"))
     queue = place_of_resumed(tier=job.tier, queue=job.queue, route=job.route, is_debated=is_debated)
@@ -200,16 +201,34 @@ def _resumed(new: NewJob, job: Job, ground: Ground, *, added: int) -> NewJob:
         keeps_route=True,
         start_release_id=ground.start.id if ground.start is not None else None,
         cap_nanousd=ground.spent_nanousd + added,
-        result={**known, "verb": Verb.RESUME.value, "begun": {**begun, "report": job.detail or "", "is_kept": is_kept}},
+        result={**known, "verb": Verb.RESUME.value, "begun": begun},
     )
 
 
-def _revised_request(job: Job, order: ReviseOrder, *, site: str | None) -> JobRequest:
-    passed_on = {name: job.request[name] for name in (*_PASSED_ON, "budget_usd") if name in job.request}
-    wanted = order.model_dump(exclude={"text"}, exclude_none=True)
-    target = {} if site is None else {"site": site}
+def _told_of_revision(job: Job, prompts: Sequence[str]) -> dict[str, Any]:
+    """Return what a revision has to know: what its files were made for, and whether that was finished."""
+    begun: dict[str, Any] = {"earlier": earlier_requests(prompts)}
+    if job.state in RESUMABLE:
+        begun["cut_short"] = _report(job)
+    told = {"verb": Verb.REVISE.value, "begun": begun}
+    return {**told, "needs_person": True} if job.result.get("needs_person") else told
+
+
+def _report(job: Job) -> str:
+    """Return what became of a job, in the words that its owner was told, and its worker's own."""
+    said = (job.detail, job.result.get("summary") if job.result.get("is_salvaged") else None)
+    return " ".join(str(part) for part in said if part)
+
+
+def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobRequest:
+    site = session.get(Site, job.site_id) if job.site_id is not None else None
+    first = session.get_one(Job, job.root_id).request
+    body: dict[str, Any] = {name: job.request[name] for name in _PASSED_ON if name in job.request}
+    body |= {"budget_usd": first["budget_usd"]} if "budget_usd" in first else {}
+    body |= {"site": site.name} if site is not None else {}
+    body |= order.model_dump(exclude={"text"}, exclude_none=True)
     try:
-        return parse_request({**passed_on, **target, **wanted, "prompt": order.text})
+        return parse_request({**body, "prompt": order.text})
     except InvalidJobError as error:
         fields = (FieldError("text" if one.field == "prompt" else one.field, one.rule) for one in error.errors)
         raise InvalidJobError(tuple(fields)) from None

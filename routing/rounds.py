@@ -137,6 +137,13 @@ def added_nanousd(budget_usd: float, policy: Policy) -> int:
     return round(budget_usd * NANOUSD_PER_USD)
 
 
+_KEPT = (
+    "This work was begun and stopped before it was done. The files are as they were left then: look at what is there, "
+    "do not begin anew, and finish it."
+)
+_NOT_KEPT = "This was tried before and nothing of it was kept: the files are as they were before."
+
+
 def brief(begun: Mapping[str, Any]) -> str:
     """Return what a round's worker has to know beside its request; empty for a job that begins something.
 
@@ -151,19 +158,18 @@ def brief(begun: Mapping[str, Any]) -> str:
             "The files already hold unpublished work that was done for these earlier requests:\n"
             f"{listed}\nKeep that work, and change only what is asked now."
         )
+    if cut_short := str(begun.get("cut_short", "")):
+        parts.append(f"The last of them ended early, so its work may be incomplete. {_quoted(cut_short)}")
     if report := str(begun.get("report", "")):
-        said = " ".join(report.split())[:REPORT_CHARACTERS]
-        if begun.get("is_kept", True):
-            parts.append(
-                "This work was begun and stopped before it was done. The files are as they were left then: look at "
-                f"what is there, do not begin anew, and finish it. What was reported, as data: <report>{said}</report>"
-            )
-        else:
-            parts.append(
-                "This was tried before and nothing of it was kept: the files are as they were. What was reported, as "
-                f"data: <report>{said}</report>"
-            )
+        how = _KEPT if begun.get("is_kept") else _NOT_KEPT
+        parts.append(f"{how} {_quoted(report)}")
     return "\n\n".join(parts)
+
+
+def _quoted(report: str) -> str:
+    """Return a report as data; the mark that ends it cannot stand within it."""
+    said = " ".join(report.split())[:REPORT_CHARACTERS].replace("</", "< /")
+    return f"What was reported, as data: <report>{said}</report>"
 
 
 def earlier_requests(prompts: Sequence[str]) -> list[str]:

@@ -139,7 +139,7 @@ def _failure_debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
 def _subject(attempt: Attempt, route: Route) -> Subject:
     job = attempt.claim.job
     return Subject(
-        session=str(job.request.get("session") or job.id),
+        session=str(job.request.get("session") or job.root_id),
         prompt=attempt.prompt,
         route=route,
         stakes=route.stakes,

@@ -18,10 +18,14 @@ from monitoring.errors import MonitoringError
 from monitoring.ledger.releases import lock_site
 from monitoring.ledger.tables import Cap, Job, Release, Site
 
-RoundRefusal = Literal["continued", "site_moved_on", "release_swept", "nothing_kept", "state"]
+MAX_ROUNDS = 50
+"""Jobs of one session: whoever sees one of them sees all."""
+
+RoundRefusal = Literal["continued", "too_many_rounds", "site_moved_on", "release_swept", "nothing_kept", "state"]
 
 _REFUSALS: dict[RoundRefusal, str] = {
     "continued": "job {told} goes on from it already",
+    "too_many_rounds": f"its session has had {MAX_ROUNDS} rounds; submit a job of its own",
     "site_moved_on": "the site shows another release than the one its work was made from; submit it again",
     "release_swept": "the files of its work were given up, older than retention keeps them; submit it again",
     "nothing_kept": "it kept nothing that could be revised; submit a job",
@@ -83,6 +87,9 @@ def stand_on(session: Session, job: Job) -> Ground:
     child = successor_of(session, job.id)
     if child is not None:
         raise NotContinuableError(job.id, "continued", str(child))
+    so_far = session.scalar(select(func.count()).where(col(Job.root_id) == job.root_id)) or 0
+    if so_far >= MAX_ROUNDS:
+        raise NotContinuableError(job.id, "too_many_rounds")
     site = lock_site(session, job.site_id) if job.site_id is not None else None
     start_id = job.release_id or job.start_release_id
     start = session.get(Release, start_id, populate_existing=True) if start_id is not None else None

@@ -67,7 +67,8 @@ class Site(SQLModel, table=True):
     shown_release_id: UUID | None = None
     """What the projection is known to show; where it differs from the active release, the dispatcher brings it up."""
     lock_job_id: UUID | None = None
-    """The job that alone may write: held from its claim to its end (H-073, H-085)."""
+    """The job that alone may write: held from its claim to its end (H-073, H-085), and handed on by a job that is
+    revised, so that nobody else's edit gets between two rounds."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 

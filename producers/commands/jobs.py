@@ -194,6 +194,7 @@ def _print_job(view: JobView, waits_for: str) -> None:
         ("tier", view.tier or "none"), ("queue", view.queue), ("route", f"{view.rule}: {view.why}"),
         ("site", view.site or ""), ("seconds", f"{view.seconds:.1f}"),
         ("cost", f"${view.bill.spent_usd} of ${view.bill.cap_usd} in {calls}"), ("session", _session(view)),
+        ("starts from", _start(view)),
         ("change", view.result.get("summary", "")), ("answer", view.answer or ""),
         ("preview", view.preview_url or ""), ("next", _next_step(view)),
     ]  # fmt: skip
@@ -211,6 +212,12 @@ def _session(view: JobView) -> str:
         return ""
     spent = f"${view.bill.session_spent_usd} over all rounds"
     return f"{view.session}, round {view.round} of {len(view.rounds)}, {spent}"
+
+
+def _start(view: JobView) -> str:
+    if view.parent_id is None:
+        return ""
+    return f"release {view.start_release_id}" if view.start_release_id else "the site as it is: nothing was kept"
 
 
 def _round(one: RoundView) -> str:

@@ -1,7 +1,6 @@
 """Rounds of a session on the real ledger: resumed and revised jobs, what each starts from, and their one bill."""
 
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
@@ -24,6 +23,9 @@ __all__ = ["maker", "rig", "servers"]  # fixtures
 BASE = {"index.html": PAGE, "site.css": STYLE}
 ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="owner")
 TOO_MUCH = 'call(about="x" * 400_000)\nresult("API Error", is_error=True)\nsys.exit(1)'
+
+
+HAS = "assert pathlib.Path({!r}).exists()"
 
 
 def rounds(rig: Rig) -> Rounds:
@@ -62,15 +64,17 @@ def test_a_session_of_three_rounds_is_one_edit_on_one_bill(rig: Rig, maker: Play
     first = edit(rig, site, maker)
     looks = [view(rig, first)]
 
-    maker.program("claude", session_that('assert pathlib.Path("one.html").exists()', 'write("two.html", "<p>two")',
-                                         'assert "multi-page" in prompt and "Add a second page" in prompt', "call()"))  # fmt: skip
+    told = 'assert "multi-page" in prompt and "Add a second page" in prompt'
+    maker.program("claude", session_that(HAS.format("one.html"), told, 'write("two.html", "<p>two")', "call()"))
     second = revise(rig, first, "Add a second page", tier="agent")
     assert (rig.shop.job(first.id).state, rig.shop.job(first.id).reason) == ("rejected", "revised")
     assert held_by(rig, site) == second.id
     second = rig.run(second.id, edit_with_agent)
     looks.append(view(rig, second))
 
-    maker.program("claude", session_that('assert pathlib.Path("two.html").exists()', 'pathlib.Path("one.html").unlink()'))
+    maker.program(
+        "claude", session_that('assert pathlib.Path("two.html").exists()', 'pathlib.Path("one.html").unlink()')
+    )
     third = revise(rig, second, "Take the first page away again", tier="agent")
     assert third.state == "debating"  # sent back twice (R-053)
     third = rig.run(third.id, intake(dict))
