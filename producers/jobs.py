@@ -24,6 +24,8 @@ from sandbox.preview import PreviewSigner
 
 PREVIEW_AUDIENCE = "reviewer"
 _CENT_DIGITS = 2
+_SHOWN = 200
+"""Characters of a round's prompt that the other rounds show."""
 
 
 class _View(BaseModel):
@@ -87,6 +89,7 @@ class RoundView(_View):
     """How it went on from the round before it: `resume`, `revise` or `debate`; none for the first."""
     state: State
     prompt: str
+    """Its beginning."""
     tier: str | None
     spent_usd: str
     spent_nanousd: int
@@ -302,7 +305,7 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
     spent = _spent(session, [one.id for one in jobs])
     return tuple(
         RoundView(
-            round=place, id=one.id, verb=verb_of(one), state=State(one.state), prompt=one.prompt,
+            round=place, id=one.id, verb=verb_of(one), state=State(one.state), prompt=one.prompt[:_SHOWN],
             tier=tier_name(one.tier), spent_usd=usd_text(spent.get(one.id, 0)),
             spent_nanousd=spent.get(one.id, 0), release_id=one.release_id, created_at=one.created_at,
         )

@@ -191,6 +191,8 @@ def _resumed(new: NewJob, job: Job, ground: Ground, *, added: int) -> NewJob:
     known = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
     is_debated = "debate" in job.result or bool(job.result.get("failure_debate"))
     queue = place_of_resumed(tier=job.tier, queue=job.queue, route=job.route, is_debated=is_debated)
+    if queue is None:
+        raise NotContinuableError(job.id, "unbound")
     return replace(
         new,
         state=State.DEBATING if queue == QueueName.INTAKE else State.QUEUED,

@@ -115,13 +115,17 @@ def higher_stakes(first: str | None, second: Stakes | None) -> Stakes | None:
     return max(known, second, key=order.index)
 
 
-def place_of_resumed(*, tier: int | None, queue: str, route: Mapping[str, Any], is_debated: bool) -> QueueName:
-    """Return the queue on which a resumed job waits: that of its tier, or intake for a debate that it still owes."""
+def place_of_resumed(*, tier: int | None, queue: str, route: Mapping[str, Any], is_debated: bool) -> QueueName | None:
+    """Return the queue on which a resumed job waits: that of its tier, or intake for a debate that it still owes.
+
+    None for a job that was bound to nothing when it ended: nobody knows yet where it belongs.
+    """
     if queue == QueueName.INTAKE and not is_debated and route.get("debate") == Debate.PLANNING.value:
         return QueueName.INTAKE
     if tier is not None:
         return QUEUE_OF_TIER[Tier(tier)]
-    return QueueName(str(route.get("queue", queue)))
+    place = QueueName(str(route.get("queue", queue)))
+    return None if place is QueueName.INTAKE else place
 
 
 def added_nanousd(budget_usd: float, policy: Policy) -> int:

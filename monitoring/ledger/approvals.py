@@ -26,6 +26,8 @@ from routing.policy import Policy
 from routing.tiers import QueueName
 
 POLICY_ACTOR = "policy:auto-approve"
+_REASON_LIMIT = 2_000
+"""Characters of why a preview was sent back that are kept with its judgement."""
 
 ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]
 
@@ -146,6 +148,7 @@ def send_back(session: Session, job: Job, *, actor: str, text: str, successor: N
     Raises:
         WrongStateError: the caller's fault: nothing waits for approval here.
     """
+    text = text[:_REASON_LIMIT]  # all of it is the successor's prompt
     _decide(session, job, _judged(session, job), decision="rejected", actor=actor, reason=text)
     end(session, job, State.REJECTED, reason=Reason.REVISED, detail=text, actor=actor, successor=successor)
 

@@ -21,7 +21,9 @@ from monitoring.ledger.tables import Cap, Job, Release, Site
 MAX_ROUNDS = 50
 """Jobs of one session: whoever sees one of them sees all."""
 
-RoundRefusal = Literal["continued", "too_many_rounds", "site_moved_on", "release_swept", "nothing_kept", "state"]
+RoundRefusal = Literal[
+    "continued", "too_many_rounds", "site_moved_on", "release_swept", "nothing_kept", "unbound", "state"
+]
 
 _REFUSALS: dict[RoundRefusal, str] = {
     "continued": "job {told} goes on from it already",
@@ -29,6 +31,7 @@ _REFUSALS: dict[RoundRefusal, str] = {
     "site_moved_on": "the site shows another release than the one its work was made from; submit it again",
     "release_swept": "the files of its work were given up, older than retention keeps them; submit it again",
     "nothing_kept": "it kept nothing that could be revised; submit a job",
+    "unbound": "it ended before it was known what it is about; submit it again",
     "state": "it is {told}",
 }
 

@@ -22,7 +22,7 @@ from routing.jobs import Door, State, parse_as
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
 
 Key = Annotated[str | None, Header(description="The same key and body return the same job.")]
-OrderT = TypeVar("OrderT", ResumeOrder, ReviseOrder)
+WantedT = TypeVar("WantedT", ResumeOrder, ReviseOrder)
 
 
 class ContinuedView(BaseModel):
@@ -67,7 +67,7 @@ def revise_job(
     return _view(resources.rounds.revise(job_id, order, asker=_asker(caller)), job_id, response)
 
 
-def _order(model: type[OrderT], raw: bytes, key: str | None) -> OrderT:
+def _order(model: type[WantedT], raw: bytes, key: str | None) -> WantedT:
     body = parse_json(raw) if raw.strip() else {}
     return parse_as(model, body if key is None else with_key(body, key))
 

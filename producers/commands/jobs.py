@@ -237,4 +237,8 @@ def _next_step(view: JobView) -> str:
         return f"pointsman reply {view.id} TEXT"
     if view.state in RESUMABLE and view.continued_as is None and view.mode is not None:
         return f"pointsman resume {view.id} --budget USD"
+    if view.state in (State.REJECTED, State.EXPIRED) and view.continued_as is None and view.release_id is not None:
+        return f"pointsman revise {view.id} TEXT"
+    if view.continued_as is not None:
+        return f"pointsman job {view.continued_as}"
     return "" if view.is_final else f"pointsman watch {view.id}"

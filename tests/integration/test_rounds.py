@@ -9,6 +9,7 @@ import pytest
 from monitoring.checks import check_history
 from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.approvals import ApprovalRefusedError, approve, reject
+from monitoring.ledger.attempts import recover
 from monitoring.ledger.jobs import lock_job, request_cancel
 from monitoring.ledger.retention import sweep_site
 from monitoring.ledger.rounds import NotContinuableError
@@ -230,18 +231,23 @@ def test_spec_then_patch_then_spec_as_rounds_keeps_every_change(rig: Rig) -> Non
     site = rig.site()
     live = rig.shown(site)
     first = rig.edit(DIRECT, site)
-    second = revise(rig, first, "Change the hero heading to 'Bread since 1933'")
-    assert second.tier == 1
-    second = rig.run(second.id)
-    files = rig.files(second.release_id)
-    assert b"Bread since 1933" in files["index.html"]
-    release: Release = rig.shop.find(Release, second.release_id)
+    text = 'Change "For those who have never met a starter." to "For those who begin."'
+    second = rig.run(revise(rig, first, text, tier="patch").id, patch_files)
+    assert (second.state, second.detail) == ("awaiting_approval", None)
+    third = revise(rig, second, "Change the heading 'Three things we will not hurry' to 'Three slow things'")
+    assert third.tier == 1
+    third = rig.run(rig.run(third.id, intake(dict)).id)
+    assert (third.state, third.tier) == ("awaiting_approval", 1)
+    files = rig.files(third.release_id)
+    assert b"Bread since 1932" in files["index.html"]
+    assert b"Three slow things" in files["index.html"]
+    assert b"For those who begin." in files["classes.html"]
+    release: Release = rig.shop.find(Release, third.release_id)
     assert release.spec_sha256 is not None
-    assert b"Bread since 1933" in rig.resources.den.get(release.spec_sha256)
+    assert b"Bread since 1932" in rig.resources.den.get(release.spec_sha256)
     assert rig.shown(site) == live
-    assert rig.calls() == []
-    rig.shop.approve(second.id)
-    run_publish(rig.shop.message(second.id), rig.resources)
+    rig.shop.approve(third.id)
+    run_publish(rig.shop.message(third.id), rig.resources)
     assert rig.shown(site) == files
 
 
@@ -423,3 +429,40 @@ def test_every_promise_of_the_ledger_holds_after_a_session_and_all_of_it_is_told
     assert [(row.action, row.child) for row in done] == [("job_revised", str(second.id))]
     urls = set(rig.shop.rows("SELECT callback_url FROM notification"))
     assert urls == {("https://example.com/hook",)}
+
+
+def test_a_revision_is_a_decision_of_its_own_and_a_resumed_job_is_none(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    site = plain_site(rig, tmp_path)
+    maker.program("claude", f'init()\nwrite("half.html", "<p>half")\n{TOO_MUCH}')
+    job = edit(rig, site, maker, cap_nanousd=150_000_000)
+    maker.program("claude", session_that("pass"))
+    resumed = rig.run(resume(rig, job).id, edit_with_agent)
+    revised = revise(rig, resumed, "Make the headings larger")
+    told = rig.shop.rows("SELECT job_id, data ->> 'mode' AS mode FROM event WHERE kind = 'accepted' ORDER BY id")
+    assert {row.job_id: row.mode for row in told}[revised.id] == "ACTION"
+    assert {row.job_id: row.mode for row in told}[resumed.id] is None
+
+
+def test_a_round_whose_worker_dies_starts_again_from_the_same_work(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    maker.program("claude", session_that('write("a.html", "x")'))
+    first = edit(rig, plain_site(rig, tmp_path), maker)
+    second = revise(rig, first, "Add a menu", tier="agent")
+    claimed = rig.shop.claim(second.id)
+    rig.shop.lapse(claimed)
+    with rig.shop.ledger.begin() as session:
+        recover(session, claimed.attempt, max_lost=2)
+    maker.program("claude", session_that(HAS.format("a.html"), 'write("b.html", "x")'))
+    assert rig.run(second.id, edit_with_agent).state == "awaiting_approval"
+
+
+def test_a_job_that_was_bound_to_nothing_when_it_ended_is_submitted_again(rig: Rig) -> None:
+    job_id = rig.shop.accept(prompt="make it blue", tier=None)
+    rig.shop.execute(
+        "UPDATE job SET queue = 'intake', route = '{\"queue\": \"intake\"}', state = 'failed' WHERE id = :id", id=job_id
+    )
+    with pytest.raises(NotContinuableError, match="submit it again"):
+        resume(rig, rig.shop.job(job_id))

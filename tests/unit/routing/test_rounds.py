@@ -121,6 +121,7 @@ def test_a_resumed_job_waits_where_its_tier_works_and_holds_the_debate_that_it_s
     assert place_of_resumed(tier=2, queue="intake", route=debated, is_debated=False) is QueueName.INTAKE
     assert place_of_resumed(tier=2, queue="intake", route=debated, is_debated=True) is QueueName.PATCH
     assert place_of_resumed(tier=None, queue="answer", route={"queue": "answer"}, is_debated=False) is QueueName.ANSWER
+    assert place_of_resumed(tier=None, queue="intake", route={"queue": "intake"}, is_debated=False) is None
 
 
 def test_added_money_is_exact_and_never_more_than_one_job_may_cost() -> None:
