@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from monitoring.checks import check_history
-from monitoring.errors import IdempotencyConflictError
+from monitoring.errors import IdempotencyConflictError, WrongStateError
 from monitoring.ledger.approvals import ApprovalRefusedError, approve, reject
 from monitoring.ledger.attempts import recover
 from monitoring.ledger.jobs import lock_job, request_cancel
@@ -466,3 +466,27 @@ def test_a_job_that_was_bound_to_nothing_when_it_ended_is_submitted_again(rig: R
     )
     with pytest.raises(NotContinuableError, match="submit it again"):
         resume(rig, rig.shop.job(job_id))
+
+
+def test_a_preview_is_either_approved_or_sent_back_whoever_comes_first(rig: Rig) -> None:
+    site = rig.site()
+    job = rig.edit(DIRECT, site)
+
+    def judge(verdict: str) -> str:
+        try:
+            if verdict == "approve":
+                rig.shop.approve(job.id)
+            else:
+                revise(rig, job, "Change the hero heading to 'Bread since 1933'")
+        except (NotContinuableError, WrongStateError):
+            return "refused"
+        return verdict
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [one for one in pool.map(judge, ["approve", "revise"] * 4) if one != "refused"]
+    assert len(answers) == 1
+    state = {"approve": "publishing", "revise": "rejected"}[answers[0]]
+    assert rig.shop.job(job.id).state == state
+    assert rig.shop.scalar("SELECT count(*) FROM job") == (1 if answers == ["approve"] else 2)
+    with rig.shop.ledger.begin() as session:
+        assert check_history(session) == []
