@@ -61,7 +61,7 @@ def patch_tool() -> dict[str, Any]:
 
 def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job."""
-    if not build_commands(attempt.base_files):
+    if not build_commands(attempt.files):
         return _patch(attempt)
     try:
         box = attempt.boxes.acquire()  # before anything is paid for
@@ -76,7 +76,7 @@ def patch_files(attempt: Attempt) -> Outcome:
 
 
 def _patch(attempt: Attempt) -> Outcome:
-    shown = show_tree(attempt.base_files, attempt.prompt)
+    shown = show_tree(attempt.files, attempt.prompt)
     refused, last = "", ""
     for _ in range(attempt.policy.attempts.patch):
         reply = _ask(attempt, shown, refused=refused, last=last)
@@ -86,7 +86,7 @@ def _patch(attempt: Attempt) -> Outcome:
             continue
         try:
             with attempt.step("apply"):
-                applied = apply_diff(attempt.base_files, last, policy=SITE)
+                applied = apply_diff(attempt.files, last, policy=SITE)
         except DiffRefusedError as error:
             if not error.is_repairable:
                 return _refused(error)
@@ -127,7 +127,7 @@ def _candidate(attempt: Attempt, applied: Applied, *, summary: str) -> Candidate
         "how": "a model's patch", "patch": applied.as_dict(), "needs_person": applied.fuzz.needs_approval,
     }  # fmt: skip
     return Candidate(
-        files=applied.onto(attempt.base_files),
+        files=applied.onto(attempt.files),
         summary=summary[:300],
         facts=facts,
         diff=applied.canonical,
