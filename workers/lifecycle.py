@@ -21,6 +21,7 @@ from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
+from monitoring.ledger.rounds import spent_on_bill
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
 from routing.jobs import JobMessage, Reason, State
@@ -45,6 +46,12 @@ SETTLE_PAUSES = (0.2, 1.0, 3.0)
 """Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for."""
 
 Handler = Callable[[Attempt], Outcome]
+
+_MOVED_ON = Ended(
+    State.FAILED,
+    Reason.PUBLISH_CONFLICT,
+    "the site shows another release than the one that the work so far was made from; submit it again",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +114,8 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
             base = active_release(session, site) if site else None
             if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
                 job.base_release_id = base.id if base else None
+        begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
+        spent = spent_on_bill(session, job.root_id)
 
     def report(kind: EventKind, data: Mapping[str, Any]) -> None:
         try:
@@ -125,11 +134,14 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
 
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=report, cap_hit=cap_hit, bind_door=bind, boxes=resources.boxes, began=began,
+        check=lease.check, report=report, cap_hit=cap_hit, bind_door=bind, begun=begun, spent_nanousd=spent,
+        boxes=resources.boxes, began=began,
     )  # fmt: skip
 
 
 def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
+    if attempt.has_site_moved_on:
+        return end_with(_MOVED_ON)
     try:
         with soft_limit_armed():
             outcome = handler(attempt)

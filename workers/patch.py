@@ -65,9 +65,9 @@ def patch_tool() -> dict[str, Any]:
 
 def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job."""
-    if not is_built(attempt.base_files):
+    if not is_built(attempt.files):
         return _patch(attempt)
-    last, room = (attempt.base.build_seconds if attempt.base else None) or 0.0, attempt.policy.patch.build_seconds
+    last, room = (attempt.start.build_seconds if attempt.start else None) or 0.0, attempt.policy.patch.build_seconds
     if last > room:
         detail = f"the site's last build took {last:.0f} s, and a patch leaves {room:.0f} s for one"
         return Escalate(Tier.AGENT, Reason.BUILD_SLOW, detail)
@@ -84,7 +84,7 @@ def patch_files(attempt: Attempt) -> Outcome:
 
 
 def _patch(attempt: Attempt) -> Outcome:
-    files = sources_of(attempt.base_files)  # a change of what a build wrote would be lost in the next build
+    files = sources_of(attempt.files)  # a change of what a build wrote would be lost in the next build
     intro, policy = (_BUILT, SOURCES) if is_built(files) else (_PLAIN, SITE)
     shown = f"{intro}\n{show_tree(files, attempt.prompt)}"
     refused, last = "", ""
@@ -129,7 +129,7 @@ def _ask(attempt: Attempt, shown: str, *, refused: str, last: str) -> ToolCall:
             messages=[{"role": "user", "content": content}],
         )  # fmt: skip
 
-    return attempt.call("patch_built" if is_built(attempt.base_files) else "patch_edit", make)
+    return attempt.call("patch_built" if is_built(attempt.files) else "patch_edit", make)
 
 
 def _candidate(applied: Applied, files: Mapping[str, bytes], *, summary: str) -> Candidate:

@@ -19,6 +19,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
 from routing.tiers import TIER_OF_QUEUE
+from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.release import build_release
 from workers.attempt import Attempt
@@ -116,7 +117,10 @@ def _prepare_candidate(
 
 
 def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, ...]) -> NewRelease:
+    """Store and scan a candidate; what it is compared with is the active release, whatever its work went on from."""
     assert attempt.site is not None
+    if attempt.begun is not None:
+        outcome = _from_base(attempt, outcome)
     return build_release(
         attempt.den,
         outcome.files,
@@ -129,6 +133,16 @@ def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, 
         job_id=attempt.job_id,
         build_seconds=outcome.build_seconds,
         known_keys=known_keys,
+    )
+
+
+def _from_base(attempt: Attempt, outcome: Candidate) -> Candidate:
+    """Return a candidate with its patches against the base: its handler may only know what it went on from."""
+    base = attempt.base_files
+    return replace(
+        outcome,
+        diff=review_diff(base, outcome.files),
+        reverse=review_diff(outcome.files, base) if outcome.reverse is not None else None,
     )
 
 
@@ -149,8 +163,8 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
 
 
 def _kept_spec(attempt: Attempt) -> bytes | None:
-    """Return the base's spec: an edit of files leaves it in force for the pages whose bytes still are its render."""
-    digest = attempt.base.spec_sha256 if attempt.base else None
+    """Return the edited spec: an edit of files leaves it in force for the pages whose bytes still are its render."""
+    digest = attempt.start.spec_sha256 if attempt.start else None
     return None if digest is None else attempt.den.get(digest)
 
 
@@ -180,7 +194,10 @@ def _first_finding(new: NewRelease) -> str:
 
 
 def may_auto_approve(job: Job, tenant: Tenant) -> bool:
-    """Tell whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24)."""
-    if not tenant.auto_approve or job.result.get("needs_person"):
+    """Tell whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24).
+
+    A later round offers what earlier ones made, perhaps on another tier, and what a person has sent back: never that.
+    """
+    if not tenant.auto_approve or job.result.get("needs_person") or job.start_release_id is not None:
         return False
     return job.tier == 1 and job.priority != "P0" and job.route.get("stakes") != "high"

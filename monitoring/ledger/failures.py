@@ -62,10 +62,14 @@ class Consequence:
     """The task's latest failures, the newest last."""
 
 
-def task_key(job: Job) -> str:
-    """Return what makes two jobs tries of one task: tenant, site and canonical request."""
+def task_key(session: Session, job: Job) -> str:
+    """Return what makes two jobs tries of one task: tenant, site and canonical request.
+
+    What was revised still is its first request's task: only so can anybody see that it was sent back twice (R-053).
+    """
+    first = job if job.root_id == job.id else session.get(Job, job.root_id)
     site = str(job.site_id) if job.site_id else None
-    text = json.dumps([job.tenant, site, debate_key(job.prompt)])
+    text = json.dumps([job.tenant, site, debate_key((first or job).prompt)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
@@ -82,7 +86,7 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
     event = _event(session, job, target) if reason not in _NOBODYS_FAILURE else None
     if event is None:
         return Consequence(target)
-    key = task_key(job)
+    key = task_key(session, job)
     if event is FailureEvent.SUCCEEDED:
         session.execute(delete(TaskFailure).where(col(TaskFailure.key) == key))
         return Consequence(target)

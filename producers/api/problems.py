@@ -23,6 +23,7 @@ from monitoring.errors import (
 )
 from monitoring.ledger.approvals import ApprovalRefusedError
 from monitoring.ledger.releases import ReleaseNotFoundError
+from monitoring.ledger.rounds import NotContinuableError
 from producers.errors import AuthenticationError
 from producers.keys import MissingScopeError
 from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
@@ -153,6 +154,11 @@ async def _on_approval_refused(_: Request, error: Exception) -> JSONResponse:
     return problem(status, f"approval_refused_{error.reason}", str(error))
 
 
+async def _on_not_continuable(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, NotContinuableError)
+    return problem(409, f"not_continuable_{error.reason}", str(error))
+
+
 async def _on_conflict(_: Request, error: Exception) -> JSONResponse:
     return problem(409, "conflict", str(error))
 
@@ -189,6 +195,7 @@ _HANDLERS = {
     IdempotencyConflictError: _on_conflict,
     WrongStateError: _on_conflict,
     ApprovalRefusedError: _on_approval_refused,
+    NotContinuableError: _on_not_continuable,
     PublishConflictError: _on_conflict,
     SiteExistsError: _on_conflict,
     SiteBusyError: _on_conflict,

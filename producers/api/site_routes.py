@@ -13,7 +13,7 @@ from producers.api.examples import body_of
 from producers.api.problems import Problem
 from producers.api.resources import Admin, Approver, Reader, ResourcesDep
 from producers.comparison import Comparison
-from producers.jobs import QueueView, queue_depths
+from producers.queue_views import QueueView, queue_depths
 from producers.site_views import ReleaseView, SiteView, release_view, site_view
 from routing.jobs import SiteName
 from sandbox.archive import write_tar

@@ -150,6 +150,7 @@ MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m", "fix": "f"},),),
     "MissingScopeError": lambda: (Scope.READ,),
     "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
+    "NotContinuableError": lambda: (UUID(int=7), "state", "queued"),
 }
 """Arguments of the errors that take more than plain values."""
 

@@ -45,7 +45,7 @@ def collect(den: Den, data: bytes, *, rules: CollectRules = RULES, limit: int = 
 
 
 def blobs(den: Den) -> list[Path]:
-    return [path for path in den._root.rglob("*") if path.is_file()]
+    return [path for path in den.root.rglob("*") if path.is_file()]
 
 
 def test_what_went_in_comes_out(den: Den) -> None:
