@@ -16,6 +16,8 @@ from routing.jobs import Reason, State
 from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
+from sandbox.scan.notes import show
+from sandbox.scan.packages import foreign_sources, is_package_file
 from workers.attempt import Attempt
 from workers.errors import WorkerError
 from workers.outcomes import Candidate, Ended
@@ -60,7 +62,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
     Raises:
         BoxLostError: the box went away (the operator's fault, or a passing one).
     """
-    attempt.enter(box)
+    attempt.enter(box, keeps_token=False)  # an agent may have left the token to its build script
     try:
         with attempt.step("build"):
             files = _build(attempt, box, candidate.files)
@@ -77,6 +79,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
 
 
 def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    _check_sources(files)
     try:
         dropped = box.put(files).dropped
         for command in build_commands(files):
@@ -86,6 +89,14 @@ def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes]) -> dict[str, 
         detail = f"what the build wrote is not taken: {error}; the files before it are kept"
         raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail) from None
     return {**attempt.den.read_tree(built), **{path: files[path] for path in dropped}}
+
+
+def _check_sources(files: Mapping[str, bytes]) -> None:
+    """Refuse packages from elsewhere before npm sees them (threat D8); the scan alone would come after it."""
+    for path, data in sorted(files.items()):
+        if is_package_file(path) and (fault := next(foreign_sources(path, data), None)) is not None:
+            detail = f"{path} wants a package from elsewhere than the registry: {show(fault)}; nothing was installed"
+            raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail)
 
 
 def _run(attempt: Attempt, box: Box, command: Sequence[str]) -> None:

@@ -119,9 +119,9 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
         with resources.ledger.begin() as session:
             return cap_hit_by(session, claimed.attempt)
 
-    def bind(address: str) -> None:
+    def bind(address: str, keeps_token: bool) -> None:
         with resources.ledger.begin() as session:
-            bind_door(session, claimed.attempt, address=address)
+            bind_door(session, claimed.attempt, address=address, keeps_token=keeps_token)
 
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
@@ -133,7 +133,8 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
     try:
         with soft_limit_armed():
             outcome = handler(attempt)
-            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=resources.known_keys)
+            keys = (*resources.known_keys, attempt.claim.token)
+            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=keys)
     except (FencedError, *LEDGER_AWAY):
         raise
     except (SoftTimeLimit, Exception) as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandbox.box import DOOR_HOST, WORKSPACE, BoxSpec
-from sandbox.docker.recipe import FORWARDER_MEMORY, USER, Kind, Slot
+from sandbox.docker.recipe import FORWARDER_MEMORY, USER, Kind, Slot, inner_network, workspace_volume
 
 _HOST_KEYS_EMPTY = (
     "Binds", "VolumesFrom", "CapAdd", "Devices", "DeviceCgroupRules", "DeviceRequests", "GroupAdd", "Links",
@@ -50,6 +50,31 @@ def check_forwarder(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, oute
         *_differences("HostConfig", found["HostConfig"], expected),
         *(["Mounts is not empty"] if found["Mounts"] or found["HostConfig"].get("Tmpfs") else []),
     ]
+
+
+def check_inner(found: Mapping[str, Any], slot: Slot, *, subnet: str) -> list[str]:
+    """Return everything by which an inspected inner network differs from what it has to be."""
+    wanted = inner_network(slot, subnet)
+    expected = {
+        "Name": wanted["name"], "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
+        "Attachable": False, "Ingress": False, "Labels": wanted["labels"], "Options": wanted["options"],
+    }  # fmt: skip
+    return [
+        *_differences("Network", found, expected),
+        *(
+            ["Network.IPAM has another subnet"]
+            if [part["Subnet"] for part in found["IPAM"]["Config"]] != [subnet]
+            else []
+        ),
+        *(["Network.Containers is not empty"] if found.get("Containers") else []),
+    ]
+
+
+def check_volume(found: Mapping[str, Any], slot: Slot, spec: BoxSpec) -> list[str]:
+    """Return everything by which an inspected workspace differs from what it has to be: above all, on no disk."""
+    wanted = workspace_volume(slot, spec)
+    expected = {"Name": wanted["name"], "Driver": "local", "Labels": wanted["labels"], "Options": wanted["driver_opts"]}
+    return list(_differences("Volume", found, expected))
 
 
 def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> Iterator[str]:

