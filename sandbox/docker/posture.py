@@ -59,13 +59,10 @@ def check_inner(found: Mapping[str, Any], slot: Slot, *, subnet: str) -> list[st
         "Name": wanted["name"], "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
         "Attachable": False, "Ingress": False, "Labels": wanted["labels"], "Options": wanted["options"],
     }  # fmt: skip
+    subnets = [part["Subnet"] for part in found["IPAM"]["Config"]]
     return [
         *_differences("Network", found, expected),
-        *(
-            ["Network.IPAM has another subnet"]
-            if [part["Subnet"] for part in found["IPAM"]["Config"]] != [subnet]
-            else []
-        ),
+        *(["Network.IPAM has another subnet"] if subnets != [subnet] else []),
         *(["Network.Containers is not empty"] if found.get("Containers") else []),
     ]
 

@@ -91,9 +91,8 @@ def test_few_are_named_however_many_there_are() -> None:
 
 
 def test_an_ordinary_site_with_packages_has_no_faults() -> None:
-    lock = {
-        "packages": {"": {"dependencies": {"a": "^1"}}, "node_modules/a": ENTRY, "w": {"link": True, "resolved": "w"}}
-    }
+    link = {"link": True, "resolved": "w"}
+    lock = {"packages": {"": {"dependencies": {"a": "^1"}}, "node_modules/a": ENTRY, "node_modules/w": link}}
     package = {"name": "x", "scripts": {"build": "vite build"}, "dependencies": {"a": "^1", "b": "latest"},
                "overrides": {"a": {"b": "1.0.0 - 2"}}, "workspaces": ["w"]}  # fmt: skip
     assert faults("package-lock.json", lock) == faults("package.json", package) == []
