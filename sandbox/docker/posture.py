@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandbox.box import DOOR_HOST, WORKSPACE, BoxSpec
-from sandbox.docker.recipe import FORWARDER_MEMORY, USER, Kind, Slot, inner_network, workspace_volume
+from sandbox.docker.recipe import FORWARDER_MEMORY, SECURITY, USER, Kind, Slot, inner_network, workspace_volume
 
 _HOST_KEYS_EMPTY = (
     "Binds", "VolumesFrom", "CapAdd", "Devices", "DeviceCgroupRules", "DeviceRequests", "GroupAdd", "Links",
@@ -82,10 +82,8 @@ def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> I
     expected = {"ReadonlyRootfs": True, "CapDrop": ["ALL"], "IpcMode": "private", "CgroupnsMode": "private",
                 "AutoRemove": True}  # fmt: skip
     yield from _differences("HostConfig", host, expected)
-    if [option for option in host.get("SecurityOpt") or [] if option != "no-new-privileges:true"]:
-        yield "HostConfig.SecurityOpt has more than no-new-privileges"
-    if not host.get("SecurityOpt"):
-        yield "HostConfig.SecurityOpt lacks no-new-privileges"
+    if sorted(host.get("SecurityOpt") or []) != sorted(SECURITY):
+        yield "HostConfig.SecurityOpt is not no-new-privileges with our list of system calls"
     if spec.runtime is not None and host.get("Runtime") != spec.runtime:
         yield "HostConfig.Runtime is another"
     if not host.get("MaskedPaths") or not host.get("ReadonlyPaths"):

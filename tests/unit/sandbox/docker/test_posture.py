@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.box import BoxSpec, Target
 from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
-from sandbox.docker.recipe import FORWARDER_MEMORY, Kind, Slot, inner_network, workspace_volume
+from sandbox.docker.recipe import FORWARDER_MEMORY, SECURITY, Kind, Slot, inner_network, workspace_volume
 
 SPEC = BoxSpec(image="sha256:abc", gateway=Target("", 8090))
 SLOT = Slot("test", "0123", "me", 9_999_999_999)
@@ -21,7 +21,7 @@ def confined(**host: Any) -> dict[str, Any]:
         "Config": {"User": "1000:1000", "Env": ["PATH=/usr/bin"]},
         "HostConfig": {
             "ReadonlyRootfs": True, "CapDrop": ["ALL"], "CapAdd": None, "IpcMode": "private", "CgroupnsMode": "private",
-            "AutoRemove": True, "SecurityOpt": ["no-new-privileges:true"], "Privileged": False, "Binds": None,
+            "AutoRemove": True, "SecurityOpt": list(SECURITY), "Privileged": False, "Binds": None,
             "MaskedPaths": ["/proc/kcore"], "ReadonlyPaths": ["/proc/sys"], "PidMode": "", "Runtime": "runc",
         } | host,
         "Mounts": [],
@@ -61,6 +61,9 @@ WEAKER: dict[str, Callable[[dict[str, Any]], None]] = {
     "one_capability_dropped": host(CapDrop=["NET_RAW"]),
     "new_privileges": host(SecurityOpt=None),
     "no_seccomp": host(SecurityOpt=["no-new-privileges:true", "seccomp=unconfined"]),
+    "the_engine_s_seccomp": host(SecurityOpt=["no-new-privileges:true"]),
+    "seccomp_alone": host(SecurityOpt=[SECURITY[1]]),
+    "no_apparmor": host(SecurityOpt=[*SECURITY, "apparmor=unconfined"]),
     "host_network": host(NetworkMode="host"),
     "default_network": host(NetworkMode="bridge"),
     "host_processes": host(PidMode="host"),
