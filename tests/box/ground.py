@@ -1,4 +1,4 @@
-"""Tier 3 whole, for those who attack it: ledger, gateway, mirror and model as processes, and a box that is looked into."""
+"""Tier 3 whole, for those who attack it: gateway, mirror and model as processes, and a box that is looked into."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ from workers.lifecycle import Resources, run_attempt
 
 GATEWAY_PORT, MODEL_PORT, MIRROR_PORT, REGISTRY_PORT = 8106, 8107, 8108, 8109
 CANARY = "sk-ant-canary-of-the-ground-0123456789abcdefghij"
-PAGE = b'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Cafe</title></head><body><h1>Hi</h1></body></html>'
+PAGE = (
+    b'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>x</title></head><body><h1>Hi</h1></body></html>'
+)
 
 
 class Watched:
@@ -167,7 +169,7 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         _program(
             stack, daemon, home / "mirror.log", "mirror",
             POINTSMAN_LEDGER__URL=url, POINTSMAN_MIRROR__HOST="0.0.0.0", POINTSMAN_MIRROR__PORT=str(MIRROR_PORT),
-            POINTSMAN_MIRROR__NPM=str(npm), POINTSMAN_MIRROR__CACHE=str(home / "mirror"), POINTSMAN_MIRROR__TELL_SECONDS="1",
+            POINTSMAN_MIRROR__NPM=str(npm), POINTSMAN_MIRROR__CACHE=str(home / "mirror"),
         )  # fmt: skip
         for port in (GATEWAY_PORT, MODEL_PORT, MIRROR_PORT):
             wait_until(

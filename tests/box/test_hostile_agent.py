@@ -45,7 +45,8 @@ LAID = {
     "e-symlink": "symlink", "e-symlinked-directory": "symlink", "e-hardlink": "hardlink", "e-fifo": "fifo",
     "e-case": "name_collision", "e-normal-form": "name_collision", "e-backslash": "backslash", "e-newline": "control",
     "e-direction": "direction", "e-encoding": "encoding", "e-device-name": "device_name", "e-drive": "drive",
-    "e-trailing-dot": "trailing_dot_space", "e-deep": "too_deep", "e-large": "too_many_bytes", "e-many": "too_many_files",
+    "e-trailing-dot": "trailing_dot_space", "e-deep": "too_deep", "e-large": "too_many_bytes",
+    "e-many": "too_many_files",
 }  # fmt: skip
 """What an archive must not hold, and why it is refused."""
 SCENARIO = """

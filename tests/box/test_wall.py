@@ -1,7 +1,4 @@
-"""A hostile program in a real box tries to get out. The threats are those of notes/sandbox.md, by id."""
-
-import secrets
-from pathlib import Path
+"""What holds a program in a real box, one wall at a time. The threats are those of notes/sandbox.md, by id."""
 
 import pytest
 
@@ -15,8 +12,6 @@ from tests.engine import Listener
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 CLOCKS = Clocks(soft_seconds=60, hard_seconds=70, grace_seconds=2)
-HOSTILE = Path(__file__).with_name("hostile.mjs")
-CANARY = f"canary{secrets.token_hex(12)}"
 
 
 def shell(box: DockerBox, script: str, *, clocks: Clocks = CLOCKS) -> tuple[Ending, int | None, str]:

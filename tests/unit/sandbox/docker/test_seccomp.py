@@ -20,8 +20,8 @@ def test_what_is_not_named_is_refused() -> None:
     "name",
     ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "io_uring_setup", "io_uring_enter", "mount",
      "unshare", "setns", "bpf", "perf_event_open", "keyctl", "add_key", "userfaultfd", "kexec_load", "init_module",
-     "open_by_handle_at", "reboot", "swapon", "chroot", "pivot_root", "socketcall", "acct", "iopl", "quotactl", "fsopen",
-     "move_mount", "clone3", "settimeofday", "sethostname", "syslog", "modify_ldt"],
+     "open_by_handle_at", "reboot", "swapon", "chroot", "pivot_root", "socketcall", "acct", "iopl", "quotactl",
+     "fsopen", "move_mount", "clone3", "settimeofday", "sethostname", "syslog", "modify_ldt"],
 )  # fmt: skip
 def test_what_a_box_has_no_need_of_is_not_named(name: str) -> None:
     assert name not in ALLOWED
