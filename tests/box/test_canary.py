@@ -164,7 +164,8 @@ def test_neither_the_key_nor_the_token_is_anywhere(
         "inspect of the image": b"pointsman.recipe", "history of the image": b"Imported", "log of model.log": b"port",
         "the worker's log": b"attempt_started", "log of gateway.log": b"call_settled",
         "what the owner is told": b"I have looked around",
-        **dict.fromkeys(("commands of the forwarder", "log of the box", "log of the forwarder", "log of mirror.log"), b""),
+        **dict.fromkeys(("commands of the forwarder", "log of the box"), b""),
+        **dict.fromkeys(("log of the forwarder", "log of mirror.log"), b""),
     }  # fmt: skip
     assert set(places) == set(there)
     assert [name for name, word in there.items() if word not in places[name]] == []
