@@ -124,9 +124,9 @@ class Ground:
         run_attempt(self.shop.message(job_id), QueueName.AGENT, edit_with_agent, resources)
         return self.shop.job(job_id)
 
-    def rival(self, site: Any, box: DockerBox) -> Claim:
+    def rival(self, site: Any, box: DockerBox, **fields: Any) -> Claim:
         """Another job that holds another box."""
-        claimed = self.shop.running(prompt="x", site_id=site, tier=Tier.AGENT)
+        claimed = self.shop.running(prompt="x", site_id=site, tier=Tier.AGENT, **fields)
         door = {"door": box.door.address, "id": claimed.attempt.id}
         self.shop.execute("UPDATE attempt SET door = :door WHERE id = :id", **door)
         return claimed

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,18 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.tables import Job, Site
+from monitoring.ledger.tables import Job, Release, Site
 from producers.garbage import collect_garbage
+from producers.sites import Sites
 from routing.policy import Policy
 from routing.tiers import QueueName, Tier
-from sandbox.errors import SandboxStartupError
+from sandbox.changes import review_diff
+from sandbox.diff.apply import apply_diff
+from sandbox.diff.errors import DiffRefusedError
+from sandbox.diff.policy import SITE
+from sandbox.errors import SandboxStartupError, TreeRefusedError
 from sandbox.pool import Pool
+from sandbox.scan.report import GATES
 from sandbox.testing import UnwalledBox
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
@@ -408,6 +415,98 @@ result("The token is " + token)
                                " UNION ALL SELECT to_jsonb(release)::text FROM release")  # fmt: skip
     assert not any(env["ANTHROPIC_AUTH_TOKEN"] in row for (row,) in everything)
     check_nothing_happened(rig, site, maker)
+
+
+@pytest.mark.req("H-049")
+def test_no_rule_of_the_lower_tiers_vocabulary_holds_a_session_back(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    rest = "<p>New.</p>\\n<!-- ... rest of the file unchanged ... -->\\n"
+    maker.program(
+        "claude",
+        f"""
+init()
+write("index.html", "<!doctype html><title>New</title>{rest}")
+os.remove("site.css")
+write("about/team.html", "<!doctype html><my-own-element>Us</my-own-element>")
+result("All is new.")
+""",
+    )
+    job = edit(rig, plain_site(rig, tmp_path), maker)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    files = rig.files(job.release_id)
+    assert set(files) == {"index.html", "about/team.html"}
+    diff = review_diff(BASE, files)
+    with pytest.raises(DiffRefusedError):  # the same change as a patch of tier 2
+        apply_diff(BASE, diff.decode(), policy=SITE)
+
+
+REFUSED = {
+    "js_budget": ("a.js", "x();" * 200_000), "secrets": ("a.txt", "sk-ant-api03-" + "aB3_xY9-" * 11 + "QwErTyAA"),
+    "csp": ("a.html", "<!doctype html><title>x</title><p onclick='x()'>y"),
+    "allowlists": ("a.html", "<!doctype html><title>x</title><script src=https://evil.example/x.js></script>"),
+}  # fmt: skip
+
+
+@pytest.mark.req("H-050", "H-081")
+@pytest.mark.parametrize("gate", REFUSED)
+def test_every_gate_of_the_other_tiers_stands_before_a_session_s_files_too(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, gate: str
+) -> None:
+    path, text = REFUSED[gate]
+    maker.program("claude", f"init()\nwrite({path!r}, {text!r})\nresult()")
+    site = plain_site(rig, tmp_path)
+    rig.shop.tenant(auto_approve=True)
+    job = edit(rig, site, maker)
+    release: Release = rig.shop.find(Release, job.release_id)
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+    assert set(release.scan["gates"]) == set(GATES)
+    assert release.scan["gates"][gate] is False
+    check_nothing_happened(rig, site, maker)
+
+
+@pytest.mark.req("H-050")
+def test_beyond_those_gates_a_person_decides_and_what_a_tool_would_obey_is_refused(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    maker.program("claude", WORKS)
+    site = plain_site(rig, tmp_path)
+    rig.shop.tenant(auto_approve=True)
+    job = edit(rig, site, maker)
+    assert (job.state, job.result["needs_person"]) == ("awaiting_approval", True)
+    assert rig.shop.rows("SELECT actor FROM approval") == []
+
+
+@pytest.mark.threat("D10")
+def test_no_git_of_the_host_ever_meets_a_site_s_files(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, marker = tmp_path / "programs", tmp_path / "called"
+    programs.mkdir()
+    (programs / "git").write_text(f"#!/bin/sh\necho called >>{marker}\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = plain_site(rig, folder)
+    planted = {".git/config": f"[core]\n\tfsmonitor = {programs}/git\n", ".git/hooks/post-checkout": "x",
+               ".gitattributes": "* filter=x"}  # fmt: skip
+    for path, text in planted.items():
+        maker.program("claude", f"init()\nwrite({path!r}, {text!r})\nresult()")
+        assert edit(rig, site, maker).reason == "output_refused"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    with pytest.raises(TreeRefusedError, match="planted"):
+        sites.import_site("acme", "cafe", folder)
+    maker.program("claude", WORKS)
+    job = edit(rig, site, maker)
+    rig.shop.approve(job.id)
+    run_publish(rig.shop.message(job.id), rig.resources)
+    sites.export_site("acme", "cafe", tmp_path / "out")
+    assert not marker.exists()
+    subprocess.run(["git", "status"], check=True)
+    assert marker.exists(), "the host's git would have been seen"
 
 
 @pytest.mark.req("H-080")
