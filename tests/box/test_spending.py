@@ -41,7 +41,8 @@ rules:
 """
 CALLS = """
 const [url, token, text, count] = process.argv.slice(1);
-const body = JSON.stringify({model: "MODEL", max_tokens: 2000, stream: true, messages: [{role: "user", content: text}]});
+const messages = [{role: "user", content: text}];
+const body = JSON.stringify({model: "MODEL", max_tokens: 2000, stream: true, messages});
 const headers = {authorization: "Bearer " + token, "content-type": "application/json"};
 const ask = () => fetch(url + "/v1/messages", {method: "POST", headers, body})
   .then(async (answer) => [answer.status, answer.headers.get("x-should-retry"), await answer.text()]);

@@ -32,8 +32,8 @@ def test_the_command_restricts_the_tools_and_carries_the_cap() -> None:
 @pytest.mark.req("S-059")
 def test_the_whole_command_is_what_this_version_of_the_cli_was_tried_with() -> None:
     assert arguments(PLAN) == (
-        "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=text", "--setting-sources=user",
-        "--settings=/etc/claude-code/roles/site.json", "--strict-mcp-config", "--disable-slash-commands",
+        "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=text",
+        "--setting-sources=user", "--settings=/etc/claude-code/roles/site.json", "--strict-mcp-config", "--disable-slash-commands",
         "--no-session-persistence", "--tools=Bash,Edit,Glob,Grep,Read,Write",
         "--allowedTools=Bash,Edit,Glob,Grep,Read,Write", "--disallowedTools=WebFetch,WebSearch,Agent,Task,mcp__*",
         "--permission-mode=dontAsk", "--append-system-prompt-file=/etc/claude-code/roles/site.md",
@@ -46,8 +46,9 @@ def test_the_whole_command_is_what_this_version_of_the_cli_was_tried_with() -> N
 @pytest.mark.req("S-059")
 def test_no_other_module_builds_a_command_of_the_cli() -> None:
     flags = ("--print", "--output-format", "--setting-sources", "--permission-mode", "--skip-permissions")
-    builders = {path.relative_to(ROOT) for package in ("sandbox", "workers", "routing", "monitoring", "producers")
-                for path in (ROOT / package).rglob("*.py") if any(flag in path.read_text() for flag in flags)}  # fmt: skip
+    packages = ("sandbox", "workers", "routing", "monitoring", "producers")
+    modules = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    builders = {path.relative_to(ROOT) for path in modules if any(flag in path.read_text() for flag in flags)}
     assert builders == {Path("sandbox/claude/command.py")}
 
 
@@ -55,8 +56,8 @@ def test_no_other_module_builds_a_command_of_the_cli() -> None:
 def test_what_stands_for_a_claude_md_is_in_the_image_and_names_no_key() -> None:
     roles = {file.path: file.data for file in own_files() if "/roles/" in file.path}
     assert b"You edit one website" in roles[SITE.rules_file]
-    report = scan(roles, Profile(js_bytes=0, js_gzip_bytes=0, script_hosts=(), image_hosts=(), form_hosts=(), max_files=9),
-                  profile_name="x")  # fmt: skip
+    profile = Profile(js_bytes=0, js_gzip_bytes=0, script_hosts=(), image_hosts=(), form_hosts=(), max_files=9)
+    report = scan(roles, profile, profile_name="x")
     assert [finding for finding in report.findings if finding.gate == "secrets"] == []
     assert not any(word in data.lower() for data in roles.values() for word in (b"api_key", b"api key", b"token"))
 
