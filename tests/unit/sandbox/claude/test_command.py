@@ -34,7 +34,8 @@ def test_the_whole_command_is_what_this_version_of_the_cli_was_tried_with() -> N
     assert arguments(PLAN) == (
         "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=text",
         "--setting-sources=user", "--settings=/etc/claude-code/roles/site.json",
-        "--strict-mcp-config", "--disable-slash-commands", "--no-session-persistence", "--tools=Bash,Edit,Glob,Grep,Read,Write",
+        "--strict-mcp-config", "--disable-slash-commands", "--no-session-persistence",
+        "--tools=Bash,Edit,Glob,Grep,Read,Write",
         "--allowedTools=Bash,Edit,Glob,Grep,Read,Write", "--disallowedTools=WebFetch,WebSearch,Agent,Task,mcp__*",
         "--permission-mode=dontAsk", "--append-system-prompt-file=/etc/claude-code/roles/site.md",
         "--model=claude-sonnet-4-6", "--max-turns=40", "--max-budget-usd=0.5000",
