@@ -43,8 +43,8 @@ class Attempt:
     """Tells the job's owner what is being done."""
     cap_hit: Callable[[], str | None]
     """Names the cap, if any, that has refused or cut a model call of this attempt."""
-    bind_door: Callable[[str, bool], None]
-    """Lets the attempt's token be used from one address alone: the forwarder's of its box; or nowhere any more."""
+    bind_door: Callable[[str], None]
+    """Lets the attempt's token be used from one address alone: the forwarder's of its box."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
     began: float = field(default_factory=time.monotonic)
@@ -131,17 +131,13 @@ class Attempt:
         finally:
             self.report_step(name, seconds=time.monotonic() - started)
 
-    def enter(self, box: Box, *, keeps_token: bool = True) -> None:
+    def enter(self, box: Box) -> None:
         """Work through a box's door from now on, and put on record whether the box was ready (H-075).
-
-        Args:
-            box: what is worked in.
-            keeps_token: whether model calls are made from it; if not, the attempt makes no more of them anywhere.
 
         Raises:
             FencedError: nobody's fault: the job was taken away.
         """
-        self.bind_door(box.door.address, keeps_token)
+        self.bind_door(box.door.address)
         self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
 
     def report_step(self, name: str, *, seconds: float) -> None:

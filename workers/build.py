@@ -62,7 +62,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
     Raises:
         BoxLostError: the box went away (the operator's fault, or a passing one).
     """
-    attempt.enter(box, keeps_token=False)  # an agent may have left the token to its build script
+    attempt.enter(box)
     try:
         with attempt.step("build"):
             files = _build(attempt, box, candidate.files)

@@ -119,9 +119,9 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
         with resources.ledger.begin() as session:
             return cap_hit_by(session, claimed.attempt)
 
-    def bind(address: str, keeps_token: bool) -> None:
+    def bind(address: str) -> None:
         with resources.ledger.begin() as session:
-            bind_door(session, claimed.attempt, address=address, keeps_token=keeps_token)
+            bind_door(session, claimed.attempt, address=address)
 
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,

@@ -177,15 +177,13 @@ def hold(session: Session, attempt: Attempt) -> Job:
     return job
 
 
-def bind_door(session: Session, attempt: Attempt, *, address: str | None, keeps_token: bool = True) -> None:
+def bind_door(session: Session, attempt: Attempt, *, address: str | None) -> None:
     """Bind an attempt's token to the one address from which it may be used: that of its box's forwarder.
 
     Args:
         session: the caller's transaction.
         attempt: must hold its job.
         address: the forwarder's outer address; None when its box is gone, so that the token opens nothing.
-        keeps_token: whether it makes model calls there; if not, its token is worth nothing from now on, for whoever
-            may have kept a copy.
 
     Raises:
         FencedError: nobody's fault: the job was taken away or has ended.
@@ -193,8 +191,7 @@ def bind_door(session: Session, attempt: Attempt, *, address: str | None, keeps_
     """
     hold(session, attempt)
     door = None if address is None else str(ip_address(address))
-    token = {} if keeps_token else {"token_hash": f"retired:{attempt.id}"}
-    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door, **token))
+    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door))
 
 
 def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:
