@@ -398,7 +398,7 @@ put(type="assistant", message={{"content": [{{"type": "text", "text": "It is " +
 sys.stdout.write('{{"type":"assistant","message":{{"content":[{{"type":"text","text":"' + {spelled} + '"}}]}}}}\\n')
 use("Bash", command="echo " + token)
 write("seen.txt", token)
-result("The token is " + token)
+sys.stdout.write('{{"type":"result","subtype":"success","is_error":false,"result":"' + {spelled} + '"}}\\n')
 """)  # fmt: skip
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker)
