@@ -27,7 +27,7 @@ from workers.agent_ends import Session, end_of
 from workers.attempt import Attempt
 from workers.build import build_candidate, build_commands
 from workers.outcomes import Candidate, Ended, Outcome
-from workers.transcript import Transcript
+from workers.transcript import Hider, Transcript
 
 _CHECK_SECONDS = 2.0
 """How often a session that prints asks whether its job is still wanted."""
@@ -81,17 +81,24 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
         with attempt.step("inject"):
             injected = box.put(files)
         plan = _plan(attempt)
-        transcript = Transcript(secret=attempt.claim.token)
-        reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": news}))
+        transcript = Transcript()
+        hider = Hider(attempt.claim.token)
+        reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
         with attempt.step("execute"):
-            result = _execute(attempt, box, reader=reader, transcript=transcript, has_build=before.has_build)
+            result = _execute(
+                attempt, box, reader=reader, transcript=transcript, hider=hider, has_build=before.has_build
+            )
         verdict = reader.judge(result)
+        verdict = replace(verdict, text=hider.text(verdict.text))
         facts = _facts(attempt, plan, reader=reader, result=result, transcript=transcript)
         with attempt.step("extract"):
             return _extract(attempt, box, verdict, left_out=_left_out(files, injected.dropped), facts=facts)
     finally:
         with attempt.step("teardown"):
-            box.close()
+            try:
+                attempt.leave()
+            finally:
+                box.close()
 
 
 def _plan(attempt: Attempt) -> SessionPlan:
@@ -122,12 +129,13 @@ def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
 
 
 def _execute(
-    attempt: Attempt, box: Box, *, reader: SessionReader, transcript: Transcript, has_build: bool
+    attempt: Attempt, box: Box, *, reader: SessionReader, transcript: Transcript, hider: Hider, has_build: bool
 ) -> ExecResult:
     checked = time.monotonic()
 
     def on_line(line: bytes) -> bool:
         nonlocal checked
+        line = hider.line(line)
         transcript.add(line)
         if time.monotonic() - checked > _CHECK_SECONDS:
             checked = time.monotonic()

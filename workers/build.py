@@ -16,6 +16,8 @@ from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.public import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of, part_of, public_of, sources_of
+from sandbox.scan.notes import show
+from sandbox.scan.packages import foreign_sources, is_package_file
 from workers.attempt import Attempt
 from workers.errors import WorkerError
 from workers.outcomes import Candidate, Ended
@@ -66,6 +68,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
     Raises:
         BoxLostError: the box went away (the operator's fault, or a passing one).
     """
+    attempt.leave()  # the files may hold the token, which an agent had; the door is the mirror's from now on
     attempt.enter(box)
     began = time.monotonic()
     seconds: dict[str, float] = {}
@@ -87,6 +90,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
 
 def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict[str, float]) -> dict[str, bytes]:
     """Return the files of the built site; what each command took goes into `seconds`."""
+    _check_sources(files)
     try:
         dropped = box.put(sources_of(files)).dropped
         until = time.monotonic() + attempt.policy.agent.build_seconds
@@ -100,6 +104,14 @@ def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict
     if public_of(result) is None:
         raise BuildFailedError(State.FAILED, Reason.BUILD_FAILED, _NO_PAGES)
     return result
+
+
+def _check_sources(files: Mapping[str, bytes]) -> None:
+    """Refuse packages from elsewhere before npm sees them (threat D8); the scan alone would come after it."""
+    for path, data in sorted(files.items()):
+        if is_package_file(path) and (fault := next(foreign_sources(path, data), None)) is not None:
+            detail = f"{path} wants a package from elsewhere than the registry: {show(fault)}; nothing was installed"
+            raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail)
 
 
 def _run(attempt: Attempt, box: Box, command: Sequence[str], *, until: float) -> float:

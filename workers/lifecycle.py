@@ -128,7 +128,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
         with resources.ledger.begin() as session:
             return cap_hit_by(session, claimed.attempt)
 
-    def bind(address: str) -> None:
+    def bind(address: str | None) -> None:
         with resources.ledger.begin() as session:
             bind_door(session, claimed.attempt, address=address)
 
@@ -145,7 +145,8 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
     try:
         with soft_limit_armed():
             outcome = handler(attempt)
-            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=resources.known_keys)
+            keys = (*resources.known_keys, attempt.claim.token)
+            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=keys)
     except (FencedError, *LEDGER_AWAY):
         raise
     except (SoftTimeLimit, Exception) as error:

@@ -21,6 +21,7 @@ from routing.jobs import Reason, State
 from routing.tiers import TIER_OF_QUEUE
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
+from sandbox.hidden import hidden_text
 from sandbox.release import build_release
 from workers.attempt import Attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Replied, Routed
@@ -113,7 +114,15 @@ def _prepare_candidate(
             new = _release_of(attempt, outcome, known_keys=known_keys)
     except (TreeRefusedError, PathRefusedError) as error:
         return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
-    return _offer(attempt, outcome, new)
+    return _offer(attempt, _with_hidden_text(attempt, outcome), new)
+
+
+def _with_hidden_text(attempt: Attempt, outcome: Candidate) -> Candidate:
+    """Say what a model may have read that no visitor sees (threat D7): then a person decides, never policy alone."""
+    if not (found := hidden_text({**attempt.base_files, **outcome.files})):
+        return outcome
+    told = {"hidden_text": [place.as_dict() for place in found], "needs_person": True}
+    return replace(outcome, facts={**outcome.facts, **told})
 
 
 def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, ...]) -> NewRelease:

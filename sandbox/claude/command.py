@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+CLI_VERSION = "2.1.330"
+"""The flags below mean what they mean in this version: a session of another does not go on."""
 CONFIG_DIRECTORY = "/home/agent/.claude"
 """Writable and empty: a configuration directory that cannot be written to makes the CLI hang."""
 MAX_OUTPUT_TOKENS = 6000
