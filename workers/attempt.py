@@ -43,8 +43,8 @@ class Attempt:
     """Tells the job's owner what is being done."""
     cap_hit: Callable[[], str | None]
     """Names the cap, if any, that has refused or cut a model call of this attempt."""
-    bind_door: Callable[[str], None]
-    """Lets the attempt's token be used from one address alone: the forwarder's of its box."""
+    bind_door: Callable[[str | None], None]
+    """Lets the attempt's token be used from one address alone: the forwarder's of its box; None ends the token."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
     began: float = field(default_factory=time.monotonic)
@@ -139,6 +139,14 @@ class Attempt:
         """
         self.bind_door(box.door.address)
         self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
+
+    def leave(self) -> None:
+        """End the attempt's token, before the box goes that has seen it: no model is called in this attempt any more.
+
+        Raises:
+            FencedError: nobody's fault: the job was taken away.
+        """
+        self.bind_door(None)
 
     def report_step(self, name: str, *, seconds: float) -> None:
         """Put one step on record that is done."""

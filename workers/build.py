@@ -60,6 +60,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
     Raises:
         BoxLostError: the box went away (the operator's fault, or a passing one).
     """
+    attempt.leave()  # the files may hold the token, which an agent had; the door is the mirror's from now on
     attempt.enter(box)
     try:
         with attempt.step("build"):

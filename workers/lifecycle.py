@@ -119,7 +119,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
         with resources.ledger.begin() as session:
             return cap_hit_by(session, claimed.attempt)
 
-    def bind(address: str) -> None:
+    def bind(address: str | None) -> None:
         with resources.ledger.begin() as session:
             bind_door(session, claimed.attempt, address=address)
 
