@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 BOX_SETTINGS = "POINTSMAN_BOX__"
 """The only settings that `pointsman up` takes from outside: which engine there is, and what boxes may use of it."""
-_AGAIN = "; then start `pointsman up` again"
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ def wire_boxes(
         host = engine.outer(has_masquerade=False).host
     except SandboxUnavailableError as error:
         helps = "" if error.reason == "image_missing" else "; `pointsman doctor` says how to get it"
-        return BoxWiring(off=f"{error.hint}{helps}{_AGAIN}")
+        return BoxWiring(off=f"{error.hint}{helps}")
     except SandboxError as error:
-        return BoxWiring(off=f"{error}; `pointsman doctor` may say more{_AGAIN}")
+        return BoxWiring(off=f"{error}; `pointsman doctor` may say more")
     finally:
         engine.close()
     for port in (gateway_port, mirror_port):
@@ -81,7 +80,7 @@ def _why_not(host: str, port: int) -> str:
                 f"{host}, the engine's host, is not this machine: an engine elsewhere or in a virtual machine needs a "
                 "gateway beside it (POINTSMAN_BOX__GATEWAY_HOST), which `pointsman up` does not start"
             )
-        return f"nothing can listen on {host}:{port}: {error.strerror}{_AGAIN}"
+        return f"nothing can listen on {host}:{port}: {error.strerror}"
     return ""
 
 

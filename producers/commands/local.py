@@ -81,7 +81,7 @@ def _announce(embedded: Embedded, *, program: str) -> None:
 def _tier_three(embedded: Embedded) -> str:
     boxes = embedded.boxes
     if boxes.off:
-        return f"off: {boxes.off}"
+        return f"off: {boxes.off}. Then start this again."
     packages = f"; no packages in them: {boxes.no_packages}" if boxes.no_packages else ""
     return f"on, in boxes of {embedded.box_config().engine or 'the local Docker engine'}{packages}"
 
