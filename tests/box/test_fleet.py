@@ -3,6 +3,7 @@
 Everything is real: processes, engine, command line, CLI in the box; only Claude is played. See `fleet.py`.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from socket import inet_aton
@@ -10,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from benchmarks.box import acquire_times, answer, session_steps
 from routing.jobs import ENDS
 from routing.policy import platform_policy
 from sandbox.rehearsal.log import billed_nanousd, read_log
@@ -123,6 +125,17 @@ def test_up_runs_a_code_agents_job_to_a_published_release(fleet: Fleet, hook: Li
     fleet.run("approve", str(job_id))
     assert fleet.wait_for_state(job_id, *ENDS, seconds=30) == "published"
     assert live_release(fleet, site) == str(fleet.job(job_id)["release_id"]) != before
+
+
+def test_the_benchmark_of_boxes_measures_both_starts_and_every_step(fleet: Fleet, tmp_path: Path) -> None:
+    figures = answer(acquire_times(fleet.daemon, 1), session_steps(fleet, 1), 1)
+    shown = figures.table()
+    assert "acquire to first exec, cold" in shown
+    names = ("lock", "snapshot", "provision", "inject", "execute", "extract", "teardown", "scan", "preview", "publish")
+    assert [name for name in names if f"step {name} " not in shown] == []
+    medians = {row[0]: float(row[1]) for row in figures.rows}
+    assert 0 < medians["session outside the CLI"] < medians["session"]
+    assert json.loads(figures.write(tmp_path, "box").read_text())["is_good"] == figures.is_good
 
 
 def test_what_up_starts_listens_for_this_machine_and_for_boxes_alone(fleet: Fleet) -> None:
