@@ -127,6 +127,12 @@ def test_up_runs_a_code_agents_job_to_a_published_release(fleet: Fleet, hook: Li
     assert live_release(fleet, site) == str(fleet.job(job_id)["release_id"]) != before
 
 
+def test_the_doctor_finds_nothing_amiss_beside_it(fleet: Fleet) -> None:
+    lines = fleet.run("doctor").splitlines()
+    assert [line for line in lines if not line.startswith("ok ")] == []
+    assert {"ok  ledger", "ok  package registry", "ok  box engine", "ok  box image"} <= set(lines)
+
+
 def test_the_benchmark_of_boxes_measures_both_starts_and_every_step(fleet: Fleet, tmp_path: Path) -> None:
     figures = answer(acquire_times(fleet.daemon, 1), session_steps(fleet, 1), 1)
     shown = figures.table()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from producers.embedded_boxes import BoxWiring, clear_boxes
+from producers.embedded_boxes import BoxWiring, clear_boxes, wire_boxes
 from producers.upfile import with_up_file, write_up_file
 from sandbox.config import BoxConfig
 
