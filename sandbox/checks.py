@@ -60,10 +60,8 @@ def engine_hint(error: SandboxError, *, is_installed: bool) -> str:
 
 def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:
     lacking = [name for name in ("MemoryLimit", "PidsLimit", "CpuCfsQuota") if not facts.get(name)]
-    yield Finding(
-        "box cgroups",
-        f"the engine cannot limit {', '.join(lacking)}: mount these cgroup controllers" if lacking else "",
-    )
+    hint = f"the engine cannot limit {', '.join(lacking)}: mount these cgroup controllers"
+    yield Finding("box cgroups", hint if lacking else "")
     has_seccomp = any("seccomp" in option for option in facts.get("SecurityOptions") or [])
     yield Finding("box seccomp", "" if has_seccomp else "the engine runs without its seccomp profile: give it one back")
     if config.runtime:
