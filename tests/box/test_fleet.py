@@ -4,7 +4,9 @@ Everything is real: processes, engine, command line, CLI in the box; only Claude
 """
 
 import json
-from collections.abc import Iterator
+import os
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import inet_aton
 from uuid import UUID
@@ -15,12 +17,16 @@ from benchmarks.box import acquire_times, answer, session_steps
 from routing.jobs import ENDS
 from routing.policy import platform_policy
 from sandbox.rehearsal.log import billed_nanousd, read_log
+from tests.acceptance.installation import settle
 from tests.box.fleet import HOOK_PORT, Fleet, running_fleet
 from tests.engine import Listener, TestEngine
 from tests.services import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
+KILLS = int(os.environ.get("KILLS", "0"))
+"""How many kills at random moments `make chaos` asks for; the ones by name below are made always."""
+SEED = int(os.environ.get("SEED", "5"))
 EDIT = "Add our opening hours to index.html"
 PAGE = """<!doctype html>
 <html lang="en">
@@ -118,7 +124,8 @@ def wait_until_gone(fleet: Fleet, slots: frozenset[str]) -> None:
 def test_up_runs_a_code_agents_job_to_a_published_release(fleet: Fleet, hook: Listener, site: str) -> None:
     assert fleet.line("tier 3").startswith("on, in boxes of unix://")
     before = live_release(fleet, site)
-    submitted = fleet.cli("submit", EDIT, "--site", site, "--tier", "agent", "--pin", "--wait", "--json")
+    prompt = "Convert to a multi-page site with shared nav"
+    submitted = fleet.cli("submit", prompt, "--site", site, "--tier", "agent", "--pin", "--wait", "--json")
     job_id = UUID(submitted["id"])
     assert (submitted["state"], live_release(fleet, site)) == ("awaiting_approval", before)
     assert submitted["bill"]["spent_nanousd"] == fleet.billed() == fleet.provided() > 0
@@ -202,3 +209,40 @@ def test_a_job_whose_engine_is_killed_ends_and_the_engine_is_swept_once_back(
     again, _ = start_session(fleet, site)
     assert fleet.wait_for_state(again, *_RESTS, seconds=SESSION_SECONDS) == "awaiting_approval"
     end(fleet, hook, again)
+
+
+def kill_engine(fleet: Fleet) -> None:
+    fleet.daemon.kill()
+    fleet.daemon.start()
+
+
+VICTIMS: dict[str, Callable[[Fleet], None]] = {
+    "pool child": lambda fleet: fleet.kill(fleet.worker_child()),
+    "worker": lambda fleet: fleet.kill(fleet.program("workers.main", "agent")),
+    "gateway": lambda fleet: fleet.kill(fleet.program("producers.cli", "gateway")),
+    "dispatcher": lambda fleet: fleet.kill(fleet.program("producers.cli", "dispatcher")),
+    "engine": kill_engine,
+}
+_ALLOWED = frozenset({"awaiting_approval", "box_failed", "agent_failed"})
+
+
+@pytest.mark.skipif(not KILLS, reason="`make chaos` asks for it")
+@pytest.mark.parametrize("number", range(KILLS))
+def test_whatever_dies_whenever_a_job_ends_once_on_a_whole_bill(
+    fleet: Fleet, hook: Listener, site: str, number: int
+) -> None:
+    chosen = random.Random(f"{SEED} {number}")
+    victim, seconds = chosen.choice(sorted(VICTIMS)), chosen.uniform(0, 8)
+    before = frozenset(fleet.slots())
+    job_id = fleet.submit(EDIT, site=site, tier="agent", pin=True)
+    fleet.wait_for_state(job_id, "running", seconds=60)
+    settle(seconds)
+    state, slots = fleet.state(job_id), before | frozenset(fleet.slots())
+    VICTIMS[victim](fleet)
+    if victim in ("pool child", "worker", "engine"):
+        wait_until_gone(fleet, slots)
+    fleet.wait_for_state(job_id, *_RESTS, seconds=SESSION_SECONDS)
+    [[rest, reason]] = fleet.rows("SELECT state, reason FROM job WHERE id = :id", id=job_id)
+    print(f"{victim} killed after {seconds:.1f} s, the job {state}: {fleet.attempts(job_id)}")
+    assert (reason or rest) in _ALLOWED
+    end(fleet, hook, job_id)
