@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import inet_aton
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -61,10 +61,10 @@ def fleet(daemon: TestEngine, hook: Listener) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def site(fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+def site(fleet: Fleet, tmp_path: Path) -> str:
     """A site of the test's own."""
     (tmp_path / "index.html").write_text(PAGE)
-    name = request.node.name.replace("_", "-")[-40:].strip("-")
+    name = f"cafe-{uuid4().hex[:8]}"
     fleet.run("site", "import", name, str(tmp_path))
     return name
 
