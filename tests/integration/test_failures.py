@@ -132,9 +132,7 @@ def test_the_same_error_in_two_tasks_of_a_tenant_is_debated(rig: Rig, broker_url
 
 
 @pytest.mark.req("R-052")
-def test_other_errors_other_tenants_a_busy_provider_and_a_lost_box_have_no_error_in_common(
-    rig: Rig, broker_url: str
-) -> None:
+def test_other_errors_other_tenants_and_surroundings_have_no_error_in_common(rig: Rig, broker_url: str) -> None:
     rig.site()
     fail(rig, broker_url)
     rig.shop.execute("UPDATE task_failure SET tenant = 'somebody-else'")
