@@ -17,6 +17,8 @@ CONFIG_DIRECTORY = "/home/agent/.claude"
 MAX_OUTPUT_TOKENS = 6000
 """A reply may have so many: more, and the worst case of one call would not fit the caps it is reserved on."""
 MAX_PROMPT_BYTES = 262_144
+_RETRIES = "5"
+"""Of a call that broke off: with the CLI's pauses about fifteen seconds, in which a gateway is started again."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def environment(plan: SessionPlan, *, gateway_url: str, token: str) -> dict[str,
         "ANTHROPIC_SMALL_FAST_MODEL": plan.model,
         "CLAUDE_CONFIG_DIR": CONFIG_DIRECTORY,
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(min(plan.max_output_tokens, MAX_OUTPUT_TOKENS)),
-        "CLAUDE_CODE_MAX_RETRIES": "2",
+        "CLAUDE_CODE_MAX_RETRIES": _RETRIES,
         "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
