@@ -3,6 +3,7 @@
 Everything is real: processes, engine, command line, CLI in the box; only Claude is played. See `fleet.py`.
 """
 
+import gc
 import json
 import os
 import random
@@ -22,7 +23,12 @@ from tests.box.fleet import HOOK_PORT, Fleet, running_fleet
 from tests.engine import Listener, TestEngine
 from tests.services import wait_until
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(400),
+    # The SDK leaves a socket to the garbage collector when the engine behind it was killed.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 KILLS = int(os.environ.get("KILLS", "0"))
 """How many kills at random moments `make chaos` asks for; the ones by name below are made always."""
@@ -58,6 +64,7 @@ def fleet(daemon: TestEngine, hook: Listener) -> Iterator[Fleet]:
     left = url.open(install=install)
     assert list(left.leftovers()) == []  # `up` clears the engine when it ends
     left.close()
+    gc.collect()
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ def test_a_failed_build_is_resumed_with_what_the_builder_said(rig: Rig, maker: P
     maker.program("npm", NPM)
     again = rig.run(resume(rig, job).id, edit_with_agent)
     assert (again.state, again.detail) == ("awaiting_approval", None)
-    assert {"package.json", "ok.txt", "built.css"} <= rig.files(again.release_id).keys()
+    assert {"package.json", "ok.txt", "dist/built.css"} <= rig.files(again.release_id).keys()
 
 
 def test_a_lower_tier_revises_what_an_agent_made_and_is_compared_with_the_live_site(
