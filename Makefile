@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell test check chaos demo up clean
+.PHONY: docs setup fmt lint types imports spell test check chaos bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -35,8 +35,12 @@ test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests 
 
 check: lint types imports spell test ## what CI runs
 
-chaos: setup ## five hundred publishes under readers, and a publish killed at each of its steps; prints the figures
+chaos: setup ## five hundred publishes under readers, kills at each step of a publish and at random ones of a session
 	PUBLISHES=500 $(BIN)/python -m pytest -q -s tests/integration/test_publish.py
+	KILLS=10 $(BIN)/python -m pytest -q -s tests/box/test_fleet.py
+
+bench: setup ## measure what the figures claim; ONLY=box asks one question alone; JSON goes to benchmarks/results/
+	@$(BIN)/python -m benchmarks $(ONLY)
 
 demo: setup ## the product's main job, end to end, on embedded defaults
 	@$(BIN)/pointsman demo

@@ -12,6 +12,7 @@ from producers.clarify import Clarifier
 from producers.config import ApiConfig, DispatcherConfig, PagesConfig, WebhookConfig
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
+from producers.rounds import Rounds
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
 from routing.accounts import AccountsConfig
@@ -94,6 +95,11 @@ class Installation:
     def clarifier(self) -> Clarifier:
         """Takes replies to open questions."""
         return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def rounds(self) -> Rounds:
+        """Lets jobs go on from others."""
+        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
 
     @cached_property
     def den(self) -> Den:

@@ -8,7 +8,21 @@ from typing import Annotated
 
 import typer
 
-from producers.commands import agents, apply, decide, image, jobs, ladder, local, operate, programs, route, runs, sites
+from producers.commands import (
+    agents,
+    apply,
+    decide,
+    image,
+    jobs,
+    ladder,
+    local,
+    operate,
+    programs,
+    rounds,
+    route,
+    runs,
+    sites,
+)
 from producers.commands.context import Context
 from producers.upfile import with_up_file
 
@@ -21,7 +35,7 @@ app = typer.Typer(
 )
 for panel, modules in {
     "Everything on this machine": (local,),
-    "Jobs": (jobs,),
+    "Jobs": (jobs, rounds),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
     "Operating it": (operate,),

@@ -21,7 +21,7 @@ from celery import Celery
 from prometheus_client.parser import text_string_to_metric_families
 
 from producers.commands.context import out, print_table
-from producers.demo_jobs import HEAVY_SITE, SITES, Case, cases, heavy_files
+from producers.demo_jobs import AGENT_SITE, HEAVY_SITE, SITES, Case, agent_files, cases, heavy_files
 from producers.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
 from routing.policy import platform_policy
@@ -53,7 +53,9 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
             assert embedded.supervisor is not None
             programs = embedded.supervisor.pids()
             out.print(f"{len(programs)} processes and PostgreSQL run after {time.monotonic() - started:.0f} s; "
-                      f"{len(SITES) + 1} sites are imported. Submitting:")  # fmt: skip
+                      f"{len(SITES) + 2} sites are imported. Submitting:")  # fmt: skip
+            if embedded.boxes.off:
+                _prose(f"  The job for a code agent is left out: {embedded.boxes.off}.", hang="  ")
             is_good = Demo(embedded).run()
         left = [name for name, pid in programs.items() if _is_alive(pid)]
         verdict = "All was as it should be." if is_good and not left else "Not all was as it should be."
@@ -81,11 +83,12 @@ def _prose(text: str, *, hang: str = "") -> None:
 def _import_sites(embedded: Embedded, scratch: Path) -> None:
     for name in SITES:
         embedded.import_site(name)
-    heavy = scratch / "heavy"
-    heavy.mkdir()
-    for file, data in heavy_files().items():
-        (heavy / file).write_bytes(data)
-    embedded.import_site(HEAVY_SITE, heavy)
+    for name, files in ((HEAVY_SITE, heavy_files()), (AGENT_SITE, agent_files())):
+        directory = scratch / name
+        directory.mkdir()
+        for file, data in files.items():
+            (directory / file).write_bytes(data)
+        embedded.import_site(name, directory)
 
 
 def _shown(prompt: object) -> str:
@@ -120,7 +123,7 @@ class Demo:
             trust_env=False,
         )
         self._started = time.monotonic()
-        self._cases = cases()
+        self._cases = cases(has_boxes=not embedded.boxes.off)
         self._problems: list[str] = []
 
     def run(self) -> bool:

@@ -12,6 +12,8 @@ SITES = ("harbour", "garden", "studio", "workshop", "cellar", "kiosk")
 """The shipped site under several names: jobs on different sites run side by side."""
 HEAVY_SITE = "gallery"
 """A site whose picture alone is above tier 1's output limit."""
+AGENT_SITE = "leaflet"
+"""One plain page, which a code agent turns into several."""
 
 
 @dataclass
@@ -38,9 +40,12 @@ class Case:
         return str(self.view.get("state", "not submitted"))
 
 
-def cases() -> list[Case]:
-    """Return the demo's jobs."""
+def cases(*, has_boxes: bool) -> list[Case]:
+    """Return the demo's jobs; a code agent's comes first, as it takes longest, and only where there are boxes."""
+    convert = {"prompt": "Convert to a multi-page site with shared nav", "site": AGENT_SITE}
+    agents = [Case("code agent", "http", convert, "awaiting_approval")] if has_boxes else []
     return [
+        *agents,
         Case("question", "http", {"prompt": "What is a sourdough starter?"}, "answered"),
         Case("trivial", "cli", {"prompt": "date -u"}, "answered"),
         Case("direct 1", "http", {"prompt": "Change the hero heading to 'Bread since 1932'", "site": "harbour"},
@@ -76,6 +81,26 @@ _HEAVY_SPEC = {
         "hero": {"type": "Hero", "props": {"heading": "One large photo"}, "children": []},
     },
 }
+
+
+_LEAFLET = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Quay Cafe</title><link rel="stylesheet" href="site.css"></head>
+<body>
+<main>
+  <h1>Quay Cafe</h1>
+  <p>Coffee by the water since 1994.</p>
+  <section id="menu"><h2>Menu</h2><p>Coffee, tea, and three kinds of cake each day.</p></section>
+  <section id="visit"><h2>Visit us</h2><p>Harbour Street 4, from eight to six, closed on Mondays.</p></section>
+</main>
+</body>
+</html>
+"""
+
+
+def agent_files() -> Mapping[str, bytes]:
+    """Return the files of the site that a code agent works on."""
+    return {"index.html": _LEAFLET.encode(), "site.css": b"body { font-family: system-ui; margin: 2rem; }\n"}
 
 
 def heavy_files() -> Mapping[str, bytes]:

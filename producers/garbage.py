@@ -84,6 +84,6 @@ def _kept(ledger: Ledger, sites: dict[UUID, Site], given_up: set[UUID]) -> Kept:
             if release.site_id in sites:
                 key = site_key(sites[release.site_id])
                 releases[key].add(str(release.id))
-                trees[key].add(manifest.digest)
+                trees[key].add(manifest.served.digest)
     shown = {key: Shown(frozenset(releases[key]), frozenset(trees[key])) for key in releases}
     return Kept(frozenset(blobs), shown)

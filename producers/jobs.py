@@ -12,20 +12,21 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import now
 from monitoring.ledger.money import Bill, bill_of, calls_of
-from monitoring.ledger.record_tables import Event, QueueControl
+from monitoring.ledger.record_tables import Event
+from monitoring.ledger.rounds import rounds_of, successor_of, verb_of
 from monitoring.ledger.run_tables import AgentExecution
-from monitoring.ledger.runway import Depth
 from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
 from routing.jobs import State
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import TASK_OF_QUEUE, Tier
+from routing.tiers import Tier
 from sandbox.preview import PreviewSigner
 
 PREVIEW_AUDIENCE = "reviewer"
 _CENT_DIGITS = 2
+_SHOWN = 200
+"""Characters of a round's prompt that the other rounds show."""
 
 
 class _View(BaseModel):
@@ -44,6 +45,9 @@ class BillView(_View):
     cap_nanousd: int
     calls: int
     """Model calls so far."""
+    session_spent_usd: str
+    """What all rounds of its session have spent: the cap is on this."""
+    session_spent_nanousd: int
 
 
 class AttemptView(_View):
@@ -77,6 +81,23 @@ class ClarificationView(_View):
     """A reply came, and a model is asked what it means."""
 
 
+class RoundView(_View):
+    """One job of a session."""
+
+    round: int
+    id: UUID
+    verb: str | None
+    """How it went on from the round before it: `resume`, `revise` or `debate`; none for the first."""
+    state: State
+    prompt: str
+    """Its beginning."""
+    tier: str | None
+    spent_usd: str
+    spent_nanousd: int
+    release_id: UUID | None
+    created_at: datetime
+
+
 class JobView(_View):
     """A job."""
 
@@ -103,8 +124,18 @@ class JobView(_View):
     site: str | None
     project: str | None
     """The code project of a run; `GET /v1/runs/{id}` tells its steps."""
+    session: UUID
+    """The first job of the session that it belongs to: all its rounds are on one bill."""
+    round: int
+    """Its place in the session, from 1."""
+    rounds: tuple[RoundView, ...]
+    """All of the session, itself among them."""
     parent_id: UUID | None
+    continued_as: UUID | None
+    """The round that goes on from it."""
     base_release_id: UUID | None
+    start_release_id: UUID | None
+    """What it started from where an earlier round kept something."""
     release_id: UUID | None
     report_digest: str | None
     """Of the release's scan report: send both ids with an approval to approve what was looked at or nothing."""
@@ -157,15 +188,6 @@ class EventView(_View):
     """Which try at the step."""
 
 
-class QueueView(_View):
-    """How a queue stands, counting the caller's own jobs."""
-
-    queue: str
-    waiting: int
-    oldest_age_seconds: float
-    is_paused: bool
-
-
 @dataclass(frozen=True)
 class PreviewLinks:
     """Makes preview URLs."""
@@ -209,6 +231,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
     release = session.get(Release, job.release_id, populate_existing=True) if job.release_id else None
     waits = state == State.AWAITING_APPROVAL and release is not None
     answer = job.result.get("answer")
+    rounds = _rounds(session, job)
     return JobView(
         id=job.id,
         state=state,
@@ -226,8 +249,13 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         prompt=job.prompt,
         site=site.name if site else None,
         project=job.request.get("project"),
+        session=job.root_id,
+        round=next(one.round for one in rounds if one.id == job.id),
+        rounds=rounds,
         parent_id=job.parent_id,
+        continued_as=successor_of(session, job.id),
         base_release_id=job.base_release_id,
+        start_release_id=job.start_release_id,
         release_id=job.release_id,
         report_digest=release.scan_digest if release else None,
         preview_url=links.url_of(release) if links and waits and release else None,
@@ -236,7 +264,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         answer=answer if isinstance(answer, str) else None,
         result=job.result,
         is_cancel_requested=job.cancel_requested_at is not None,
-        bill=_bill_view(bill_of(session, job), calls=len(calls_of(session, job.id))),
+        bill=_bill_view(bill_of(session, job), calls=len(calls_of(session, job.id)), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
         seconds=_seconds(job.created_at, job.ended_at or datetime.now(UTC)),
         created_at=job.created_at,
@@ -281,31 +309,6 @@ def describe_events(session: Session, events: Sequence[Event]) -> list[EventView
     ]
 
 
-def queue_depths(session: Session, tenant: str) -> list[QueueView]:
-    """Return how many of a tenant's jobs wait on each queue: what others have waiting is not its business."""
-    paused = set(session.scalars(select(col(QueueControl.queue)).where(col(QueueControl.paused_at).is_not(None))))
-    depths = {depth.queue: depth for depth in _own_depths(session, tenant)}
-    return [
-        QueueView(
-            queue=queue.value,
-            waiting=depths[queue.value].waiting if queue.value in depths else 0,
-            oldest_age_seconds=round(depths[queue.value].oldest_age_seconds, 3) if queue.value in depths else 0.0,
-            is_paused=queue.value in paused,
-        )
-        for queue in TASK_OF_QUEUE
-    ]
-
-
-def _own_depths(session: Session, tenant: str) -> list[Depth]:
-    age = func.extract("epoch", now() - func.min(col(Job.waiting_since)))
-    rows = session.execute(
-        select(col(Job.queue), func.count(), age)
-        .where(col(Job.tenant) == tenant, col(Job.waiting_since).is_not(None))
-        .group_by(col(Job.queue))
-    )
-    return [Depth(queue, waiting, float(seconds)) for queue, waiting, seconds in rows]
-
-
 def _question_of(job: Job) -> ClarificationView | None:
     if job.clarification is None or job.ended_at is not None:
         return None
@@ -314,8 +317,24 @@ def _question_of(job: Job) -> ClarificationView | None:
     return ClarificationView(question=asked.question, options=options, is_pending=asked.pending is not None)
 
 
-def _bill_view(bill: Bill, *, calls: int) -> BillView:
+def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
+    jobs = rounds_of(session, job.root_id)
+    spent = _spent(session, [one.id for one in jobs])
+    return tuple(
+        RoundView(
+            round=place, id=one.id, verb=verb_of(one), state=State(one.state), prompt=one.prompt[:_SHOWN],
+            tier=tier_name(one.tier), spent_usd=usd_text(spent.get(one.id, 0)),
+            spent_nanousd=spent.get(one.id, 0), release_id=one.release_id, created_at=one.created_at,
+        )
+        for place, one in enumerate(jobs, start=1)
+    )  # fmt: skip
+
+
+def _bill_view(bill: Bill, *, calls: int, rounds: Sequence[RoundView]) -> BillView:
+    total = sum(one.spent_nanousd for one in rounds)
     return BillView(
+        session_spent_usd=usd_text(total),
+        session_spent_nanousd=total,
         spent_usd=usd_text(bill.spent_nanousd),
         reserved_usd=usd_text(bill.reserved_nanousd),
         cap_usd=usd_text(bill.cap_nanousd),

@@ -15,7 +15,7 @@ from sandbox.release import manifest_of
 
 
 def compare_releases(den: Den, before: Release | None, after: Release) -> Comparison:
-    """Return what changed from one release to another, file by file.
+    """Return what changed from one release to another, file by file: of a built site its sources too.
 
     Raises:
         ReleaseSweptError: the caller's fault: the files of one of them are gone.
@@ -24,7 +24,8 @@ def compare_releases(den: Den, before: Release | None, after: Release) -> Compar
         if release is not None and release.swept_at is not None:
             raise ReleaseSweptError(release.id)
     old = manifest_of(before) if before is not None else {}
-    changes = compare(old, manifest_of(after), read=den.get)
+    new = manifest_of(after)
+    changes = compare(old, new, read=den.get, public=new.public)
     counted = Counter(change.status for change in changes)
     return Comparison(
         before=before.id if before is not None else None, after=after.id, added=counted["added"],

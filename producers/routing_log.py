@@ -40,7 +40,7 @@ _DUE = text("""
     SELECT e.xid, e.id, e.at, e.job_id, j.prompt, j.route
       FROM event e JOIN job j ON j.id = e.job_id
      WHERE e.xid >= :xid AND (e.xid, e.id) > (:marked_xid, :marked_id) AND e.xid < :horizon
-       AND e.at > :after AND j.parent_id IS NULL
+       AND e.at > :after AND (j.parent_id IS NULL OR j.result ->> 'verb' = 'revise')
        AND (e.kind = 'accepted' AND coalesce(e.data->>'state', '') NOT IN ('received', 'clarifying')
             OR e.kind = 'state' AND jsonb_exists(e.data, 'decision'))
      ORDER BY e.xid, e.id LIMIT :batch

@@ -35,6 +35,8 @@ class ReleaseView(BaseModel):
     digest: str
     files: int
     total_bytes: int
+    public: str
+    """The directory that is served, where the site is built; empty when all files are."""
     has_spec: bool
     """Whether tier 1 can edit it by its spec; pages that were edited otherwise are no longer rendered from it."""
     published_at: datetime | None
@@ -66,6 +68,7 @@ def release_view(release: Release, *, is_active: bool) -> ReleaseView:
         digest=release.digest,
         files=int(release.signals.get("files", 0)),
         total_bytes=release.total_bytes,
+        public=str(release.manifest.get("public", "")),
         has_spec=release.spec_sha256 is not None,
         published_at=release.published_at,
         is_swept=release.swept_at is not None,

@@ -37,6 +37,7 @@ from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy import Policy
 from sandbox.archive import read_directory, write_directory
 from sandbox.den import Den
+from sandbox.public import INSTALLED
 from sandbox.release import build_release, check_whole, lay_out, manifest_of, try_to_show_active
 from sandbox.spec.detached import detached_files
 from sandbox.spec.model import parse_site
@@ -162,6 +163,25 @@ class Sites:
             raise SiteExistsError(name)
         return site
 
+    def set_profile(self, tenant: str, name: str, profile: str, *, actor: str = "operator") -> Site:
+        """Judge a site's releases by another publish profile from now on; what it shows stays.
+
+        Raises:
+            InvalidSiteError, SiteNotFoundError: the caller's fault.
+        """
+        self._check_profile(profile)
+        with self._ledger.begin() as session:
+            site = lock_site(session, find_site(session, tenant, name).id)
+            before, site.profile = site.profile, profile
+            audit.append(
+                session, "site_profile_set", actor=actor, tenant=tenant, site=name, before=before, profile=profile
+            )  # fmt: skip
+        return site
+
+    def _check_profile(self, profile: str) -> None:
+        if profile not in self._policy.profiles:
+            raise InvalidSiteError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+
     def import_site(
         self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
     ) -> Release:  # fmt: skip
@@ -182,7 +202,11 @@ class Sites:
         """
         max_files = max(profile.max_files for profile in self._policy.profiles.values())
         tell(f"reading {directory}")
-        content = content_of(read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files))
+        content = content_of(
+            read_directory(
+                directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files, without={INSTALLED}
+            )
+        )  # fmt: skip
         tell(f"storing and scanning {len(content.files)} files, {sum(map(len, content.files.values()))} bytes")
         with self._ledger.begin() as session:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
@@ -208,7 +232,9 @@ class Sites:
         try_to_show_active(self._ledger, self._den, site.id)
         return release
 
-    def export_site(self, tenant: str, name: str, out: Path, *, release: UUID | None = None) -> Release:
+    def export_site(
+        self, tenant: str, name: str, out: Path, *, release: UUID | None = None, with_sources: bool = False
+    ) -> Release:  # fmt: skip
         """Write a release to a new or empty directory, with its spec as `site.json` when all pages are its render.
 
         Args:
@@ -216,23 +242,29 @@ class Sites:
             name: the site.
             out: the directory.
             release: which; None for the active one.
+            with_sources: all of a built site, as an import takes it, instead of what is served.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
             TreeRefusedError: the caller's fault: the directory is not empty.
         """
-        found, files = self.read(tenant, name, release=release)
+        found, files = self.read(tenant, name, release=release, with_sources=with_sources)
         write_directory(files, out)
         return found
 
-    def read(self, tenant: str, name: str, *, release: UUID | None = None) -> tuple[Release, dict[str, bytes]]:
+    def read(
+        self, tenant: str, name: str, *, release: UUID | None = None, with_sources: bool = False
+    ) -> tuple[Release, dict[str, bytes]]:  # fmt: skip
         """Return a release, the active one by default, and its files, with its spec as `site.json` when it has one.
+
+        Of a built site these are the files that it serves, unless its sources are asked for too.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
         """
         found = self._release(tenant, name, release)
-        files = self._den.read_tree(manifest_of(found))
+        manifest = manifest_of(found)
+        files = self._den.read_tree(manifest if with_sources else manifest.served)
         if found.spec_sha256 is not None:
             spec = self._den.get(found.spec_sha256)
             if not detached_files(parse_site(spec), files):
@@ -329,8 +361,7 @@ class Sites:
             check_site_name(name)
         except ValueError:
             raise InvalidSiteError("name", f"must be {SITE_NAME_RULE}") from None
-        if profile not in self._policy.profiles:
-            raise InvalidSiteError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+        self._check_profile(profile)
         if session.get(Tenant, tenant) is None:
             raise UnknownTenantError(tenant)
         is_new = add_site(session, tenant, name, profile=profile)

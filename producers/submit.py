@@ -108,7 +108,7 @@ class Submitter:
         with self._ledger.begin() as session:
             if session.get(Tenant, tenant) is None:
                 raise UnknownTenantError(tenant)
-            policy = _policy_of(session, tenant, self._policy)
+            policy = policy_of(session, tenant, self._policy)
             if request.idempotency_key is not None or door == Door.CELERY:
                 # Before its target is looked at: the first submission may have made the site it asks for.
                 same = same_request(session, tenant, request, job_id=job_id)
@@ -199,7 +199,12 @@ def _rejected_row(job_id: UUID, tenant: str, fields: list[dict[str, str]]) -> di
     }
 
 
-def _policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
+def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
+    """Return the policy as a tenant's overrides leave it.
+
+    Raises:
+        InvalidJobError: the operator's fault, told to the caller: the overrides do not fit any more.
+    """
     try:
         return effective_policy(session, tenant, policy)
     except PolicyError as error:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from routing.config import PREFIX
 
+_BOXES = f"{PREFIX}BOX__"
+
 
 def data_home(environment: Mapping[str, str]) -> Path:
     """Return the directory for an embedded installation's data (XDG base directories)."""
@@ -38,8 +40,11 @@ def remove_up_file(path: Path) -> None:
 
 
 def with_up_file(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment, completed from a running `pointsman up` when it says nothing of an installation."""
-    if any(name.startswith(PREFIX) for name in environment):
+    """Return the environment, completed from a running `pointsman up` when it says nothing of an installation.
+
+    Which engine there is says nothing of one: a shell keeps that for `pointsman up` itself.
+    """
+    if any(name.startswith(PREFIX) and not name.startswith(_BOXES) for name in environment):
         return environment
     try:
         found: dict[str, str] = json.loads(_up_file(environment).read_text())

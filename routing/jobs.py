@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,6 +20,7 @@ MAX_PROMPT_BYTES = 32 * 1024
 MAX_ERRORS = 50
 """So many bad fields are named; a flood of them makes no flood of errors."""
 SITE_NAME_RULE = "1 to 63 of a-z, 0-9 and hyphen, with a letter or digit at both ends"
+ModelT = TypeVar("ModelT", bound=BaseModel)
 _SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -75,6 +76,12 @@ GATE_MOVES: dict[State, frozenset[State]] = {
 ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVES)
 
 
+RESUMABLE = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
+"""Ends after which the same work can go on."""
+REVISABLE = RESUMABLE | {State.AWAITING_APPROVAL, State.REJECTED, State.EXPIRED, State.CANCELLED}
+"""States in which what a job made can be changed by a new request; `published` work is changed by a new job."""
+
+
 class Reason(StrEnum):
     """Why a job ended or moved on: one code for a failure, decided in one place (workers/retries.py)."""
 
@@ -92,6 +99,7 @@ class Reason(StrEnum):
     REWORK_EXHAUSTED = "rework_exhausted"
     OUTPUT_REFUSED = "output_refused"
     BUILD_FAILED = "build_failed"
+    BUILD_SLOW = "build_slow"
     BOX_FAILED = "box_failed"
     RESOURCE_LIMIT = "resource_limit"
     TIME_LIMIT = "time_limit"
@@ -101,6 +109,7 @@ class Reason(StrEnum):
     PUBLISH_CONFLICT = "publish_conflict"
     PUBLISH_FAILED = "publish_failed"
     REVIEWER_REJECTED = "reviewer_rejected"
+    REVISED = "revised"
     DEBATE_STOPPED = "debate_stopped"
     DEBATE_ESCALATED = "debate_escalated"
     APPROVAL_EXPIRED = "approval_expired"
@@ -226,8 +235,17 @@ def parse_request(body: object) -> JobRequest:
     Raises:
         InvalidJobError: the caller's fault; it names each field and the rule it breaks, and repeats no value.
     """
+    return parse_as(JobRequest, body)
+
+
+def parse_as(model: type[ModelT], body: object) -> ModelT:
+    """Read what a caller asks, as one of the models for it.
+
+    Raises:
+        InvalidJobError: the caller's fault; it names each field and the rule it breaks, and repeats no value.
+    """
     try:
-        return JobRequest.model_validate(body)
+        return model.model_validate(body)
     except ValidationError as error:
         found = error.errors(include_url=False)[:MAX_ERRORS]
         raise InvalidJobError(tuple(_field_error(item) for item in found)) from None

@@ -23,7 +23,9 @@ from routing.run_rules import RunRules
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CallPurpose = Literal["answer", "spec_edit", "spec_create", "patch_edit", "agent_session", "assist", "debate"]
+CallPurpose = Literal[
+    "answer", "spec_edit", "spec_create", "patch_edit", "patch_built", "agent_session", "assist", "debate"
+]
 
 
 class _Section(BaseModel):
@@ -109,6 +111,13 @@ class AgentRules(_Section):
     """Kept for the build of a site that has one."""
 
 
+class PatchRules(_Section):
+    """What a patch of a site with a build keeps of its queue's limits."""
+
+    build_seconds: float = Field(gt=0)
+    """What is sure to be left for the build; a site whose last build took longer goes to tier 3 at once."""
+
+
 class Approval(_Section):
     """How a preview is judged."""
 
@@ -188,6 +197,7 @@ class Policy(_Section):
     budgets: Budgets
     runway: Runway
     attempts: Attempts
+    patch: PatchRules
     agent: AgentRules
     agents: dict[AgentName, AgentDefinition]
     runs: RunRules

@@ -11,7 +11,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,7 +32,9 @@ _KINDS = {
 }
 
 
-def read_directory(root: Path, *, max_bytes: int, max_files: int, keep_planted: bool = False) -> dict[str, bytes]:
+def read_directory(
+    root: Path, *, max_bytes: int, max_files: int, keep_planted: bool = False, without: Collection[str] = ()
+) -> dict[str, bytes]:
     """Read a directory as a site.
 
     Args:
@@ -40,6 +42,7 @@ def read_directory(root: Path, *, max_bytes: int, max_files: int, keep_planted: 
         max_bytes: what all files together may have, counted while reading; exactly this many pass.
         max_files: how many files there may be.
         keep_planted: whether configuration that a tool would obey is read like any other file, for a scan to judge.
+        without: names, at any depth, that are passed over unread.
 
     Returns:
         Contents by checked name.
@@ -52,7 +55,7 @@ def read_directory(root: Path, *, max_bytes: int, max_files: int, keep_planted: 
     files: dict[str, bytes] = {}
     left = max_bytes
     with _opened(root, _OPEN_DIRECTORY) as top:
-        for path, data in _walk(top, "", max_bytes, keep_planted):
+        for path, data in _walk(top, "", max_bytes, keep_planted, frozenset(without)):
             left -= len(data)
             if left < 0:
                 raise TreeRefusedError("too_many_bytes", path, f"more than {max_bytes} bytes")
@@ -98,11 +101,13 @@ def write_tar(files: Mapping[str, bytes], prefix: str) -> bytes:
     return buffer.getvalue()
 
 
-def _walk(directory: int, prefix: str, max_bytes: int, keep_planted: bool) -> Iterator[tuple[str, bytes]]:
+def _walk(
+    directory: int, prefix: str, max_bytes: int, keep_planted: bool, without: frozenset[str]
+) -> Iterator[tuple[str, bytes]]:
     if prefix.count("/") > MAX_DEPTH:
         raise PathRefusedError("too_deep", prefix)
     with os.scandir(directory) as entries:
-        names = sorted(entry.name for entry in entries)
+        names = sorted(entry.name for entry in entries if entry.name not in without)
     for name in names:
         path = check_path(prefix + name)
         if is_planted(name) and not keep_planted:
@@ -110,7 +115,7 @@ def _walk(directory: int, prefix: str, max_bytes: int, keep_planted: bool) -> It
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             with _opened(name, _OPEN_DIRECTORY, directory) as below:
-                yield from _walk(below, f"{path}/", max_bytes, keep_planted)
+                yield from _walk(below, f"{path}/", max_bytes, keep_planted, without)
         elif stat.S_ISREG(mode):
             yield path, _read_below(directory, name, max_bytes)
         else:

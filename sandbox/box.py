@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from sandbox.den import Den, Manifest
 from sandbox.paths import is_planted
+from sandbox.public import INSTALLED
 
 MEBIBYTE = 1_048_576
 WORKSPACE = "/workspace"
@@ -169,7 +170,7 @@ class CollectRules:
     """All files together; exactly this many pass."""
     max_files: int = 5_000
     max_file_bytes: int = 20 * MEBIBYTE
-    ignored: frozenset[str] = frozenset({"node_modules"})
+    ignored: frozenset[str] = frozenset({INSTALLED})
     """Directories by name, at any depth, that are passed over unread."""
     below: str = ""
     """Only this directory is collected, and names are relative to it; empty for the whole workspace."""

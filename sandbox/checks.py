@@ -37,31 +37,40 @@ def check_boxes(config: BoxConfig) -> Iterator[Finding]:
         yield from _facts(config, facts)
         yield _image(config, engine)
     except SandboxError as error:
-        yield Finding("box engine", _engine_hint(error))
+        yield Finding("box engine", engine_hint(error, is_installed=shutil.which("dockerd") is not None))
     finally:
         engine.close()
 
 
-def _engine_hint(error: SandboxError) -> str:
-    is_installed = shutil.which("dockerd") is not None
-    ways = "start it" if is_installed else "install one (Debian, Ubuntu: apt-get install docker.io)"
-    return f"{getattr(error, 'hint', error)}; {ways}, or set POINTSMAN_BOX__ENGINE"
+def engine_hint(error: SandboxError, *, is_installed: bool) -> str:
+    """Return what is wrong with an engine and what helps.
+
+    Args:
+        error: why it did not answer.
+        is_installed: whether this machine has the engine's program.
+    """
+    if getattr(error, "reason", "") == "engine_forbidden":
+        way = "have root add it to the group that owns the socket (`usermod -aG docker NAME`), log in again"
+    elif is_installed:
+        way = "start it (`systemctl start docker`, or `dockerd` as root)"
+    else:
+        way = "install one (Debian, Ubuntu: `apt-get install docker.io` as root)"
+    return f"{getattr(error, 'hint', error)}; {way}, or set POINTSMAN_BOX__ENGINE"
 
 
 def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:
     lacking = [name for name in ("MemoryLimit", "PidsLimit", "CpuCfsQuota") if not facts.get(name)]
-    yield Finding(
-        "box cgroups", f"the engine cannot limit {', '.join(lacking)}: mount the controllers" if lacking else ""
-    )
+    hint = f"the engine cannot limit {', '.join(lacking)}: mount these cgroup controllers"
+    yield Finding("box cgroups", hint if lacking else "")
     has_seccomp = any("seccomp" in option for option in facts.get("SecurityOptions") or [])
-    yield Finding("box seccomp", "" if has_seccomp else "the engine runs without its seccomp profile")
+    yield Finding("box seccomp", "" if has_seccomp else "the engine runs without its seccomp profile: give it one back")
     if config.runtime:
         known = config.runtime in (facts.get("Runtimes") or {})
         yield Finding("box runtime", "" if known else f"the engine knows no runtime {config.runtime}: install it there")
     root = Path(facts.get("DockerRootDir") or "/")
     if root.is_dir():  # an engine on another machine keeps its disk to itself
         free = shutil.disk_usage(root).free
-        hint = f"only {free // 1_000_000} MB free below {root}"
+        hint = f"only {free // 1_000_000} of {_MIN_FREE_BYTES // 1_000_000} MB are free below {root}: free some there"
         yield Finding("box disk", "" if free >= _MIN_FREE_BYTES else hint)
     memory, wanted = int(facts.get("MemTotal") or 0), config.memory_mib * 1_048_576 * (1 + config.warm)
     hint = (

@@ -23,6 +23,7 @@ from sandbox.disk import Disk
 from sandbox.errors import BlobCorruptError, BlobMissingError, ManifestError
 from sandbox.media import media_type_of
 from sandbox.paths import check_path
+from sandbox.public import served_part
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES, check_tree
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -54,8 +55,10 @@ class Signals(NamedTuple):
 class Manifest(Mapping[str, Entry]):
     """The files of one release by path; immutable, and named by its digest."""
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, Entry], *, public: str = "") -> None:
+        """Take the files, and the directory of them that is served; empty for all."""
         self._entries = MappingProxyType(dict(sorted(entries.items())))
+        self.public = public
 
     def __getitem__(self, path: str) -> Entry:
         return self._entries[path]
@@ -66,11 +69,19 @@ class Manifest(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and (not isinstance(other, Manifest) or self.public == other.public)
+
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __reduce__(self) -> tuple[Callable[[dict[str, Entry]], Manifest], tuple[dict[str, Entry]]]:
-        return Manifest, (dict(self._entries),)
+    def __reduce__(self) -> tuple[Callable[[str], Manifest], tuple[str]]:
+        return Manifest.from_json, (self.to_json(),)
+
+    @cached_property
+    def served(self) -> Manifest:
+        """What visitors get, by the names that they know; a build's sources are not among it."""
+        return Manifest(served_part(self._entries, self.public)) if self.public else self
 
     @cached_property
     def digest(self) -> str:
@@ -105,7 +116,8 @@ class Manifest(Mapping[str, Entry]):
     def to_json(self) -> str:
         """Return the canonical JSON: equal manifests give equal bytes."""
         files = {path: [entry.sha256, entry.size, entry.media_type] for path, entry in self._entries.items()}
-        return json.dumps({"v": 1, "files": files}, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        content = {"v": 1, "files": files} | ({"public": self.public} if self.public else {})
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -115,7 +127,9 @@ class Manifest(Mapping[str, Entry]):
             ManifestError: the text is not a manifest (our fault, it was stored by us).
         """
         try:
-            return cls({check_path(path): _entry_of(row) for path, row in json.loads(text)["files"].items()})
+            content = json.loads(text)
+            entries = {check_path(path): _entry_of(row) for path, row in content["files"].items()}
+            return cls(entries, public=check_path(content["public"]) if "public" in content else "")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ManifestError(f"not a manifest: {type(error).__name__}") from None
 
@@ -181,15 +195,23 @@ class Den:
         *,
         max_bytes: int = DEFAULT_MAX_TREE_BYTES,
         max_files: int = DEFAULT_MAX_TREE_FILES,
+        public: str = "",
     ) -> Manifest:
         """Store a set of files and return its manifest; nothing is written when a name or a cap is refused.
+
+        Args:
+            files: contents by name.
+            max_bytes: of all together.
+            max_files: how many.
+            public: the directory that will be served; empty for all.
 
         Raises:
             PathRefusedError: see `check_tree`.
             TreeRefusedError: see `check_tree`.
         """
         checked = check_tree(files, max_bytes=max_bytes, max_files=max_files)
-        return Manifest({path: Entry(self.put(data), len(data), media_type_of(path)) for path, data in checked.items()})
+        entries = {path: Entry(self.put(data), len(data), media_type_of(path)) for path, data in checked.items()}
+        return Manifest(entries, public=public)
 
     def read_tree(self, manifest: Manifest) -> dict[str, bytes]:
         """Return all files of a release, each checked against its digest.
@@ -215,7 +237,7 @@ class Den:
     def lay_out(self, site_key: str, manifest: Manifest, *, release_id: str) -> None:
         """Build a release's tree fully and make it durable, under names that nobody is led to yet.
 
-        `releases/<release_id>` leads to `trees/<manifest digest>`.
+        `releases/<release_id>` leads to `trees/<digest>` of what is served: a build's sources are not laid out.
 
         Raises:
             ValueError: `site_key` or `release_id` is no plain word (our fault; names from outside are not used here).
@@ -225,8 +247,8 @@ class Den:
         site = self._site(site_key, release_id)
         for part in ("trees", "releases"):
             self._disk.make_directory(site / part)
-        self._build_tree(site / "trees", manifest)
-        self._disk.point(site / "releases" / release_id, Path("..") / "trees" / manifest.digest)
+        self._build_tree(site / "trees", manifest.served)
+        self._disk.point(site / "releases" / release_id, Path("..") / "trees" / manifest.served.digest)
 
     def show(self, site_key: str, *, release_id: str) -> Path:
         """Point the site's `active` link at a release that was laid out, by one rename.
@@ -255,7 +277,7 @@ class Den:
     def shows(self, site_key: str, manifest: Manifest, *, release_id: str) -> bool:
         """Return whether the projection leads to this release, and on to a tree that is there."""
         site = self._site(site_key, release_id)
-        tree = (site / "trees" / manifest.digest).resolve()
+        tree = (site / "trees" / manifest.served.digest).resolve()
         is_led_to = self.active_release(site_key) == release_id and (site / "active").resolve() == tree
         return is_led_to and tree.is_dir()
 

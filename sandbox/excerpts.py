@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sandbox.media import is_text_file
+
 MAX_SHOWN_BYTES: Final = 64 * 1024
 """Bytes of files that one call is given; with the instructions they fit the policy's input estimate."""
 _MAX_SEARCHED_BYTES: Final = 512 * 1024
 _NEAR_LINES: Final = 30
 """Lines shown before and after one that the request is about."""
 _MAX_LISTED: Final = 200
-_TEXT: Final = (".html", ".htm", ".css", ".js", ".mjs", ".svg", ".json", ".xml", ".txt", ".md", ".webmanifest")
+_GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json")
+"""Text that nobody edits by hand, and far too much of it."""
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
 _STYLE: Final = re.compile(r"\b(?:colou?r|font|style|css|hover|spacing|margin|padding|layout|animat\w*|dark)\b", re.I)
@@ -69,7 +72,7 @@ def show_tree(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_S
 
 
 def _text_of(path: str, data: bytes) -> str | None:
-    if not path.lower().endswith(_TEXT) or len(data) > _MAX_SEARCHED_BYTES:
+    if not is_text_file(path) or path.endswith(_GENERATED) or len(data) > _MAX_SEARCHED_BYTES:
         return None
     try:
         return data.decode()

@@ -25,6 +25,14 @@ MEDIA_TYPES: dict[str, str] = {
     "pdf": "application/pdf",
 }  # fmt: skip
 
+SOURCE_EXTENSIONS = frozenset(
+    {
+        "ts", "mts", "cts", "tsx", "jsx", "vue", "svelte", "astro", "mdx", "scss", "sass", "less", "styl", "pcss",
+        "njk", "liquid", "ejs", "hbs", "pug", "yml", "yaml", "toml", "glsl", "vert", "frag", "wgsl",
+    }
+)  # fmt: skip
+"""Text that builds start from and no release serves: without a media type, the scan refuses it where it is served."""
+
 _TEXT_TYPES = frozenset(
     {"application/json", "application/manifest+json", "application/xml", "image/svg+xml", "text/javascript"}
 )
@@ -48,6 +56,11 @@ def disposition_of(media_type: str) -> str:
 def is_text(media_type: str) -> bool:
     """Return whether files of this type are text."""
     return media_type.startswith("text/") or media_type in _TEXT_TYPES
+
+
+def is_text_file(path: str) -> bool:
+    """Return whether a file of this name is text, to be served or to be built from."""
+    return extension_of(path) in SOURCE_EXTENSIONS or is_text(media_type_of(path))
 
 
 def content_type_of(media_type: str) -> str:

@@ -100,6 +100,23 @@ class Pool:
         is_young = self._now() - spare.born < self._spare_seconds
         return is_young and spare.digest == self._maker.spec.digest and spare.box.is_usable()
 
+    def renew(self) -> None:
+        """Destroy spares that are not what they were, as after their engine died, and have others made."""
+        with self._lock:
+            waiting = tuple(self._spares)
+        for spare in waiting:
+            if not self._is_good(spare) and self._withdraw(spare):
+                spare.box.close()
+        self.fill()
+
+    def _withdraw(self, spare: _Spare) -> bool:
+        """Take a spare out; False when somebody else has."""
+        with self._lock:
+            if spare not in self._spares:
+                return False
+            self._spares.remove(spare)
+            return True
+
     def fill(self) -> None:
         """Have missing spares made in the background; returns at once."""
         with self._lock:

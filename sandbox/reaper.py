@@ -1,7 +1,7 @@
 """Takes away what dead workers left on an engine: containers, networks and volumes of this installation alone.
 
-It goes by labels alone and keeps nothing in memory, so it may run anywhere that reaches the engine, at any time, and
-several at once.
+It goes by labels, and by what its own process gave up on; so it may run anywhere that reaches the engine, at any time,
+and several at once.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from sandbox.docker.engine import Engine, Leftover, is_outer
 from sandbox.docker.failures import using
-from sandbox.docker.recipe import DEADLINE, OWNER
+from sandbox.docker.recipe import DEADLINE, OWNER, SLOT
 from sandbox.errors import SandboxError
 from sandbox.owner import is_alive
 
@@ -37,12 +37,23 @@ class Swept(NamedTuple):
         return sum(self)
 
 
-def keep_swept(reaper: Reaper, stopping: threading.Event, *, seconds: float = SWEEP_SECONDS) -> None:
+def keep_swept(
+    reaper: Reaper,
+    stopping: threading.Event,
+    *,
+    seconds: float = SWEEP_SECONDS,
+    before: Callable[[], None] = lambda: None,
+) -> None:
     """Sweep now and every so often until `stopping` is set; an engine that is away is tried again, not an end.
 
-    For a thread of whoever reaches an engine: a worker's parent process, or the dispatcher.
+    Args:
+        reaper: sweeps.
+        stopping: ends it.
+        seconds: between two sweeps.
+        before: called before each sweep, to let go of what is not worth keeping.
     """
     while True:
+        before()
         try:
             reaper.sweep()
         except SandboxError as error:
@@ -55,13 +66,15 @@ Judge = Callable[[str], bool | None]
 """Says whether the process that an owner label names lives; None when it cannot tell."""
 
 
-def is_due(found: Leftover, *, now: float, judge: Judge) -> bool:
-    """Return whether an object has to go: its deadline has passed, or the process that owns it is dead.
+def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[str] = ()) -> bool:
+    """Return whether an object has to go: its deadline has passed, or its owner is dead or is done with it.
 
     A missing or broken label is nobody's: it goes. Age alone is never a reason, since long jobs live long.
     """
     if is_outer(found):
         return False
+    if found.labels.get(SLOT) in given_up:
+        return True
     deadline = found.labels.get(DEADLINE, "")
     if not deadline.isdigit() or now >= int(deadline):
         return True
@@ -84,7 +97,8 @@ class Reaper:
             BoxLostError: the engine went away meanwhile.
         """
         with using():
-            due = [found for found in self._engine.leftovers() if is_due(found, now=self._now(), judge=self._judge)]
+            standing, given_up, now = list(self._engine.leftovers()), frozenset(self._engine.given_up), self._now()
+            due = [found for found in standing if is_due(found, now=now, judge=self._judge, given_up=given_up)]
             return self._remove(due)
 
     def clear(self) -> Swept:

@@ -18,6 +18,7 @@ from monitoring.ledger.tables import Release, Site
 from routing.policy import Policy, Profile
 from sandbox.den import Den, Manifest
 from sandbox.errors import ReleaseAlteredError, SandboxError
+from sandbox.public import public_of
 from sandbox.scan.engine import scan
 from sandbox.scan.report import digest_of_report
 
@@ -32,7 +33,7 @@ def profile_of(policy: Policy, site: Site) -> Profile:
 def build_release(
     den: Den, files: Mapping[str, bytes], *, site: Site, policy: Policy, spec: bytes | None = None,
     diff: bytes | None = None, reverse: bytes | None = None, base_release_id: UUID | None = None,
-    job_id: UUID | None = None, known_keys: tuple[str, ...] = (),
+    job_id: UUID | None = None, build_seconds: float | None = None, known_keys: tuple[str, ...] = (),
 ) -> NewRelease:  # fmt: skip
     """Store and scan a site's whole content.
 
@@ -46,6 +47,7 @@ def build_release(
         reverse: the patch that undoes it.
         base_release_id: the release it was made from.
         job_id: the job that made it.
+        build_seconds: how long its build took.
         known_keys: secrets of this installation that no artifact may hold.
 
     Returns:
@@ -54,7 +56,7 @@ def build_release(
     Raises:
         TreeRefusedError, PathRefusedError: the content's fault: a path or the tree breaks a rule.
     """
-    manifest = den.put_tree(files)
+    manifest = den.put_tree(files, public=public_of(files) or "")
     report = scan(files, profile_of(policy, site), profile_name=site.profile, known_keys=known_keys)
     return NewRelease(
         site_id=site.id,
@@ -70,6 +72,7 @@ def build_release(
         spec_sha256=den.put(spec) if spec is not None else None,
         diff_sha256=den.put(diff) if diff is not None else None,
         reverse_sha256=den.put(reverse) if reverse is not None else None,
+        build_seconds=build_seconds,
     )
 
 
@@ -104,7 +107,7 @@ def check_whole(release: Release) -> None:
 
 
 def lay_out(den: Den, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
-    """Make a release's files ready to be shown, before anybody is led to them.
+    """Make what a release serves ready to be shown, before anybody is led to it.
 
     Raises:
         BlobMissingError, BlobCorruptError: our fault, or the disk's: it must not be published.

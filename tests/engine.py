@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
@@ -148,6 +148,20 @@ class TestEngine:
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
         return Listener(log)
+
+    def listens(self, port: int) -> bool:
+        """Whether something listens on a port of the engine's host."""
+        return f":{port:04X} " in self.inside("cat", "/proc/net/tcp")
+
+    def serve_mirror(self, stack: ExitStack, port: int, *, ledger_url: str, cache: Path) -> None:
+        """Serve packages on the engine's host, from the machine's own registry."""
+        mirror = subprocess.Popen(
+            ["nsenter", f"--net=/proc/{self.pid}/ns/net", sys.executable, "-m", "tests.outside_mirror", str(port),
+             f"/proc/{os.getpid()}/ns/net"],
+            env={**os.environ, "MIRROR_LEDGER": ledger_url, "MIRROR_CACHE": str(cache)},
+        )  # fmt: skip
+        stack.callback(mirror.wait, 30)
+        stack.callback(mirror.terminate)
 
     def build_image(self) -> Built:
         return build(self.url, base_image=BoxConfig().base_image, cache=CACHE, say=lambda line: None)

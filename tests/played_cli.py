@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
+from sandbox.claude.command import CLI_VERSION
 from sandbox.unwalled import UnwalledBox, UnwalledMaker
 
 PRELUDE = """
@@ -22,7 +23,7 @@ def put(**event):
 
 def init(**fields):
     base = {"tools": TOOLS, "mcp_servers": [], "plugins": [], "model": MODEL, "permissionMode": MODE,
-            "slash_commands": [], "skills": [], "claude_code_version": "played"}
+            "slash_commands": [], "skills": [], "claude_code_version": VERSION}
     put(type="system", subtype="init", **{**base, **fields})
 
 def use(tool, **given):
@@ -48,6 +49,9 @@ def call(max_tokens=6000, about="x"):
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
 """
+
+
+PRELUDE = PRELUDE.replace("VERSION", repr(CLI_VERSION), 1)
 
 
 class PlayedBox(UnwalledBox):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from monitoring.ledger.tables import Release
 from routing.prices import NANOUSD_PER_USD
 from sandbox.box import Box, Clocks, CollectRules
 from sandbox.changes import ChangeSet, change_set, review_diff
@@ -51,8 +52,8 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
         SandboxStartupError, BoxLostError: the box could not be made, or went away before anything was done.
     """
     with attempt.step("snapshot"):
-        files = attempt.base_files
-        before = manifest_of(attempt.base) if attempt.base is not None else Manifest({})
+        files = attempt.files
+        before = _manifest(attempt.start)
     work = _in_a_box(attempt, files, before)
     session = Session(work.verdict, attempt.cap_hit(), work.refused, has_changes=not work.changes.is_empty)
     ended = end_of(session)
@@ -83,12 +84,15 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
             return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)
     finally:
         with attempt.step("teardown"):
-            box.close()
+            try:
+                attempt.leave()
+            finally:
+                box.close()
 
 
 def _plan(attempt: Attempt) -> SessionPlan:
     call = attempt.policy.calls["agent_session"]
-    cap = min(attempt.limits.llm_usd, attempt.claim.job.cap_nanousd / NANOUSD_PER_USD)
+    cap = min(attempt.limits.llm_usd, attempt.room_nanousd / NANOUSD_PER_USD)
     return SessionPlan(
         id=attempt.claim.attempt.id, role=SITE, model=call.model, max_turns=attempt.policy.agent.max_turns,
         budget_usd=cap, max_output_tokens=call.max_tokens,
@@ -127,7 +131,8 @@ def _extract(
 ) -> _Work:
     """Take the files out, whatever the session's end was: what is there when time or money ran out is worth keeping."""
     nothing = ChangeSet((), (), ())
-    before = manifest_of(attempt.base) if attempt.base is not None else Manifest({})
+    before = _manifest(attempt.start)
+    compared = _manifest(attempt.base) if attempt.is_finishing else before
     try:
         after = box.collect(attempt.den, replace(_RULES, max_bytes=attempt.limits.output_bytes))
     except (PathRefusedError, TreeRefusedError) as error:
@@ -138,7 +143,11 @@ def _extract(
         return _Work(verdict, None, nothing, None, facts)
     files = {**attempt.den.read_tree(after), **left_out}
     kept = {path: entry for path, entry in before.items() if path in left_out}
-    return _Work(verdict, files, change_set(before, Manifest({**after, **kept})), None, facts)
+    return _Work(verdict, files, change_set(compared, Manifest({**after, **kept})), None, facts)
+
+
+def _manifest(release: Release | None) -> Manifest:
+    return manifest_of(release) if release is not None else Manifest({})
 
 
 def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:

@@ -40,7 +40,7 @@ _FILE_TOOLS: list[dict[str, Any]] = [
 
 def answer_question(attempt: Attempt) -> Outcome:
     """Ask the model, serve its file tools, return its text."""
-    tools = _FILE_TOOLS if attempt.base_files else []
+    tools = _FILE_TOOLS if attempt.files else []
     messages: list[dict[str, Any]] = [{"role": "user", "content": attempt.order}]
     reply: Any = None
     for turn in range(1, MAX_TURNS + 1):
@@ -51,7 +51,7 @@ def answer_question(attempt: Attempt) -> Outcome:
             break
         said = [block.model_dump(exclude_none=True) for block in reply.content]
         messages.append({"role": "assistant", "content": said})
-        messages.append({"role": "user", "content": [serve_tool(call, attempt.base_files) for call in calls]})
+        messages.append({"role": "user", "content": [serve_tool(call, attempt.files) for call in calls]})
     return Answered(_text_of(reply), {"model_turns": turn})
 
 

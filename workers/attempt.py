@@ -16,6 +16,7 @@ from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.tables import Release, Site
 from routing.accounts import AccountsConfig
 from routing.policy import CallPurpose, ModelCall, Policy
+from routing.rounds import brief
 from routing.tiers import Limits, QueueName
 from sandbox.box import Box
 from sandbox.den import Den
@@ -29,6 +30,8 @@ from workers.retries import decide_call
 ResultT = TypeVar("ResultT")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
+_LEAST_NANOUSD = 100_000
+
 
 def _cannot_charge(nanousd: int, model: str) -> str | None:
     return "unknown"
@@ -41,7 +44,7 @@ class Attempt:
     claim: Claim
     site: Site | None
     base: Release | None
-    """The release that is changed or asked about; None for a site that has none yet."""
+    """The active release, with which the work is compared; None for a site that has none yet."""
     den: Den
     gateway_url: str
     check: Callable[[], None]
@@ -50,8 +53,12 @@ class Attempt:
     """Tells the job's owner what is being done."""
     cap_hit: Callable[[], str | None]
     """Names the cap, if any, that has refused or cut a model call of this attempt."""
-    bind_door: Callable[[str], None]
-    """Lets the attempt's token be used from one address alone: the forwarder's of its box."""
+    bind_door: Callable[[str | None], None]
+    """Lets the attempt's token be used from one address alone: the forwarder's of its box; None ends the token."""
+    begun: Release | None = None
+    """What an earlier round of the session kept, and the work goes on from; None when it starts from the base."""
+    spent_nanousd: int = 0
+    """What the job's bill had spent when the attempt began, over all rounds and tiers."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
     charge_whole: Callable[[int, str], str | None] = _cannot_charge
@@ -88,8 +95,31 @@ class Attempt:
 
     @property
     def order(self) -> str:
-        """The prompt as a model is given it: with what a debate added, which never replaces a word of it."""
-        return f"{self.prompt}\n\nKeep to this: {self.instruction}" if self.instruction else self.prompt
+        """The prompt as a model is given it: with what was begun and a debate added, which replace no word of it."""
+        keep_to = f"Keep to this: {self.instruction}" if self.instruction else ""
+        begun = brief(self.claim.job.result.get("begun") or {})
+        return "\n\n".join(part for part in (self.prompt, begun, keep_to) if part)
+
+    @property
+    def start(self) -> Release | None:
+        """The release whose files are edited or asked about: what was begun, else the base; None for a new site."""
+        return self.begun or self.base
+
+    @property
+    def has_site_moved_on(self) -> bool:
+        """Whether what was begun can never be published: another release became active since (H-084)."""
+        active = self.site.active_release_id if self.site is not None else None
+        return self.begun is not None and self.begun.base_release_id != active
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether it goes on with the very request that was begun, so that what was kept may be all that it wanted."""
+        return self.begun is not None and bool((self.claim.job.result.get("begun") or {}).get("is_kept"))
+
+    @property
+    def room_nanousd(self) -> int:
+        """What the job's bill had left when the attempt began, in nanodollars: never nothing, which means no limit."""
+        return max(self.claim.job.cap_nanousd - self.spent_nanousd, _LEAST_NANOUSD)
 
     @property
     def policy(self) -> Policy:
@@ -113,8 +143,13 @@ class Attempt:
 
     @cached_property
     def base_files(self) -> dict[str, bytes]:
-        """The files of the base release, by path; empty for a new site."""
+        """The files of the active release, by path, which a candidate is compared with; empty for a new site."""
         return self.den.read_tree(manifest_of(self.base)) if self.base is not None else {}
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """The files that are edited or asked about, by path; empty for a new site."""
+        return self.den.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
 
     def close(self) -> None:
         """Close what the attempt opened. Called by the lifecycle, whatever became of the work."""
@@ -166,6 +201,14 @@ class Attempt:
         """
         self.bind_door(box.door.address)
         self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
+
+    def leave(self) -> None:
+        """End the attempt's token, before the box goes that has seen it: no model is called in this attempt any more.
+
+        Raises:
+            FencedError: nobody's fault: the job was taken away.
+        """
+        self.bind_door(None)
 
     def report_step(self, name: str, *, seconds: float) -> None:
         """Put one step on record that is done."""

@@ -20,13 +20,13 @@ class EnginePool:
         self._pool = pool
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(
-            target=keep_swept, args=(Reaper(engine), self._stopping), name="box-reaper", daemon=True
-        )
+            target=keep_swept, args=(Reaper(engine), self._stopping), kwargs={"before": pool.renew},
+            name="box-reaper", daemon=True,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Sweep, and make the first spares, both in the background."""
         self._sweeper.start()
-        self._pool.fill()
 
     def acquire(self) -> Box:
         """See `Pool.acquire`."""

@@ -23,6 +23,7 @@ from routing.llm_fallback import ArbiterReply, ArbiterRequest, LadderFlags, read
 from routing.llm_fallback import Failure as ArbiterFailure
 from routing.planning import Debate
 from routing.policy import CallPurpose, ModelCall
+from routing.rounds import Work, hard_floor, raise_to
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
 from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
@@ -92,11 +93,14 @@ def _replied(attempt: Attempt, asked: Clarification, reply: str, *, flags: Ladde
 
 def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
     signals = _signals(attempt, route)
-    if is_soft(route, rules.switches):
+    if is_soft(route, rules.switches) and attempt.begun is None:  # a revision is no question: that was looked at
         reply = _reply(attempt, soft_call(signals))
         route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
         route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
+    if attempt.begun is not None:
+        work = Work(None, attempt.begun.total_bytes, SiteSignals.model_validate(attempt.begun.signals).has_build)
+        route = raise_to(route, hard_floor(work, attempt.policy))
     if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(rules.switches)):
         route = merge_intent(route, _reply(attempt, intent_call(signals)))
     return route
@@ -135,7 +139,7 @@ def _failure_debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
 def _subject(attempt: Attempt, route: Route) -> Subject:
     job = attempt.claim.job
     return Subject(
-        session=str(job.request.get("session") or job.id),
+        session=str(job.request.get("session") or job.root_id),
         prompt=attempt.prompt,
         route=route,
         stakes=route.stakes,
@@ -144,15 +148,15 @@ def _subject(attempt: Attempt, route: Route) -> Subject:
 
 
 def _site_summary(attempt: Attempt) -> str:
-    if attempt.base is None:
+    if attempt.start is None:
         return "a site without a release"
-    signals = attempt.base.signals
+    signals = attempt.start.signals
     return f"{signals.get('files', 0)} files, JavaScript: {'yes' if signals.get('has_js') else 'no'}"
 
 
 def _signals(attempt: Attempt, route: Route) -> Signals:
     request = attempt.claim.job.request
-    known = SiteSignals.model_validate(attempt.base.signals) if attempt.base else SiteSignals()
+    known = SiteSignals.model_validate(attempt.start.signals) if attempt.start else SiteSignals()
     return Signals(
         prompt=attempt.prompt,
         site=known if attempt.site is not None else None,

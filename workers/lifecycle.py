@@ -21,6 +21,7 @@ from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
+from monitoring.ledger.rounds import spent_on_bill
 from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
@@ -50,6 +51,12 @@ SETTLE_PAUSES = (0.2, 1.0, 3.0)
 """Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for."""
 
 Handler = Callable[[Attempt], Outcome]
+
+_MOVED_ON = Ended(
+    State.FAILED,
+    Reason.PUBLISH_CONFLICT,
+    "the site shows another release than the one that the work so far was made from; submit it again",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +126,15 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
             base = active_release(session, site) if site else None
             if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
                 job.base_release_id = base.id if base else None
+        begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
+        spent = spent_on_bill(session, job.root_id)
 
     books = _Books(resources, claimed)
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, boxes=resources.boxes,
-        began=began, charge_whole=books.charge, step_order=order, accounts=resources.accounts, runs=resources.runs,
+        check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, begun=begun,
+        spent_nanousd=spent, boxes=resources.boxes, began=began, charge_whole=books.charge,
+        step_order=order, accounts=resources.accounts, runs=resources.runs,
         environment=resources.environment, known_keys=resources.known_keys,
     )  # fmt: skip
 
@@ -148,7 +158,7 @@ class _Books:
         with self._ledger.begin() as session:
             return cap_hit_by(session, self._claimed.attempt)
 
-    def bind(self, address: str) -> None:
+    def bind(self, address: str | None) -> None:
         with self._ledger.begin() as session:
             bind_door(session, self._claimed.attempt, address=address)
 
@@ -158,10 +168,13 @@ class _Books:
 
 
 def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
+    if attempt.has_site_moved_on:
+        return end_with(_MOVED_ON)
     try:
         with soft_limit_armed():
             outcome = handler(attempt)
-            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=resources.known_keys)
+            keys = (*resources.known_keys, attempt.claim.token)
+            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=keys)
     except (FencedError, *LEDGER_AWAY):
         raise
     except (SoftTimeLimit, Exception) as error:

@@ -36,6 +36,8 @@ class Candidate:
     reverse: bytes | None = None
     """The patch that undoes it, byte for byte (H-034)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    build_seconds: float | None = None
+    """How long its build took; None for a site that is not built."""
 
 
 @dataclass(frozen=True)

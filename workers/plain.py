@@ -23,15 +23,15 @@ EDITED = "their bytes are not the render of the site's spec"
 
 
 def spec_of(attempt: Attempt) -> Site | None:
-    """Return the base release's site document; which pages still are its render is another question."""
-    assert attempt.base is not None
-    digest = attempt.base.spec_sha256
+    """Return the site document that is edited; which pages still are its render is another question."""
+    assert attempt.start is not None
+    digest = attempt.start.spec_sha256
     return None if digest is None else parse_site(attempt.den.get(digest))
 
 
 def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:
     """Edit pages of plain HTML in place, or hand on with the reason."""
-    files, site = attempt.base_files, spec_of(attempt)
+    files, site = attempt.files, spec_of(attempt)
     detached = detached_files(site, files) if site else frozenset()
     managed = site.pages.keys() - detached if site else frozenset()
     why = IMPORTED if site is None else EDITED
@@ -54,9 +54,9 @@ def also_on(attempt: Attempt, sought: Sequence[str], detached: frozenset[str]) -
     """Return why an edit of the spec would not be all that was asked, since plain pages have it too; or nothing."""
     if not detached:
         return ""
-    if path := page_with(sought, detached, attempt.base_files):
+    if path := page_with(sought, detached, attempt.files):
         return f"{path} is plain HTML ({EDITED}) and has to change too"
-    found = edit_plain(attempt.prompt, attempt.base_files, only=detached)
+    found = edit_plain(attempt.prompt, attempt.files, only=detached)
     if isinstance(found, PlainEdit) or found.is_ambiguous:
         return f"the request can also mean {', '.join(sorted(detached))}, plain HTML ({EDITED})"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from monitoring.ledger.events import EventKind
@@ -13,7 +13,7 @@ from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment
 from sandbox.claude.session import SessionReader, Verdict
 from workers.attempt import Attempt
-from workers.transcript import Transcript
+from workers.transcript import Hider, Transcript
 
 _CHECK_SECONDS = 2.0
 """How often a session that prints asks whether its job is still wanted."""
@@ -44,13 +44,15 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
         BoxLostError: the box was gone before it began.
     """
     argv = arguments(plan, is_walled=box.is_walled)
-    transcript = Transcript(secret=attempt.claim.token)
-    reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": news}))
+    transcript = Transcript()
+    hider = Hider(attempt.claim.token)
+    reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
     order = prompt.encode("utf-8", "replace")
     checked = time.monotonic()
 
     def on_line(line: bytes) -> bool:
         nonlocal checked
+        line = hider.line(line)
         transcript.add(line)
         if time.monotonic() - checked > _CHECK_SECONDS:
             checked = time.monotonic()
@@ -66,7 +68,8 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
         "prompt_sha256": hashlib.sha256(order).hexdigest(),
         "transcript_sha256": attempt.den.put(transcript.packed()),
     }
-    return Held(reader.judge(result), facts)
+    verdict = reader.judge(result)
+    return Held(replace(verdict, text=hider.text(verdict.text)), facts)
 
 
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:

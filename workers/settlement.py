@@ -21,7 +21,9 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
 from routing.tiers import TIER_OF_QUEUE
+from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
+from sandbox.hidden import hidden_text
 from sandbox.release import build_release
 from workers.attempt import Attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Replied, Routed, StepDone
@@ -129,11 +131,22 @@ def _prepare_candidate(
             new = _release_of(attempt, outcome, known_keys=known_keys)
     except (TreeRefusedError, PathRefusedError) as error:
         return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
-    return _offer(attempt, outcome, new)
+    return _offer(attempt, _with_hidden_text(attempt, outcome), new)
+
+
+def _with_hidden_text(attempt: Attempt, outcome: Candidate) -> Candidate:
+    """Say what a model may have read that no visitor sees (threat D7): then a person decides, never policy alone."""
+    if not (found := hidden_text({**attempt.base_files, **outcome.files})):
+        return outcome
+    told = {"hidden_text": [place.as_dict() for place in found], "needs_person": True}
+    return replace(outcome, facts={**outcome.facts, **told})
 
 
 def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, ...]) -> NewRelease:
+    """Store and scan a candidate; what it is compared with is the active release, whatever its work went on from."""
     assert attempt.site is not None
+    if attempt.begun is not None:
+        outcome = _from_base(attempt, outcome)
     return build_release(
         attempt.den,
         outcome.files,
@@ -144,7 +157,18 @@ def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, 
         reverse=outcome.reverse,
         base_release_id=attempt.base.id if attempt.base else None,
         job_id=attempt.job_id,
+        build_seconds=outcome.build_seconds,
         known_keys=known_keys,
+    )
+
+
+def _from_base(attempt: Attempt, outcome: Candidate) -> Candidate:
+    """Return a candidate with its patches against the base: its handler may only know what it went on from."""
+    base = attempt.base_files
+    return replace(
+        outcome,
+        diff=review_diff(base, outcome.files),
+        reverse=review_diff(outcome.files, base) if outcome.reverse is not None else None,
     )
 
 
@@ -165,8 +189,8 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
 
 
 def _kept_spec(attempt: Attempt) -> bytes | None:
-    """Return the base's spec: an edit of files leaves it in force for the pages whose bytes still are its render."""
-    digest = attempt.base.spec_sha256 if attempt.base else None
+    """Return the edited spec: an edit of files leaves it in force for the pages whose bytes still are its render."""
+    digest = attempt.start.spec_sha256 if attempt.start else None
     return None if digest is None else attempt.den.get(digest)
 
 
@@ -196,7 +220,10 @@ def _first_finding(new: NewRelease) -> str:
 
 
 def may_auto_approve(job: Job, tenant: Tenant) -> bool:
-    """Tell whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24)."""
-    if not tenant.auto_approve or job.result.get("needs_person"):
+    """Tell whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24).
+
+    A later round offers what earlier ones made, perhaps on another tier, and what a person has sent back: never that.
+    """
+    if not tenant.auto_approve or job.result.get("needs_person") or job.start_release_id is not None:
         return False
     return job.tier == 1 and job.priority != "P0" and job.route.get("stakes") != "high"

@@ -16,6 +16,7 @@ from routing.jobs import Reason
 from routing.policy import CallPurpose, ModelCall
 from routing.tiers import Tier
 from sandbox.models import ModelClient, ToolCall
+from sandbox.public import is_built
 from sandbox.spec.catalog import catalog_prompt, outline_prompt
 from sandbox.spec.detached import DetachedPagesError, detached_files, render_onto
 from sandbox.spec.direct import apply_direct, describe, parse_direct
@@ -50,10 +51,12 @@ class _Poor:
 
 def edit_spec(attempt: Attempt) -> Outcome:
     """Do a tier 1 job."""
-    if attempt.base is None:
+    if attempt.start is None:
         return _by_model(attempt, "spec_create", _create)
+    if is_built(attempt.files):
+        return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, "a build writes the site's pages, and builds need a box")
     site = spec_of(attempt)
-    detached = detached_files(site, attempt.base_files) if site else frozenset()
+    detached = detached_files(site, attempt.files) if site else frozenset()
     if site is None or detached >= site.pages.keys():
         return edit_plain_html(attempt)
     direct = parse_direct(attempt.prompt, site) if not attempt.instruction else None
@@ -142,13 +145,13 @@ def _candidate(attempt: Attempt, site: Site, *, before: Site | None, summary: st
     """Render a changed site around the pages that are no longer its own, or hand on if the change needs one of them."""
     with attempt.step("render"):
         if before is None:
-            files = dict(attempt.base_files) | render(site)
+            files = dict(attempt.files) | render(site)
         else:
             try:
-                files = render_onto(before, site, attempt.base_files)
+                files = render_onto(before, site, attempt.files)
             except DetachedPagesError as error:
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
-    changed = {path for path, data in files.items() if attempt.base_files.get(path) != data}
+    changed = {path for path, data in files.items() if attempt.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
     known = contrast_notes(before) if before is not None else ()
     notes = [note for note in contrast_notes(site) if note not in known]

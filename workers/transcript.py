@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import gzip
 
+HIDDEN = "[token]"
 MAX_BYTES = 2_097_152
 """Of one session; the beginning and the end are kept."""
 
 
-class Transcript:
-    """Collects lines.
+class Hider:
+    """Takes an attempt's token out of what is put on record.
 
-    Args:
-        secret: what is never stored: the attempt's token.
+    Any process in the box knows it and may print it, in the letters of JSON too: so lines are cleaned, and what is read
+    out of them once more.
     """
 
-    def __init__(self, *, secret: str) -> None:
-        self._secret = secret.encode()
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def line(self, line: bytes) -> bytes:
+        """Return a line as it may be kept."""
+        return line.replace(self._token.encode(), HIDDEN.encode())
+
+    def text(self, text: str) -> str:
+        """Return a text as it may be kept."""
+        return text.replace(self._token, HIDDEN)
+
+
+class Transcript:
+    """Collects lines, as they are once the attempt's token is out of them."""
+
+    def __init__(self) -> None:
         self._head = bytearray()
         self._tail = bytearray()
 
     def add(self, line: bytes) -> None:
         """Take one line."""
-        clean = line.replace(self._secret, b"[token]") + b"\n"
+        clean = line + b"\n"
         if not self._tail and len(self._head) + len(clean) <= MAX_BYTES // 2:
             self._head += clean
             return

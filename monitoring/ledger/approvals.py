@@ -18,7 +18,7 @@ from monitoring.errors import MonitoringError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clock import after, now
-from monitoring.ledger.jobs import end, lock_job, move, wait_on
+from monitoring.ledger.jobs import NewJob, end, lock_job, move, wait_on
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import Reason, State
@@ -26,6 +26,8 @@ from routing.policy import Policy
 from routing.tiers import QueueName
 
 POLICY_ACTOR = "policy:auto-approve"
+_REASON_LIMIT = 2_000
+"""Characters of why a preview was sent back that are kept with its judgement."""
 
 ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]
 
@@ -90,7 +92,7 @@ def approve(
     job = lock_job(session, job_id, tenant=tenant)
     release = _judged(session, job)
     rules = effective_policy(session, job.tenant, policy).approval
-    if not rules.requester_may_approve and actor == job.requested_by:
+    if not rules.requester_may_approve and _has_asked(session, job, actor):
         raise ApprovalRefusedError(job.id, "own_request")
     if reason := _changed_underneath(session, job, release, seen):
         raise ApprovalRefusedError(job.id, reason)
@@ -138,6 +140,23 @@ def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: s
     _decide(session, job, release, decision="rejected", actor=actor, reason=reason)
     end(session, job, State.REJECTED, reason=Reason.REVIEWER_REJECTED, detail=reason, actor=actor)
     return job
+
+
+def send_back(session: Session, job: Job, *, actor: str, text: str, successor: NewJob) -> None:
+    """Reject a locked job's preview in favour of a revised one, which gets the site's lock in the same commit.
+
+    Raises:
+        WrongStateError: the caller's fault: nothing waits for approval here.
+    """
+    text = text[:_REASON_LIMIT]  # all of it is the successor's prompt
+    _decide(session, job, _judged(session, job), decision="rejected", actor=actor, reason=text)
+    end(session, job, State.REJECTED, reason=Reason.REVISED, detail=text, actor=actor, successor=successor)
+
+
+def _has_asked(session: Session, job: Job, actor: str) -> bool:
+    """Whether an actor asked for any part of the work that a job offers: a session's rounds are one work."""
+    asked = select(col(Job.id)).where(col(Job.root_id) == job.root_id, col(Job.requested_by) == actor)
+    return session.scalar(asked.limit(1)) is not None
 
 
 def expire(session: Session, job_id: UUID) -> None:

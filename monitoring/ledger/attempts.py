@@ -185,15 +185,17 @@ def bind_door(session: Session, attempt: Attempt, *, address: str | None) -> Non
     Args:
         session: the caller's transaction.
         attempt: must hold its job.
-        address: the forwarder's outer address; None when its box is gone, so that the token opens nothing.
+        address: the forwarder's outer address; None when its box is about to go. The token then opens nothing any more,
+            whatever address is bound after that: code in that box may have left it in the files that it wrote.
 
     Raises:
         FencedError: nobody's fault: the job was taken away or has ended.
         ValueError: the caller's fault: this is no address.
     """
     hold(session, attempt)
+    nobodys = {"token_hash": hash_token(secrets.token_urlsafe(32))} if address is None else {}
     door = None if address is None else str(ip_address(address))
-    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door))
+    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door, **nobodys))
 
 
 def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:

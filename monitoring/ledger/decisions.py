@@ -21,7 +21,7 @@ def recorded_decisions(session: Session, *, since: datetime | None = None) -> It
     """Yield the decisions about accepted jobs, oldest first; None for one that this version cannot read.
 
     What was refused was decided by nobody, and a job that goes on from another has that one's decision, or its
-    debate's: both are left out.
+    debate's, or one about work that is on no site yet: all of them are left out.
     """
     claimed, active = aliased(Release), aliased(Release)
     query = (

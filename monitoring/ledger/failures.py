@@ -42,7 +42,7 @@ DETAIL_LIMIT = 400
 _SURROUNDINGS = frozenset(
     {
         Reason.PROVIDER_BUSY, Reason.TIME_LIMIT, Reason.GATEWAY_UNREACHABLE, Reason.WORKER_LOST, Reason.COST_CAP,
-        Reason.NO_PROVIDER_KEY,
+        Reason.NO_PROVIDER_KEY, Reason.BOX_FAILED,
     }
 )  # fmt: skip
 """Reasons that lie in the fleet or the budget: two tasks that they end have no error of their own in common (R-052)."""
@@ -63,10 +63,14 @@ class Consequence:
     """The task's latest failures, the newest last."""
 
 
-def task_key(job: Job) -> str:
-    """Return what makes two jobs tries of one task: tenant, site or project, and canonical request."""
+def task_key(session: Session, job: Job) -> str:
+    """Return what makes two jobs tries of one task: tenant, site or project, and canonical request.
+
+    What was revised still is its first request's task: only so can anybody see that it was sent back twice (R-053).
+    """
+    first = job if job.root_id == job.id else session.get(Job, job.root_id)
     target = str(job.site_id) if job.site_id else job.request.get("project")
-    text = json.dumps([job.tenant, target, debate_key(job.prompt)])
+    text = json.dumps([job.tenant, target, debate_key((first or job).prompt)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
@@ -83,7 +87,7 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
     event = _event(session, job, target) if reason not in _NOBODYS_FAILURE else None
     if event is None:
         return Consequence(target)
-    key = task_key(job)
+    key = task_key(session, job)
     if event is FailureEvent.SUCCEEDED:
         session.execute(delete(TaskFailure).where(col(TaskFailure.key) == key))
         return Consequence(target)

@@ -5,26 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import cast, func, or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy import update as sql_update
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
-from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
+from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
-from monitoring.ledger.record_tables import Event, Notification
-from monitoring.ledger.run_usage import tokens_by_part
-from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
-from monitoring.ledger.step_ends import is_run, is_step, note_end
+from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt
+from monitoring.ledger.step_ends import is_run, note_end
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Site
+from monitoring.ledger.telling import decision_of, made, notify_owner, record_end
 from routing.failures import FailureAction
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
@@ -35,14 +34,8 @@ from routing.tiers import QueueName
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
 """States in which a job can wait for a worker."""
 
-_UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
-"""States in which a model or the job's owner may still change the decision."""
-
-_LIMIT_OF_END = {
-    State.TIMED_OUT: "time",
-    State.BUDGET_EXCEEDED: "cost",
-    State.OUTPUT_EXCEEDED: "output",
-}
+KEPT_FACTS = ("debate", "needs_person", "begun")
+"""What is known of a job that every further try of it has to keep to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +56,11 @@ class NewJob:
     requested_by: str = ""
     parent_id: UUID | None = None
     root_id: UUID | None = None
+    start_release_id: UUID | None = None
+    keeps_route: bool = False
+    """Whether its decision is the one about its parent, which is counted already."""
+    digest: str | None = None
+    """Hash of what was asked, where that is more than the request: of a job that goes on from another one."""
     clarification: Mapping[str, Any] | None = None
     """What is asked, of a job that is accepted `clarifying`."""
     clarify_hours: float = 0.0
@@ -101,11 +99,11 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     row = _row_of(new)
     job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
     if job is None:
-        same = same_request(session, new.tenant, new.request, job_id=new.id)
+        same = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
         if same is None:
             raise IdempotencyConflictError(new.id)
         return Accepted(same, is_new=False)
-    decided = new.mode if new.parent_id is None else None  # a child keeps its parent's route, which is counted already
+    decided = None if new.keeps_route else new.mode
     record(
         session, EventKind.ACCEPTED, job=job, door=job.door, mode=decided, queue=job.queue, tier=job.tier,
         state=job.state, confidence=new.route.get("confidence"),
@@ -129,12 +127,13 @@ def _row_of(new: NewJob) -> dict[str, Any]:
         "state": new.state.value,
         "prompt": new.request.prompt,
         "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
-        "request_digest": request_digest(new.request),
+        "request_digest": new.digest or request_digest(new.request),
         "idempotency_key": new.request.idempotency_key,
         "priority": new.request.priority,
         "site_id": new.site_id,
         "parent_id": new.parent_id,
         "root_id": new.root_id or new.id,
+        "start_release_id": new.start_release_id,
         "route": dict(new.route),
         "mode": new.mode,
         "tier": new.tier,
@@ -150,8 +149,17 @@ def _row_of(new: NewJob) -> dict[str, Any]:
     }
 
 
-def same_request(session: Session, tenant: str, request: JobRequest, *, job_id: UUID) -> Job | None:
+def same_request(
+    session: Session, tenant: str, request: JobRequest, *, job_id: UUID, digest: str | None = None
+) -> Job | None:
     """Return the job that was accepted before under this id or idempotency key, or None.
+
+    Args:
+        session: the caller's transaction.
+        tenant: whose request it is.
+        request: what is asked.
+        job_id: the id that the job would get.
+        digest: hash of what is asked, where that is more than the request.
 
     Raises:
         IdempotencyConflictError: the caller's fault: it was accepted with another body.
@@ -161,7 +169,7 @@ def same_request(session: Session, tenant: str, request: JobRequest, *, job_id: 
         own_key = (col(Job.tenant) == tenant) & (col(Job.idempotency_key) == request.idempotency_key)
         same = or_(same, own_key)
     job = session.scalars(select(Job).where(same).order_by(col(Job.id) != job_id)).first()
-    if job is not None and (job.tenant != tenant or job.request_digest != request_digest(request)):
+    if job is not None and (job.tenant != tenant or job.request_digest != (digest or request_digest(request))):
         raise IdempotencyConflictError(job.id if job.tenant == tenant else job_id)
     return job
 
@@ -217,27 +225,12 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
     check_move(origin, target, is_run=is_run(job))
     job.state = target.value
     if target == State.CLARIFYING:
-        data |= _decision(job)
+        data |= decision_of(job)
     record(
         session, EventKind.STATE, job=job, origin=origin.value, target=target.value,
-        reason=reason.value if reason else None, **_made(session, job, origin, State(job.state)), **data,
+        reason=reason.value if reason else None, **made(session, job, origin, State(job.state)), **data,
     )  # fmt: skip
     session.flush()
-
-
-def _decision(job: Job) -> dict[str, Any]:
-    return {"mode": job.mode, "confidence": job.route.get("confidence"), "tier": job.tier}
-
-
-def _made(session: Session, job: Job, origin: State, target: State) -> dict[str, Any]:
-    """Return what the event of a job's way out of intake, or of its owner's reply, says of the decision made there.
-
-    So each accepted job's decision is told exactly once: here, or by its acceptance where nobody had a say.
-    """
-    if origin not in _UNDECIDED or target in _UNDECIDED:
-        return {}
-    told = select(col(Event.id)).where(col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision"))
-    return {"decision": _decision(job)} if session.scalar(told.limit(1)) is None else {}
 
 
 def route_job(session: Session, job: Job, route: Route) -> None:
@@ -270,12 +263,12 @@ def _left_queue(job: Job) -> str | None:
 
 def end(
     session: Session, job: Job, target: State, *, reason: Reason, detail: str = "",
-    result: Mapping[str, Any] | None = None, actor: str = "pointsman",
+    result: Mapping[str, Any] | None = None, actor: str = "pointsman", successor: NewJob | None = None,
 ) -> None:  # fmt: skip
     """End a locked job: final state, free site, one audit row with the six facts, one notification.
 
     What its end means for its task is decided here too: a task that fails again ends `escalated` instead of `failed`,
-    or goes on in a new job that debates it.
+    or goes on in a new job that debates it. A successor that was asked for is that new job, and gets the site's lock.
 
     Raises:
         IllegalMoveError: our fault.
@@ -289,40 +282,54 @@ def end(
     job.state = target.value
     job.reason = reason.value
     job.detail = storable(detail) or None
-    job.result = {**job.result, **(result or {}), **_follow_up(session, job, consequence)}
+    job.result = {**job.result, **(result or {})}
+    job.result = {**job.result, **_follow_up(session, job, consequence, successor)}
     job.waiting_since = None
     job.pushed_at = None
     job.expires_at = None
     job.fence += 1
     job.ended_at = now()  # type: ignore[assignment]
     session.flush()
-    session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=None))
+    heir = successor.id if successor is not None else None
+    session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=heir))
     close_attempt(session, job, outcome=target.value, reason=reason)
     note_end(session, job, target, reason=reason, detail=detail)
-    _record_end(session, job, origin=origin, reason=reason, left=left)
+    record_end(session, job, origin=origin, reason=reason, left=left)
     audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
-    _notify_owner(session, job)
+    notify_owner(session, job)
     wake_dispatcher(session)
 
 
-def _follow_up(session: Session, job: Job, consequence: Consequence) -> dict[str, Any]:
+def _follow_up(session: Session, job: Job, consequence: Consequence, successor: NewJob | None) -> dict[str, Any]:
     """Do what an end leads to, and return what its job's owner is told of it."""
-    if consequence.action is FailureAction.NONE:
-        return {}
-    told: dict[str, Any] = {"failure_action": consequence.action.value}
+    told: dict[str, Any] = {}
+    if consequence.action is not FailureAction.NONE:
+        told["failure_action"] = consequence.action.value
+    actor = successor.requested_by if successor is not None else "pointsman"
     if consequence.action is FailureAction.DEBATE_FAILURE:
-        told["continued_as"] = str(_accept_debate(session, job, consequence).id)
+        successor = _debated(successor or _another_try(job), consequence)
+    if successor is not None:
+        told["continued_as"] = str(accept(session, successor, actor=actor).job.id)
     return told
 
 
-def _accept_debate(session: Session, job: Job, consequence: Consequence) -> Job:
-    """Let a task that failed go on in a new job, on the same bill, which is debated before it works.
+def _debated(new: NewJob, consequence: Consequence) -> NewJob:
+    """Return a job that goes on from one whose task failed again: it is debated before it works."""
+    known = {**new.result, "failure_debate": True, "failures": list(consequence.failures)}
+    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, result=known)
+
+
+def _another_try(job: Job) -> NewJob:
+    """Return the job in which a task that failed is tried again, on the same bill and from what was kept.
 
     It keeps to what the failed job had to keep to: a second try must not lose a constraint, nor a person's gate.
     """
     asked = {**job.request, "prompt": job.prompt, "idempotency_key": None}
-    kept: dict[str, Any] = {name: job.result[name] for name in ("debate", "needs_person") if name in job.result}
-    child = NewJob(
+    known = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
+    kept = job.release_id if job.result.get("is_salvaged") else None
+    if kept is not None:
+        known["begun"] = {**known.get("begun", {}), "report": job.detail or "", "is_kept": True}
+    return NewJob(
         id=uuid4(),
         tenant=job.tenant,
         door=Door(job.door),
@@ -333,13 +340,14 @@ def _accept_debate(session: Session, job: Job, consequence: Consequence) -> Job:
         mode=job.mode,
         tier=job.tier,
         route=job.route,
+        keeps_route=True,
         site_id=job.site_id,
         cap_nanousd=job.cap_nanousd,
         parent_id=job.id,
         root_id=job.root_id,
-        result={**kept, "failure_debate": True, "failures": list(consequence.failures)},
+        start_release_id=kept or job.start_release_id,
+        result=known,
     )
-    return accept(session, child, actor="pointsman").job
 
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
@@ -360,34 +368,3 @@ def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -
             reason=reason.value, seconds=round(float(seconds), 3), cost_nanousd=cost,
             wasted_nanousd=cost if outcome in WASTED_OUTCOMES else 0,
         )  # fmt: skip
-
-
-def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, left: str | None) -> None:
-    seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
-    made = _made(session, job, origin, State(job.state))
-    record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value, **made)
-    if limit := _LIMIT_OF_END.get(State(job.state)):
-        record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")
-    record(
-        session, EventKind.ENDED, job=job, state=job.state, reason=reason.value, queue=job.queue, tier=job.tier,
-        seconds=round(seconds, 3), detail=job.detail, left=left, boxes=count_events(session, job, EventKind.BOX),
-        cost_nanousd=spent_by_job(session, job), wasted_nanousd=wasted_at_end(session, job),
-        **({"run_tokens": tokens_by_part(session, job.id)} if is_run(job) else {}),
-    )  # fmt: skip
-
-
-def _notify_owner(session: Session, job: Job) -> None:
-    if is_step(job):
-        return  # its run tells, once
-    url = job.request.get("callback_url")
-    payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
-    if job.parent_id is not None:
-        payload["parent_id"] = str(job.parent_id)
-    if "continued_as" in job.result:
-        payload["continued_as"] = job.result["continued_as"]
-    session.execute(
-        insert(Notification).values(
-            job_id=job.id, callback_url=url, payload=payload, attempts=0,
-            next_at=now() if url else None, delivered_at=None if url else now(),
-        )
-    )  # fmt: skip

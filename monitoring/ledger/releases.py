@@ -50,6 +50,7 @@ class NewRelease:
     spec_sha256: str | None = None
     diff_sha256: str | None = None
     reverse_sha256: str | None = None
+    build_seconds: float | None = None
     base_release_id: UUID | None = None
     job_id: UUID | None = field(default=None)
 
@@ -106,6 +107,7 @@ def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = 
         spec_sha256=new.spec_sha256,
         diff_sha256=new.diff_sha256,
         reverse_sha256=new.reverse_sha256,
+        build_seconds=new.build_seconds,
         total_bytes=new.total_bytes,
         signals=dict(new.signals),
         scan=dict(new.scan),

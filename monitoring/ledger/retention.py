@@ -54,7 +54,7 @@ def choose_swept(
         releases: those of the site that still have them.
         rules: what the policy keeps.
         active: the live release.
-        pending: what unfinished jobs offer, publish, or were made from.
+        pending: what unfinished jobs offer, publish, start from, or were made from.
     """
     published = sorted(
         (release for release in releases if release.published_seconds is not None),
@@ -75,7 +75,7 @@ def sweep_site(session: Session, site_id: UUID, rules: Retention, *, is_rehearsa
     The site's row is locked meanwhile, so none of them can become active; once marked none can again.
     """
     site = lock_site(session, site_id)
-    unfinished = select(col(Job.release_id), col(Job.base_release_id)).where(
+    unfinished = select(col(Job.release_id), col(Job.base_release_id), col(Job.start_release_id)).where(
         col(Job.site_id) == site_id, col(Job.ended_at).is_(None)
     )
     pending = {release_id for row in session.execute(unfinished) for release_id in row if release_id is not None}

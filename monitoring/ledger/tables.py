@@ -67,7 +67,8 @@ class Site(SQLModel, table=True):
     shown_release_id: UUID | None = None
     """What the projection is known to show; where it differs from the active release, the dispatcher brings it up."""
     lock_job_id: UUID | None = None
-    """The job that alone may write: held from its claim to its end (H-073, H-085)."""
+    """The job that alone may write: held from its claim to its end (H-073, H-085), and handed on by a job that is
+    revised, so that nobody else's edit gets between two rounds."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 
@@ -84,8 +85,7 @@ class Job(SQLModel, table=True):
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
         Index("ix_job_tenant_created", "tenant", "created_at"),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
-        Index("uq_job_failure_debate", "parent_id", unique=True,
-              postgresql_where=text("(result ->> 'failure_debate') = 'true'")),
+        Index("uq_job_parent", "parent_id", unique=True),
     )  # fmt: skip
 
     id: UUID = Field(primary_key=True)
@@ -102,7 +102,8 @@ class Job(SQLModel, table=True):
     priority: str = "P2"
     site_id: UUID | None = Field(default=None, foreign_key="site.id", index=True)
     parent_id: UUID | None = None
-    root_id: UUID
+    """The job that this one goes on from. No two go on from the same: a session is a chain."""
+    root_id: UUID = Field(index=True)
     """The job whose bill this one adds to: itself, or the first of a chain of resumed or revised jobs."""
     route: dict[str, Any] = json_column(dict)
     """The decision as it was made before any model or container call (H-006, H-007, H-009)."""
@@ -119,7 +120,11 @@ class Job(SQLModel, table=True):
     cap_nanousd: int = money_column()
     cancel_requested_at: datetime | None = when_column()
     base_release_id: UUID | None = None
+    """The active release that the work is compared with, and that publish has to find still active."""
+    start_release_id: UUID | None = None
+    """What the work starts from where an earlier job of its session kept something; empty: from the base."""
     release_id: UUID | None = None
+    """What it made: a candidate, or what was kept when it ended early."""
     clarification: dict[str, Any] | None = Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
     """The question that its owner has to answer first (routing.clarification.Clarification)."""
     expires_at: datetime | None = when_column()
@@ -227,6 +232,8 @@ class Release(SQLModel, table=True):
     """Blob of the change for review, when a patch made this release."""
     reverse_sha256: str | None = None
     """Blob of the patch that undoes it."""
+    build_seconds: float | None = None
+    """How long its build took; None for a site that is not built, and for an imported one."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
     signals: dict[str, Any] = json_column(dict)
     """files, has_js, has_build: what the router is told about the site."""

@@ -91,6 +91,20 @@ def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
         raise InvalidJobError(tuple(_field_error(item) for item in found)) from None
 
 
+def with_key(body: Any, key: str) -> Any:
+    """Return a body with the idempotency key of the request's header in it.
+
+    Raises:
+        InvalidJobError: the caller's fault: the body holds another one.
+    """
+    if not isinstance(body, dict):
+        return body
+    if body.get("idempotency_key", key) != key:
+        rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
+        raise InvalidJobError((FieldError("idempotency_key", rule),))
+    return body | {"idempotency_key": key}
+
+
 def _field_error(item: Any) -> FieldError:
     rule = item["msg"].removeprefix("Value error, ")
     return FieldError(".".join(map(str, item["loc"]))[:200] or "body", rule[:1].lower() + rule[1:])

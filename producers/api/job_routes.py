@@ -16,7 +16,7 @@ from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import find_job, list_jobs, lock_job
 from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
-from producers.api.bodies import parse_json, parse_model, read_body
+from producers.api.bodies import parse_json, parse_model, read_body, with_key
 from producers.api.examples import SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
@@ -123,18 +123,9 @@ def _read_request(raw: bytes, key: str | None, *, resources: Resources, caller: 
     """Return the body with the idempotency key of the header in it."""
     try:
         body = parse_json(raw)
-        return body if key is None else _with_key(body, key)
+        return body if key is None else with_key(body, key)
     except (BrokenBodyError, BodyTooLargeError, InvalidJobError) as error:
         _refuse(error, resources=resources, caller=caller)
-
-
-def _with_key(body: Any, key: str) -> Any:
-    if not isinstance(body, dict):
-        return body
-    if body.get("idempotency_key", key) != key:
-        rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
-        raise InvalidJobError((FieldError("idempotency_key", rule),))
-    return body | {"idempotency_key": key}
 
 
 def _refuse(error: Exception, *, resources: Resources, caller: Caller) -> NoReturn:

@@ -24,6 +24,7 @@ from monitoring.errors import (
 from monitoring.ledger.approvals import ApprovalRefusedError
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
 from monitoring.ledger.releases import ReleaseNotFoundError
+from monitoring.ledger.rounds import NotContinuableError
 from producers.errors import AuthenticationError
 from producers.keys import MissingScopeError
 from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
@@ -163,6 +164,11 @@ async def _on_gate_not_found(_: Request, __: Exception) -> JSONResponse:
     return problem(404, "not_found", "no gate of this id belongs to the tenant")
 
 
+async def _on_not_continuable(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, NotContinuableError)
+    return problem(409, f"not_continuable_{error.reason}", str(error))
+
+
 async def _on_conflict(_: Request, error: Exception) -> JSONResponse:
     return problem(409, "conflict", str(error))
 
@@ -201,6 +207,7 @@ _HANDLERS = {
     ApprovalRefusedError: _on_approval_refused,
     GateRefusedError: _on_gate_refused,
     GateNotFoundError: _on_gate_not_found,
+    NotContinuableError: _on_not_continuable,
     PublishConflictError: _on_conflict,
     SiteExistsError: _on_conflict,
     SiteBusyError: _on_conflict,

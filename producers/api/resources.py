@@ -13,6 +13,7 @@ from monitoring.ledger.store import Ledger
 from producers.clarify import Clarifier
 from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
+from producers.rounds import Rounds
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
 from routing.accounts import AccountsConfig
@@ -53,6 +54,11 @@ class Resources:
     def clarifier(self) -> Clarifier:
         """Takes replies to open questions."""
         return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def rounds(self) -> Rounds:
+        """Lets jobs go on from others."""
+        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
 
     @property
     def links(self) -> PreviewLinks:

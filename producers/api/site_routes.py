@@ -13,7 +13,7 @@ from producers.api.examples import body_of
 from producers.api.problems import Problem
 from producers.api.resources import Admin, Approver, Reader, ResourcesDep
 from producers.comparison import Comparison
-from producers.jobs import QueueView, queue_depths
+from producers.queue_views import QueueView, queue_depths
 from producers.site_views import ReleaseView, SiteView, release_view, site_view
 from routing.jobs import SiteName
 from sandbox.archive import write_tar
@@ -122,9 +122,10 @@ def export_site(
     caller: Reader,
     name: SiteName,
     release: Annotated[UUID | None, Query(description="By default the active release.")] = None,
+    sources: Annotated[bool, Query(description="All of a built site instead of what it serves.")] = False,
 ) -> Response:
-    """Return a release as a tar archive, with its spec as `site.json` when it has one."""
-    found, files = resources.sites.read(caller.tenant, name, release=release)
+    """Return what a release serves as a tar archive, with its spec as `site.json` when it has one."""
+    found, files = resources.sites.read(caller.tenant, name, release=release, with_sources=sources)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{found.digest[:12]}.tar"'}
     return Response(write_tar(files, name), media_type="application/x-tar", headers=headers)
 

@@ -13,6 +13,7 @@ def show_comparison(found: Comparison) -> None:
     out.print(f"{found.added} added, {found.removed} removed, {found.changed} changed")
     for change in found.changes:
         sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
-        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes)", markup=False)
+        what = "" if change.is_served else ", a source"
+        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})", markup=False)
         if change.diff:
             out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")), markup=False)

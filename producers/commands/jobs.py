@@ -8,10 +8,10 @@ from uuid import UUID
 import typer
 
 from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
-from routing.jobs import Door, State
+from routing.jobs import RESUMABLE, Door, State
 
 if TYPE_CHECKING:
-    from producers.jobs import JobView
+    from producers.jobs import JobView, RoundView
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def submit(
 
         job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
         found = follow(installation, job_id, tenant, quiet=as_json) if wait else look(installation, job_id, tenant)
-    _end(found.view, found.waits_for, as_json=as_json)
+    show_end(found.view, found.waits_for, as_json=as_json)
 
 
 @app.command("jobs")
@@ -110,7 +110,7 @@ def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Te
         from producers.commands.follow import follow
 
         found = follow(installation, job_id, tenant, quiet=as_json)
-    _end(found.view, found.waits_for, as_json=as_json)
+    show_end(found.view, found.waits_for, as_json=as_json)
 
 
 @app.command()
@@ -182,7 +182,8 @@ def cancel(ctx: typer.Context, job_id: JobId, tenant: Tenant = "demo") -> None:
     out.print("cancelled" if has_ended else "cancel requested")
 
 
-def _end(view: JobView, waits_for: str, *, as_json: bool) -> None:
+def show_end(view: JobView, waits_for: str, *, as_json: bool) -> None:
+    """Print a job and end the command: with failure if the job ended, and not well."""
     print_json(view) if as_json else _print_job(view, waits_for)
     raise typer.Exit(FAILED if view.is_final and view.state not in GOOD_ENDS else OK)
 
@@ -193,16 +194,36 @@ def _print_job(view: JobView, waits_for: str) -> None:
         ("job", view.id), ("state", view.state), ("why it ended", _why_it_ended(view)), ("waits for", waits_for),
         ("tier", view.tier or "none"), ("queue", view.queue), ("route", f"{view.rule}: {view.why}"),
         ("site", view.site or ""), ("seconds", f"{view.seconds:.1f}"),
-        ("cost", f"${view.bill.spent_usd} of ${view.bill.cap_usd} in {calls}"),
+        ("cost", f"${view.bill.spent_usd} of ${view.bill.cap_usd} in {calls}"), ("session", _session(view)),
+        ("starts from", _start(view)),
         ("change", view.result.get("summary", "")), ("answer", view.answer or ""),
         ("preview", view.preview_url or ""), ("next", _next_step(view)),
     ]  # fmt: skip
     if view.clarification is not None:
         rows.append(("question", view.clarification.question))
         rows += [(str(place), option.label) for place, option in enumerate(view.clarification.options, start=1)]
+    rows += [(f"round {one.round}", _round(one)) for one in view.rounds if len(view.rounds) > 1]
     for name, value in rows:
         if str(value):
             out.print(f"{name:>13}  {value}", markup=False)
+
+
+def _session(view: JobView) -> str:
+    if len(view.rounds) == 1:
+        return ""
+    spent = f"${view.bill.session_spent_usd} over all rounds"
+    return f"{view.session}, round {view.round} of {len(view.rounds)}, {spent}"
+
+
+def _start(view: JobView) -> str:
+    if view.parent_id is None:
+        return ""
+    return f"release {view.start_release_id}" if view.start_release_id else "the site as it is: nothing was kept"
+
+
+def _round(one: RoundView) -> str:
+    how = f"{one.verb}: " if one.verb else ""
+    return f"{one.id}  {one.state}  ${one.spent_usd}  {how}{' '.join(one.prompt.split())}"
 
 
 def _why_it_ended(view: JobView) -> str:
@@ -214,7 +235,13 @@ def _next_step(view: JobView) -> str:
     if view.state == State.AWAITING_APPROVAL and view.project:
         return f"pointsman run show {view.id}"
     if view.state == State.AWAITING_APPROVAL:
-        return f"pointsman approve {view.id} (or reject)"
+        return f"pointsman approve {view.id} (or reject, or revise it with a TEXT)"
     if view.state == State.CLARIFYING:
         return f"pointsman reply {view.id} TEXT"
+    if view.state in RESUMABLE and view.continued_as is None and view.mode is not None:
+        return f"pointsman resume {view.id} --budget USD"
+    if view.state in (State.REJECTED, State.EXPIRED) and view.continued_as is None and view.release_id is not None:
+        return f"pointsman revise {view.id} TEXT"
+    if view.continued_as is not None:
+        return f"pointsman job {view.continued_as}"
     return "" if view.is_final else f"pointsman watch {view.id}"

@@ -50,7 +50,7 @@ def up(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     with clear_errors():
-        out.print("starting PostgreSQL, Valkey, gateway, API, dispatcher, exporter and two worker pools ...")
+        out.print("starting PostgreSQL, Valkey, gateway, API, dispatcher, exporter and three worker pools ...")
         with Embedded(options, base_environment=environment) as embedded:
             embedded.import_site(DEMO_SITE)
             path = write_up_file(environment, embedded.environment)
@@ -68,6 +68,7 @@ def _announce(embedded: Embedded, *, program: str) -> None:
         ("API", f"{embedded.api_url}/docs"), ("API key", embedded.api_key),
         ("pages", embedded.pages_url), ("demo site", site),
         ("metrics", f"{embedded.exporter_url}/metrics"), ("broker", embedded.broker_url), ("models", models),
+        ("tier 3", _tier_three(embedded)),
         ("logs", embedded.home / "logs"),
     ):  # fmt: skip
         out.print(f"{name:>10}  {value}", markup=False)
@@ -75,6 +76,14 @@ def _announce(embedded: Embedded, *, program: str) -> None:
         out.print(f"\nPort {wanted} is taken, so the API has another.")
     out.print(f"\nTry, in another terminal:\n  {program} submit \"Change the hero heading to 'Bread since 1932'\" "
               f"--site {DEMO_SITE} --wait\nCtrl-C stops everything; the data stays.", markup=False)  # fmt: skip
+
+
+def _tier_three(embedded: Embedded) -> str:
+    boxes = embedded.boxes
+    if boxes.off:
+        return f"off: {boxes.off}. Then start this again."
+    packages = f"; no packages in them: {boxes.no_packages}" if boxes.no_packages else ""
+    return f"on, in boxes of {embedded.box_config().engine or 'the local Docker engine'}{packages}"
 
 
 def _program(environment: Mapping[str, str]) -> str:

@@ -118,9 +118,8 @@ def doctor(ctx: typer.Context) -> None:
     with installed(ctx) as installation:
         findings = [
             *_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation),
-            *_check_packages(installation),
         ]  # fmt: skip
-        boxes = _check_boxes(context_of(ctx).environment)
+        boxes = [*_check_packages(installation), *_check_boxes(context_of(ctx).environment)]
     for name, hint in findings:
         out.print(f"{'NO ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
     for name, hint in boxes:

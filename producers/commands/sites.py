@@ -38,16 +38,41 @@ def _installed(ctx: typer.Context) -> Iterator[Installation]:
 
 
 @app.command()
-def create(ctx: typer.Context, name: Name, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def create(
+    ctx: typer.Context,
+    name: Name,
+    profile: Annotated[str, typer.Option(metavar="PROFILE", help="Publish profile of the policy.")] = "default",
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
     """Make an empty site."""
     from producers.site_views import site_view
 
     with _installed(ctx) as installation:
-        site = installation.sites.create(tenant, name, actor="cli")
+        site = installation.sites.create(tenant, name, profile=profile, actor="cli")
     if as_json:
         print_json(site_view(site, pages_url=installation.settings.pages.public_url))
     else:
         out.print(f"made {name}")
+
+
+@app.command("profile")
+def set_profile(
+    ctx: typer.Context,
+    name: Name,
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="Publish profile of the policy.")],
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Judge a site's releases by another publish profile from now on: more JavaScript, or less."""
+    from producers.site_views import site_view
+
+    with _installed(ctx) as installation:
+        site = installation.sites.set_profile(tenant, name, profile, actor="cli")
+    if as_json:
+        print_json(site_view(site, pages_url=installation.settings.pages.public_url))
+    else:
+        out.print(f"{name} is judged by {profile} from now on")
 
 
 @app.command("import")
@@ -82,15 +107,20 @@ def _refuse(error: ImportRefusedError, *, as_json: bool) -> None:
 
 @app.command("export")
 def export_site(
-    ctx: typer.Context, name: Name, directory: Directory, release: Release = None, as_json: AsJson = False,
+    ctx: typer.Context,
+    name: Name,
+    directory: Directory,
+    release: Release = None,
+    sources: Annotated[bool, typer.Option("--sources", help="All of a built site, not only what is served.")] = False,
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
-) -> None:  # fmt: skip
-    """Write a release, the active one by default, to a new or empty directory."""
+) -> None:
+    """Write what a release serves, the active one by default, to a new or empty directory."""
     from producers.site_views import release_view
 
     with _installed(ctx) as installation:
         site, _ = installation.sites.releases(tenant, name, limit=1)
-        found = installation.sites.export_site(tenant, name, directory, release=release)
+        found = installation.sites.export_site(tenant, name, directory, release=release, with_sources=sources)
     if as_json:
         print_json(release_view(found, is_active=found.id == site.active_release_id))
     else:

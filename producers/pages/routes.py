@@ -112,14 +112,14 @@ def _offered_release(session: Session, claim: PreviewClaim) -> Release:
 
 
 def _find(release: Release, path: str, request: Request) -> Found:
-    """Find the file that a path means; a directory means its index page.
+    """Find the file that a path means among what is served; a directory means its index page.
 
     Raises:
         PageNotFoundError: the caller's fault. An encoded slash is no way to write one.
     """
     if b"%2f" in bytes(request.scope.get("raw_path") or b"").lower():
         raise PageNotFoundError
-    manifest = manifest_of(release)
+    manifest = manifest_of(release).served
     for name in (path, f"{path}{INDEX}") if path.endswith("/") or not path else (path,):
         if name in manifest:
             return Found(name, manifest[name])

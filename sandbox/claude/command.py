@@ -14,11 +14,15 @@ from uuid import UUID
 
 from sandbox.errors import UnwalledSessionError
 
+CLI_VERSION = "2.1.330"
+"""The flags below mean what they mean in this version: a session of another does not go on."""
 CONFIG_DIRECTORY = "/home/agent/.claude"
 """Writable and empty: a configuration directory that cannot be written to makes the CLI hang."""
 MAX_OUTPUT_TOKENS = 6000
 """A reply may have so many: more, and the worst case of one call would not fit the caps it is reserved on."""
 MAX_PROMPT_BYTES = 262_144
+_RETRIES = "5"
+"""Of a call that broke off: with the CLI's pauses about fifteen seconds, in which a gateway is started again."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def environment(plan: SessionPlan, *, gateway_url: str, token: str) -> dict[str,
         "ANTHROPIC_SMALL_FAST_MODEL": plan.model,
         "CLAUDE_CONFIG_DIR": CONFIG_DIRECTORY,
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(min(plan.max_output_tokens, MAX_OUTPUT_TOKENS)),
-        "CLAUDE_CODE_MAX_RETRIES": "2",
+        "CLAUDE_CODE_MAX_RETRIES": _RETRIES,
         "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",

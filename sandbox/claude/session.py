@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sandbox.box import Ending, ExecResult
-from sandbox.claude.command import SessionPlan
+from sandbox.claude.command import CLI_VERSION, SessionPlan
 from sandbox.claude.stream import Finished, Happening, Retried, Said, Started, ToolUsed, read_line
 
 MAX_NEWS = 200
@@ -68,6 +68,8 @@ def objections(started: Started, plan: SessionPlan) -> str:
         return f"it brings what nobody asked for: {', '.join(started.extras[:5])}"
     if started.model != plan.model:
         return f"it uses the model {started.model}, and has to use {plan.model}"
+    if started.version != CLI_VERSION:
+        return f"it is version {started.version} of the CLI, and has to be {CLI_VERSION}"
     if started.permission_mode != plan.role.permission_mode:
         return f"its permission mode is {started.permission_mode}, and has to be {plan.role.permission_mode}"
     return ""
@@ -90,6 +92,8 @@ class SessionReader:
     tools_used: int = 0
     retries: int = 0
     last_said: str = ""
+    went_on: bool = False
+    """Whether something came after a result: one of the two is not the CLI's word."""
     _news: int = field(default=0, repr=False)
 
     def take(self, line: bytes) -> bool:
@@ -102,6 +106,8 @@ class SessionReader:
 
     def _see(self, happening: Happening) -> None:
         match happening:
+            case _ if self.finished is not None:
+                self.went_on = True  # the CLI says nothing after its result: somebody else did
             case Started():
                 self.started = self.started or happening
                 self.refusal = objections(happening, self.plan)
@@ -133,6 +139,8 @@ class SessionReader:
             return Verdict(End.RESOURCES, "it used more memory than its box has")
         if self.started is None or self.finished is None:
             return Verdict(End.FAILED, f"it ended without a result (status {result.exit_code})")
+        if self.went_on:
+            return Verdict(End.FAILED, "it went on after its result, so its word is worth nothing")
         if self.finished.subtype == "error_max_budget_usd":
             return Verdict(End.BUDGET, "it had spent its budget")
         if not self.finished.is_success:

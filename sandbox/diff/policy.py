@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.model import EXECUTABLE_MODE, PLAIN_MODE, FileOp, Kind
-from sandbox.media import MEDIA_TYPES, extension_of
+from sandbox.media import MEDIA_TYPES, SOURCE_EXTENSIONS, extension_of
 from sandbox.paths import is_planted
 
 _SYMLINK_MODE, _SUBMODULE_MODE = "120000", "160000"
@@ -52,6 +52,9 @@ SITE = DiffPolicy(
     max_deleted_percent=60,
 )
 """What a model may do to a site."""
+
+SOURCES = replace(SITE, extensions=frozenset(MEDIA_TYPES) | SOURCE_EXTENSIONS)
+"""What a model may do to what a site is built from."""
 
 
 def check_modes(op: FileOp) -> None:

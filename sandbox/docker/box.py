@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from docker.api import APIClient
 
 from sandbox.box import (
     DOOR_HOST,
@@ -26,7 +29,7 @@ from sandbox.docker import recipe
 from sandbox.docker.channel import ExecChannel, quick
 from sandbox.docker.engine import Engine
 from sandbox.docker.failures import starting, using
-from sandbox.docker.posture import check_box, check_forwarder
+from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
 from sandbox.docker.recipe import Kind, Slot
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
 from sandbox.execution import follow
@@ -38,14 +41,26 @@ from sandbox.tree import check_tree
 logger = logging.getLogger(__name__)
 
 
+class _Parts(NamedTuple):
+    """What a slot's containers were given by the engine."""
+
+    box: str
+    forwarder: str
+    listen: str
+    """The forwarder's address on the inner network."""
+    outer: str
+    """The outer network's name."""
+
+
 class DockerBox:
     """One container with its network, its volume and its forwarder."""
 
-    def __init__(self, engine: Engine, slot: Slot, spec: BoxSpec, *, container: str, door: Door) -> None:
+    def __init__(self, engine: Engine, slot: Slot, spec: BoxSpec, *, parts: _Parts, door: Door) -> None:
         self._engine = engine
         self._slot = slot
         self._spec = spec
-        self._container = container
+        self._parts = parts
+        self._container = parts.box
         self._door = door
         self._is_frozen = False
         self._is_closed = False
@@ -141,11 +156,11 @@ class DockerBox:
         """Return whether a box that waited is still what it was: it runs, and nobody changed it."""
         try:
             with using():
-                found = self._engine.client.api.inspect_container(self._container)
-                return (
-                    bool(found["State"]["Running"])
-                    and quick(self._engine.client.api, self._container, ["true"])[0] == 0
-                )
+                api = self._engine.client.api
+                if changed := _weaknesses(api, self._slot, self._spec, parts=self._parts, are_running=True):
+                    logger.warning("spare_box_changed", extra={"box": self.id, "how": "; ".join(changed)[:500]})
+                    return False
+                return quick(api, self._container, ["true"])[0] == 0
         except BoxLostError:
             return False
 
@@ -199,23 +214,36 @@ class DockerMaker:
                 slot, spec, outer=outer.name, listen=inner.forwarder, host=outer.host, lifetime_seconds=lifetime
             )
         )
+        _assert(check_inner(client.api.inspect_network(slot.name(Kind.INNER)), slot, subnet=inner.subnet))
+        _assert(check_volume(client.api.inspect_volume(slot.name(Kind.WORKSPACE)), slot, spec))
         client.api.connect_container_to_network(forwarder.id, slot.name(Kind.INNER), ipv4_address=inner.forwarder)
         box = client.containers.create(
             **recipe.box_container(slot, spec, forwarder=inner.forwarder, lifetime_seconds=lifetime)
         )
-        _assert(check_forwarder(client.api.inspect_container(forwarder.id), slot, spec, outer=outer.name))
-        _assert(check_box(client.api.inspect_container(box.id), slot, spec, forwarder=inner.forwarder))
+        parts = _Parts(box.id, forwarder.id, inner.forwarder, outer.name)
+        _assert(_weaknesses(client.api, slot, spec, parts=parts))
         client.api.start(forwarder.id)
         client.api.start(box.id)
         self._prove_door(box.id)
         address = client.api.inspect_container(forwarder.id)["NetworkSettings"]["Networks"][outer.name]["IPAddress"]
-        return DockerBox(self._engine, slot, spec, container=box.id, door=_door(spec, address))
+        return DockerBox(self._engine, slot, spec, parts=parts, door=_door(spec, address))
 
     def _prove_door(self, box: str) -> None:
         """Wait until the forwarder listens: a box whose door stays shut is not handed out."""
         code, _ = quick(self._engine.client.api, box, [f"{recipe.TOOLS}/probe", str(GATEWAY_PORT)])
         if code != 0:
             raise SandboxStartupError("door_shut", "the box's forwarder does not listen")
+
+
+def _weaknesses(api: APIClient, slot: Slot, spec: BoxSpec, *, parts: _Parts, are_running: bool = False) -> list[str]:
+    """Return everything by which a slot's containers differ from what they have to be."""
+    forwarder, box = api.inspect_container(parts.forwarder), api.inspect_container(parts.box)
+    stopped = [kind for kind, found in (("forwarder", forwarder), ("box", box)) if not found["State"]["Running"]]
+    return [
+        *check_forwarder(forwarder, slot, spec, outer=parts.outer),
+        *check_box(box, slot, spec, forwarder=parts.listen),
+        *([f"the {kind} does not run" for kind in stopped] if are_running else []),
+    ]
 
 
 def _door(spec: BoxSpec, address: str) -> Door:

@@ -49,6 +49,8 @@ class Engine:
         self.install = install
         self._subnets = subnets
         self._outer: dict[bool, Outer] = {}
+        self.given_up: set[str] = set()
+        """Slots whose owner is done with them, and which could not be removed: the reaper's, though the owner lives."""
 
     @cached_property
     def client(self) -> docker.DockerClient:
@@ -188,10 +190,15 @@ class Engine:
 
     def remove_slot(self, slot: str) -> bool:
         """Remove all that belongs to a slot; False when something is left for the reaper."""
+        is_gone = False
         try:
-            return all([self.remove(found) for found in list(self.leftovers(slot))])
+            is_gone = all([self.remove(found) for found in list(self.leftovers(slot))])
         except (docker.errors.DockerException, SandboxUnavailableError, *UNREACHABLE):
-            return False
+            pass
+        finally:  # a time limit may strike meanwhile
+            if not is_gone:
+                self.given_up.add(slot)
+        return is_gone
 
 
 def check_reachable(url: str) -> None:

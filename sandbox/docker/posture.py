@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandbox.box import DOOR_HOST, WORKSPACE, BoxSpec
-from sandbox.docker.recipe import FORWARDER_MEMORY, USER, Kind, Slot
+from sandbox.docker.recipe import FORWARDER_MEMORY, SECURITY, USER, Kind, Slot, inner_network, workspace_volume
 
 _HOST_KEYS_EMPTY = (
     "Binds", "VolumesFrom", "CapAdd", "Devices", "DeviceCgroupRules", "DeviceRequests", "GroupAdd", "Links",
@@ -52,6 +52,28 @@ def check_forwarder(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, oute
     ]
 
 
+def check_inner(found: Mapping[str, Any], slot: Slot, *, subnet: str) -> list[str]:
+    """Return everything by which an inspected inner network differs from what it has to be."""
+    wanted = inner_network(slot, subnet)
+    expected = {
+        "Name": wanted["name"], "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
+        "Attachable": False, "Ingress": False, "Labels": wanted["labels"], "Options": wanted["options"],
+    }  # fmt: skip
+    subnets = [part["Subnet"] for part in found["IPAM"]["Config"]]
+    return [
+        *_differences("Network", found, expected),
+        *(["Network.IPAM has another subnet"] if subnets != [subnet] else []),
+        *(["Network.Containers is not empty"] if found.get("Containers") else []),
+    ]
+
+
+def check_volume(found: Mapping[str, Any], slot: Slot, spec: BoxSpec) -> list[str]:
+    """Return everything by which an inspected workspace differs from what it has to be: above all, on no disk."""
+    wanted = workspace_volume(slot, spec)
+    expected = {"Name": wanted["name"], "Driver": "local", "Labels": wanted["labels"], "Options": wanted["driver_opts"]}
+    return list(_differences("Volume", found, expected))
+
+
 def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> Iterator[str]:
     host = found["HostConfig"]
     for key in _HOST_KEYS_EMPTY:
@@ -60,10 +82,8 @@ def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> I
     expected = {"ReadonlyRootfs": True, "CapDrop": ["ALL"], "IpcMode": "private", "CgroupnsMode": "private",
                 "AutoRemove": True}  # fmt: skip
     yield from _differences("HostConfig", host, expected)
-    if [option for option in host.get("SecurityOpt") or [] if option != "no-new-privileges:true"]:
-        yield "HostConfig.SecurityOpt has more than no-new-privileges"
-    if not host.get("SecurityOpt"):
-        yield "HostConfig.SecurityOpt lacks no-new-privileges"
+    if sorted(host.get("SecurityOpt") or []) != sorted(SECURITY):
+        yield "HostConfig.SecurityOpt is not no-new-privileges with our list of system calls"
     if spec.runtime is not None and host.get("Runtime") != spec.runtime:
         yield "HostConfig.Runtime is another"
     if not host.get("MaskedPaths") or not host.get("ReadonlyPaths"):

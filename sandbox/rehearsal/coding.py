@@ -8,13 +8,15 @@ agent can be tried.
 from __future__ import annotations
 
 import html
+import json
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sandbox.rehearsal.blocks import Block, Text, ToolUse
 from sandbox.rehearsal.paging import asks_for_pages, split_pages
 from sandbox.rehearsal.request import Request, ToolResult
+from sandbox.rehearsal.tokens import CHARACTERS_PER_TOKEN
 from sandbox.rehearsal.words import plain, quoted, sentence, slug, title
 
 _DIRECTORY = re.compile(r"[Ww]orking directory:\s*(\S+)")
@@ -22,6 +24,10 @@ _FILE_NAME = re.compile(r"(?<![\w/.-])(?:[\w-][\w.-]*/)*[\w-]+\.[A-Za-z][A-Za-z0
 _NUMBERED = re.compile(r"^\s*\d+(?:→|\t)(.*)$")
 _ENDS = ("</main>", "</body>")
 _MARKUP = (".html", ".htm")
+_TRIES = 2
+"""How often a page is written that could not be."""
+_SHARE_FOR_TEXT = 0.8
+"""Of a reply's length; the rest is for what stands around the text."""
 
 
 def code_agent(request: Request) -> Sequence[Block]:
@@ -29,15 +35,15 @@ def code_agent(request: Request) -> Sequence[Block]:
     path = _target(request)
     changed = [result for result in request.tool_results if result.tool in ("Write", "Edit")]
     read = [result for result in request.tool_results if result.tool == "Read"]
+    known = _content(read[-1]) if read else None
+    if known is not None and (pages := _pages(request, path, known, changed=changed)):
+        return pages
     if changed and not changed[-1].is_error:
         return (Text(_report(request, path, changed[-1])),)
     if len(changed) + len(read) > 3:
         return (Text(f"I could not change {path}: {plain(changed[-1].text if changed else read[-1].text)[:300]}"),)
     if not read and request.tool("Read"):
         return (Text(f"I will read {path} first."), ToolUse("Read", {"file_path": path}))
-    known = _content(read[-1]) if read else None
-    if known is not None and path.endswith(_MARKUP) and request.tool("Write") and asks_for_pages(request.prompt):
-        return _pages(path, known)
     if known is not None and request.tool("Edit"):
         return (_edit(request, path, known),)
     if request.tool("Write"):
@@ -61,16 +67,36 @@ def _content(result: ToolResult) -> list[str] | None:
     return lines or None
 
 
-def _pages(path: str, lines: list[str]) -> Sequence[Block]:
-    """Write every page at once; the one that was read comes last, when those that it leads to are there."""
+def _pages(request: Request, path: str, lines: list[str], *, changed: Sequence[ToolResult]) -> Sequence[Block]:
+    """Write those pages that are not there yet, as many as fit into one reply; nothing where no pages are asked for.
+
+    The one that was read comes last, when those that it leads to are there.
+    """
+    if not (path.endswith(_MARKUP) and request.tool("Write") and asks_for_pages(request.prompt)):
+        return ()
     pages = split_pages("\n".join(lines) + "\n")
     home = pages.pop("index.html")
     folder = posixpath.dirname(path)
-    written = [(posixpath.join(folder, name), text) for name, text in pages.items()]
+    wanted = [*((posixpath.join(folder, name), text) for name, text in pages.items()), (path, home)]
+    written = {result.input.get("file_path") for result in changed if not result.is_error}
+    left = [(name, text) for name, text in wanted if name not in written]
+    if not left or len(changed) > _TRIES * len(wanted):
+        return ()
+    said = "Now the next ones." if written else f"I will make {len(wanted)} pages with one navigation."
+    room = request.body.max_tokens * CHARACTERS_PER_TOKEN * _SHARE_FOR_TEXT
     return [
-        Text(f"I will make {len(written) + 1} pages with one navigation."),
-        *(ToolUse("Write", {"file_path": name, "content": text}) for name, text in [*written, (path, home)]),
+        Text(said),
+        *(ToolUse("Write", {"file_path": name, "content": text}) for name, text in _fitting(left, room)),
     ]
+
+
+def _fitting(pages: Sequence[tuple[str, str]], room: float) -> Iterator[tuple[str, str]]:
+    """Yield the first page, and those after it for which there is room."""
+    for number, (name, text) in enumerate(pages):
+        room -= len(json.dumps(text))
+        if number and room < 0:
+            return
+        yield name, text
 
 
 def _edit(request: Request, path: str, lines: list[str]) -> ToolUse:

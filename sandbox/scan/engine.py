@@ -2,6 +2,9 @@
 
 All files are read by their content; time is bounded by counts, not by a clock, so that equal input gives an equal
 report on every machine. Whatever exceeds a count is a finding: what could not be checked does not pass.
+
+What is served is judged wholly, whoever or whatever wrote it. The sources of a built site are read for secrets and for
+what a package manager or another tool would obey; as nobody is served them, no other gate is theirs.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from collections.abc import Mapping
 from routing.policy import Profile
 from sandbox.den import Entry, Manifest
 from sandbox.media import is_text, media_type_of
+from sandbox.public import PACKAGE, is_below, public_of, served_part
 from sandbox.scan.elements import check_element
 from sandbox.scan.headers import MAX_INLINE, build_csp
-from sandbox.scan.kinds import check_kind
+from sandbox.scan.kinds import check_kind, check_source
 from sandbox.scan.markup import MarkupBudget, Page
 from sandbox.scan.notes import Notes, TooManyFindingsError
 from sandbox.scan.references import Place, References
@@ -41,16 +45,21 @@ def scan(
     Returns:
         The report; it passes when it has no findings.
     """
-    scanner = _Scanner(files, profile, known_keys)
+    public = public_of(files)
+    scanner = _Scanner(served_part(files, public or ""), profile, known_keys, directory=public or "")
     try:
         for path in sorted(files):
-            scanner.scan_file(path, files[path])
+            if public and not is_below(path, public):
+                scanner.scan_source(path, files[path])
+        scanner.scan_served()
     except TooManyFindingsError:
         scanner.notes.give_up()
+    if public is None:
+        scanner.notes.find("not-built", PACKAGE, 0)
     scanner.check_totals()
     js_bytes, js_gzip_bytes = scanner.check_js_budget()
     return ScanReport(
-        digest=_digest(files),
+        digest=_digest(files, public or ""),
         profile=profile_name,
         findings=scanner.notes.sorted_findings(),
         csp=build_csp(profile, scanner.notes),
@@ -59,15 +68,20 @@ def scan(
     )
 
 
-def _digest(files: Mapping[str, bytes]) -> str:
-    return Manifest(
-        {path: Entry(hashlib.sha256(data).hexdigest(), len(data), media_type_of(path)) for path, data in files.items()}
-    ).digest
+def _digest(files: Mapping[str, bytes], public: str) -> str:
+    entries = {
+        path: Entry(hashlib.sha256(data).hexdigest(), len(data), media_type_of(path)) for path, data in files.items()
+    }
+    return Manifest(entries, public=public).digest
 
 
 class _Scanner:
-    def __init__(self, files: Mapping[str, bytes], profile: Profile, known_keys: tuple[str, ...]) -> None:
+    def __init__(
+        self, files: Mapping[str, bytes], profile: Profile, known_keys: tuple[str, ...], *, directory: str
+    ) -> None:
+        """Take what is served, by the names that visitors know, and the directory that it lies in."""
         self.notes = Notes()
+        self._directory = directory
         self._files = files
         self._profile = profile
         self._known_keys = known_keys
@@ -76,8 +90,18 @@ class _Scanner:
         self._markup = MarkupBudget()
         self._css_left = MAX_CSS_CHARS
 
-    def scan_file(self, path: str, data: bytes) -> None:
-        """Judge one file."""
+    def scan_source(self, path: str, data: bytes) -> None:
+        """Judge a file that is kept and never served."""
+        check_source(path, data, self._references)
+        find_secrets(path, data, notes=self.notes, budget=self._secrets, known_keys=self._known_keys)
+
+    def scan_served(self) -> None:
+        """Judge all that is served."""
+        with self.notes.below(self._directory):
+            for path in sorted(self._files):
+                self._scan_file(path, self._files[path])
+
+    def _scan_file(self, path: str, data: bytes) -> None:
         kind = check_kind(path, data, self._references)
         find_secrets(path, data, notes=self.notes, budget=self._secrets, known_keys=self._known_keys)
         if kind == "image/svg+xml":

@@ -6,6 +6,7 @@ import re
 
 from sandbox.media import UNKNOWN, media_type_of
 from sandbox.paths import is_planted
+from sandbox.public import INSTALLED
 from sandbox.scan.packages import check_package, is_package_file
 from sandbox.scan.references import Place, References
 
@@ -67,6 +68,8 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     place = Place(path, 0)
     name = path.rsplit("/", 1)[-1].lower()
     kind = media_type_of(path)
+    if INSTALLED in path.split("/"):
+        references.find("package-code", place)
     if name in _HOST_FILES or _SERVER_CODE.fullmatch(path) or _PROOF_OF_OWNERSHIP.match(path):
         references.find("host-config-file", place)
     elif is_planted(path):
@@ -82,6 +85,17 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     elif kind == "application/pdf":
         _check_pdf(data, place, references)
     return kind
+
+
+def check_source(path: str, data: bytes, references: References) -> None:
+    """Judge a file that is kept and never served: by what a tool or a package manager would do with it."""
+    place = Place(path, 0)
+    if INSTALLED in path.split("/"):
+        references.find("package-code", place)
+    if is_planted(path):
+        references.find("planted-file", place)
+    if is_package_file(path):
+        check_package(path, data, references)
 
 
 def _check_pdf(data: bytes, place: Place, references: References) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sandbox.scan.report import GATES, Finding
@@ -35,19 +37,30 @@ class Notes:
     has_style_attributes: bool = False
     has_data_images: bool = False
     has_data_fonts: bool = False
+    _directory: str = ""
     _total: int = 0
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @contextmanager
+    def below(self, directory: str) -> Iterator[None]:
+        """Name files below a directory of the release for a while; empty for none."""
+        self._directory = f"{directory}/" if directory else ""
+        try:
+            yield
+        finally:
+            self._directory = ""
 
     def find(self, rule: str, file: str, line: int, *, detail: str = "", message: str = "") -> None:
         """Record that a place breaks a rule.
 
         Args:
             rule: a key of `RULES`.
-            file: the path in the release.
+            file: the path in the release, or below the directory that was named; empty for the release as a whole.
             line: counted from 1.
             detail: what was found there, as it came; it is escaped and cut.
             message: said instead of the rule's own message.
         """
+        file = f"{self._directory}{file}" if file else ""
         count = self._counts[rule, file] = self._counts.get((rule, file), 0) + 1
         self._total += 1
         if self._total > _MAX_TOTAL:

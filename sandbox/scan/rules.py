@@ -109,6 +109,14 @@ RULES: dict[str, Rule] = {
         "package configuration that runs a script, or loads code from an unusual place",
         "leave the file out of what is published",
     ),
+    "package-code": Rule(
+        "allowlists", "installed packages", "leave node_modules out; a build installs them from package.json"
+    ),
+    "not-built": Rule(
+        "allowlists",
+        "the site has a build script, and no directory holds its pages",
+        'build it into dist/, or name the directory that is served in package.json: "pointsman": {"public": "."}',
+    ),
     "hidden-file": Rule("allowlists", "hidden file", "remove it; only .well-known/ may be published"),
     "file-type": Rule("allowlists", "kind of file that is not served", "remove it or convert it"),
     "type-mismatch": Rule("allowlists", "file whose bytes are not what its name says", "give it its true name"),

@@ -72,7 +72,11 @@ rules:
       - tool: Write
         input:
           file_path: build.mjs
-          content: 'import fs from "node:fs"; fs.writeFileSync("built.css", "h1 { color: " + "teal; }");'
+          content: |
+            import fs from "node:fs";
+            fs.mkdirSync("dist");
+            fs.copyFileSync("index.html", "dist/index.html");
+            fs.writeFileSync("dist/site.css", "h1 { color: " + "teal; }");
   - name: is-done
     when: {tag: build, tool_result: true}
     say:
@@ -202,7 +206,8 @@ def test_the_agent_s_shell_has_the_listed_commands_and_finds_no_key(yard: Yard, 
 def test_a_build_runs_in_a_box_of_its_own(yard: Yard, tmp_path: Path) -> None:
     job = yard.edit("Add a build [rehearse:build]", tmp_path)
     assert (job.state, job.detail) == ("awaiting_approval", None)
-    assert yard.files(job)["built.css"] == b"h1 { color: teal; }"
+    assert yard.files(job)["dist/site.css"] == b"h1 { color: teal; }"
+    assert yard.files(job)["site.css"] == STYLE
     assert all(is_outer(found) for found in yard.engine.leftovers())
 
 

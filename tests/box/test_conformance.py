@@ -33,7 +33,7 @@ def shell(box: Box, script: str, **fields: object) -> tuple[Ending, int | None, 
     return result.ending, result.exit_code, (result.stdout + result.stderr).decode()
 
 
-@pytest.mark.req("H-039")
+@pytest.mark.req("H-039", "S-063")
 def test_files_go_in_change_and_come_out(any_box: Box, den: Den) -> None:
     files = {"index.html": b"<p>hi</p>", "a/b/c.css": b"p{}", "\u00fcn\u00ef \u00e9.txt": b"", "gone.txt": b"x"}
     injected = any_box.put(files)

@@ -216,3 +216,27 @@ def test_an_engine_that_is_killed_and_comes_back_is_swept_clean() -> None:
 
         assert wait_until(is_swept, seconds=60, what="nothing is left on the engine that came back")
         engine.close()
+
+
+@pytest.mark.threat("A14", "B11")
+@pytest.mark.parametrize("what", ["forwarder", "box", "network"])
+def test_a_spare_that_is_not_what_it_was_is_not_handed_out(
+    daemon: TestEngine, engine: Engine, maker: DockerMaker, what: str
+) -> None:
+    pool = Pool(maker, size=1)
+    try:
+        pool.fill()
+        assert pool.wait_until_filled(seconds=60)
+        (slot,) = {found.labels["pointsman.slot"] for found in engine.leftovers() if not is_outer(found)}
+        if what == "network":
+            engine.client.networks.create("alien", driver="bridge").connect(f"pointsman-test-{slot}-box")
+        else:
+            engine.client.api.kill(f"pointsman-test-{slot}-{what}")
+        box = pool.acquire()
+        assert (box.id != slot, box.is_warm) == (True, False)
+        assert box.run(["true"], clocks=CLOCKS).is_success
+        box.close()
+    finally:
+        pool.close()
+        if what == "network":
+            engine.client.networks.get("alien").remove()

@@ -1,10 +1,4 @@
-"""A hostile program in a real box tries to get out. The threats are those of notes/sandbox.md, by id."""
-
-import json
-import secrets
-import shutil
-from pathlib import Path
-from typing import Any
+"""What holds a program in a real box, one wall at a time. The threats are those of notes/sandbox.md, by id."""
 
 import pytest
 
@@ -13,78 +7,16 @@ from sandbox.den import Den
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
 from sandbox.errors import BoxLostError, TreeRefusedError
-from tests.engine import HOST, INTERNET, METADATA, Listener, TestEngine, nameservers
+from tests.engine import Listener
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 CLOCKS = Clocks(soft_seconds=60, hard_seconds=70, grace_seconds=2)
-HOSTILE = Path(__file__).with_name("hostile.mjs")
-CANARY = f"canary{secrets.token_hex(12)}"
 
 
 def shell(box: DockerBox, script: str, *, clocks: Clocks = CLOCKS) -> tuple[Ending, int | None, str]:
     result = box.run(["bash", "-c", script], clocks=clocks)
     return result.ending, result.exit_code, (result.stdout + result.stderr).decode(errors="replace")
-
-
-def inner_address(engine: Engine, box: DockerBox) -> str:
-    networks = engine.client.api.inspect_container(box.container)["NetworkSettings"]["Networks"]
-    (found,) = networks.values()
-    return str(found["IPAddress"])
-
-
-def fetch(address: str, *, port: int = 8000) -> str:
-    return f"exec 3<>/dev/tcp/{address}/{port} && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3"
-
-
-@pytest.mark.threat("A1", "A2", "A3", "A4", "B1", "B2", "B3", "B8", "C1", "D6")
-@pytest.mark.req("H-096", "H-109", "H-110", "H-111", "H-093")
-def test_a_hostile_program_reaches_nothing(
-    daemon: TestEngine, engine: Engine, maker: DockerMaker, outside: Listener, tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)  # what a careless worker would hold
-    resolver = daemon.listen(53, says="names")
-    outer = engine.outer(has_masquerade=False)
-    one, other = maker.create(), maker.create()
-    try:
-        own, neighbour = inner_address(engine, one), inner_address(engine, other)
-        addresses = {
-            "internet": INTERNET, "metadata": METADATA, "host": HOST, "outer network": outer.host,
-            "inner gateway": own.rpartition(".")[0] + f".{int(own.rpartition('.')[2]) - 2}",
-            "neighbour": neighbour, "own forwarder outside": one.door.address, "other forwarder": other.door.address,
-            "nameserver": nameservers()[0] if nameservers() else INTERNET, "internet v6": "2001:db8::7",
-            "host of bridges": "172.17.0.1",
-        }  # fmt: skip
-        files = {"hostile.mjs": HOSTILE.read_bytes()}
-        if perl := shutil.which("perl"):
-            files["perl"] = Path(perl).read_bytes()
-        one.put(files)
-        closed = [22, 80, 443, 5432, 6379, 8000]
-        wish = json.dumps({"addresses": addresses, "port": 8000, "closed": closed, "canary": CANARY})
-        other.run(
-            ["bash", "-c", "setsid node -e \"require('net').createServer().listen(8000)\" & sleep 1"], clocks=CLOCKS
-        )
-        result = one.run(["node", "hostile.mjs", wish], clocks=CLOCKS)
-        tried = [json.loads(line) for line in result.stdout.splitlines()]
-
-        assert tried[-1]["id"] == "end", result.stderr
-        reached = [" ".join(map(str, attempt.values())) for attempt in tried if attempt["reached"]]
-        assert "\n".join(reached) == ""
-        assert {"A1", "A2", "A3", "A4", "B", "B8", "C1", "H-096"} <= {attempt["id"] for attempt in tried}
-        assert outside.requests() == []
-        assert resolver.requests() == []
-        seen = json.dumps([engine.client.api.inspect_container(box.container) for box in (one, other)])
-        assert CANARY not in seen
-    finally:
-        one.close()
-        other.close()
-    # What was tried is really there for those who may: else nothing was shown.
-    for address in (INTERNET, METADATA, HOST, outer.host):
-        assert "outside" in daemon.inside("bash", "-c", fetch(address))
-    answer = engine.client.containers.run(
-        maker.spec.image, ["bash", "-c", fetch(INTERNET)], entrypoint=[], network=outer.name, remove=True
-    )
-    assert b"outside" in answer
 
 
 def test_the_door_leads_to_the_gateway_and_to_the_mirror_by_its_own_address(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,18 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.tables import Job, Site
+from monitoring.ledger.tables import Job, Release, Site
 from producers.garbage import collect_garbage
+from producers.sites import Sites
 from routing.policy import Policy
 from routing.tiers import QueueName, Tier
-from sandbox.errors import SandboxStartupError
+from sandbox.changes import review_diff
+from sandbox.diff.apply import apply_diff
+from sandbox.diff.errors import DiffRefusedError
+from sandbox.diff.policy import SITE
+from sandbox.errors import SandboxStartupError, TreeRefusedError
 from sandbox.pool import Pool
+from sandbox.scan.report import GATES
 from sandbox.unwalled import UnwalledBox
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
@@ -298,7 +305,9 @@ NPM = """
 import os, pathlib, sys
 assert "ANTHROPIC_AUTH_TOKEN" not in os.environ
 if sys.argv[1] == "run":
-    pathlib.Path("built.css").write_text("p { color: red; }")
+    pathlib.Path("dist").mkdir()
+    pathlib.Path("dist/index.html").write_bytes(pathlib.Path("index.html").read_bytes())
+    pathlib.Path("dist/built.css").write_text("p { color: red; }")
 else:
     pathlib.Path("node_modules").mkdir()
     os.symlink("/etc/passwd", "node_modules/x")
@@ -314,12 +323,192 @@ def test_a_site_with_a_build_is_built_in_another_box_after_the_agent_s_is_gone(
     maker.program("npm", NPM)
     job = edit(rig, plain_site(rig, tmp_path), maker)
     assert (job.state, job.detail) == ("awaiting_approval", None)
-    assert rig.files(job.release_id)["built.css"] == b"p { color: red; }"
+    assert rig.files(job.release_id)["dist/built.css"] == b"p { color: red; }"
     session, build = maker.boxes
     assert session.id != build.id
-    assert [command[:2] for command in build.commands] == [("npm", "install"), ("npm", "run")]
+    assert [command[:2] for command in build.commands] == [("npm", "install"), ("npm", "run"), ("rm", "-rf")]
     done = steps(rig, job)
     assert done.index("teardown") < done.index("build") < done.index("scan")
+
+
+@pytest.mark.threat("D8")
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("package.json", {"dependencies": {"three": "git+https://evil.example/three.git"}}),
+        ("package.json", {"dependencies": {"three": "1"}, "overrides": {"a": {"b": "http://evil.example/b.tgz"}}}),
+        ("w/package.json", {"dependencies": {"three": "file:../../etc"}}),
+        ("package-lock.json", {"packages": {"node_modules/three": {"resolved": "http://evil.example/three.tgz"}}}),
+        ("npm-shrinkwrap.json", {"dependencies": {"three": {"version": "git+ssh://git@evil.example/three"}}}),
+    ],
+)
+def test_packages_from_elsewhere_are_refused_before_npm_sees_them(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, path: str, content: dict[str, object]
+) -> None:
+    files = {"package.json": json.loads(PACKAGE)}
+    files[path] = files.get(path, {}) | content
+    writes = "\n".join(f"write({name!r}, {json.dumps(value)!r})" for name, value in files.items())
+    maker.program("claude", f"init()\n{writes}\nresult()")
+    maker.program("npm", NPM)
+    site = plain_site(rig, tmp_path)
+    job = edit(rig, site, maker)
+    assert (job.state, job.reason) == ("failed", "output_refused")
+    assert job.detail is not None
+    assert f"{path} wants a package from elsewhere" in job.detail
+    assert [command for box in maker.boxes[1:] for command in box.commands] == []
+    assert path in rig.files(job.release_id), "what the agent did is kept"
+    check_nothing_happened(rig, site, maker)
+
+
+@pytest.mark.threat("C2")
+def test_a_build_cannot_spend_with_a_token_that_the_agent_left_to_it(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    hidden = '"".join(reversed(os.environ["ANTHROPIC_AUTH_TOKEN"]))'
+    maker.program(
+        "claude",
+        f'init()\nassert call()[0] == 200\nwrite("package.json", {PACKAGE!r})\nwrite("a.txt", {hidden})\nresult()',
+    )
+    spends = """
+url = "GATEWAY/v1/messages"
+token = "".join(reversed(pathlib.Path("a.txt").read_text()))
+headers = {"authorization": "Bearer " + token, "content-type": "application/json"}
+body = {"model": "claude-sonnet-4-5", "max_tokens": 1024, "messages": [{"role": "user", "content": "x"}]}
+try:
+    status = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).status
+except urllib.error.HTTPError as error:
+    status = error.code
+pathlib.Path("status.txt").write_text(str(status))
+"""
+    imports = "import json, pathlib, urllib.error, urllib.request"
+    maker.program("npm", imports + spends.replace("GATEWAY", rig.resources.gateway_url))
+    job = edit(rig, plain_site(rig, tmp_path), maker)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert rig.files(job.release_id)["status.txt"] == b"401"
+    assert rig.shop.scalar("SELECT count(*) FROM call WHERE job_id = :id", id=job.id) == 1
+
+
+@pytest.mark.threat("C9")
+def test_a_token_that_an_agent_prints_or_writes_is_in_no_record_and_in_no_release(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    spelled = '"".join(f"\\\\u{ord(c):04x}" for c in token)'
+    maker.program("claude", f"""
+init()
+token = os.environ["ANTHROPIC_AUTH_TOKEN"]
+put(type="assistant", message={{"content": [{{"type": "text", "text": "It is " + token}}]}})
+sys.stdout.write('{{"type":"assistant","message":{{"content":[{{"type":"text","text":"' + {spelled} + '"}}]}}}}\\n')
+use("Bash", command="echo " + token)
+write("seen.txt", token)
+sys.stdout.write('{{"type":"result","subtype":"success","is_error":false,"result":"' + {spelled} + '"}}\\n')
+""")  # fmt: skip
+    site = plain_site(rig, tmp_path)
+    job = edit(rig, site, maker)
+    ((env,),) = [box.environments for box in maker.boxes]
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+    assert job.detail is not None
+    assert "seen.txt" in job.detail
+    told = rig.shop.rows(
+        "SELECT data ->> 'text' FROM event WHERE job_id = :id AND kind = 'progress' ORDER BY id", id=job.id
+    )
+    assert [text for (text,) in told[:3]] == ["It is [token]", "[token]", "Bash echo [token]"]
+    everything = rig.shop.rows("SELECT to_jsonb(event)::text FROM event UNION ALL SELECT to_jsonb(job)::text FROM job"
+                               " UNION ALL SELECT to_jsonb(attempt)::text FROM attempt"
+                               " UNION ALL SELECT to_jsonb(release)::text FROM release")  # fmt: skip
+    assert not any(env["ANTHROPIC_AUTH_TOKEN"] in row for (row,) in everything)
+    check_nothing_happened(rig, site, maker)
+
+
+@pytest.mark.req("H-049")
+def test_no_rule_of_the_lower_tiers_vocabulary_holds_a_session_back(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    rest = "<p>New.</p>\\n<!-- ... rest of the file unchanged ... -->\\n"
+    maker.program(
+        "claude",
+        f"""
+init()
+write("index.html", "<!doctype html><title>New</title>{rest}")
+os.remove("site.css")
+write("about/team.html", "<!doctype html><my-own-element>Us</my-own-element>")
+result("All is new.")
+""",
+    )
+    job = edit(rig, plain_site(rig, tmp_path), maker)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    files = rig.files(job.release_id)
+    assert set(files) == {"index.html", "about/team.html"}
+    diff = review_diff(BASE, files)
+    with pytest.raises(DiffRefusedError):  # the same change as a patch of tier 2
+        apply_diff(BASE, diff.decode(), policy=SITE)
+
+
+REFUSED = {
+    "js_budget": ("a.js", "x();" * 200_000), "secrets": ("a.txt", "sk-ant-api03-" + "aB3_xY9-" * 11 + "QwErTyAA"),
+    "csp": ("a.html", "<!doctype html><title>x</title><p onclick='x()'>y"),
+    "allowlists": ("a.html", "<!doctype html><title>x</title><script src=https://evil.example/x.js></script>"),
+}  # fmt: skip
+
+
+@pytest.mark.req("H-050", "H-081")
+@pytest.mark.parametrize("gate", REFUSED)
+def test_every_gate_of_the_other_tiers_stands_before_a_session_s_files_too(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, gate: str
+) -> None:
+    path, text = REFUSED[gate]
+    maker.program("claude", f"init()\nwrite({path!r}, {text!r})\nresult()")
+    site = plain_site(rig, tmp_path)
+    rig.shop.tenant(auto_approve=True)
+    job = edit(rig, site, maker)
+    release: Release = rig.shop.find(Release, job.release_id)
+    assert (job.state, job.reason) == ("failed", "scan_refused")
+    assert set(release.scan["gates"]) == set(GATES)
+    assert release.scan["gates"][gate] is False
+    check_nothing_happened(rig, site, maker)
+
+
+@pytest.mark.req("H-050")
+def test_beyond_those_gates_a_person_decides_and_what_a_tool_would_obey_is_refused(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    maker.program("claude", WORKS)
+    site = plain_site(rig, tmp_path)
+    rig.shop.tenant(auto_approve=True)
+    job = edit(rig, site, maker)
+    assert (job.state, job.result["needs_person"]) == ("awaiting_approval", True)
+    assert rig.shop.rows("SELECT actor FROM approval") == []
+
+
+@pytest.mark.threat("D10")
+def test_no_git_of_the_host_ever_meets_a_site_s_files(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, marker = tmp_path / "programs", tmp_path / "called"
+    programs.mkdir()
+    (programs / "git").write_text(f"#!/bin/sh\necho called >>{marker}\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = plain_site(rig, folder)
+    planted = {".git/config": f"[core]\n\tfsmonitor = {programs}/git\n", ".git/hooks/post-checkout": "x",
+               ".gitattributes": "* filter=x"}  # fmt: skip
+    for path, text in planted.items():
+        maker.program("claude", f"init()\nwrite({path!r}, {text!r})\nresult()")
+        assert edit(rig, site, maker).reason == "output_refused"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    with pytest.raises(TreeRefusedError, match="planted"):
+        sites.import_site("acme", "cafe", folder)
+    maker.program("claude", WORKS)
+    job = edit(rig, site, maker)
+    rig.shop.approve(job.id)
+    run_control(rig.shop.message(job.id), rig.resources)
+    sites.export_site("acme", "cafe", tmp_path / "out")
+    assert not marker.exists()
+    subprocess.run(["git", "status"], check=True)
+    assert marker.exists(), "the host's git would have been seen"
 
 
 @pytest.mark.req("H-080")
@@ -346,7 +535,7 @@ def test_a_build_that_fails_ends_the_job_with_the_agent_s_work_kept(
 @pytest.mark.req("H-086")
 def test_the_thirteen_steps_are_on_record_in_their_order(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("claude", f"{WORKS}\n".replace("result(", f'write("package.json", {PACKAGE!r})\nresult('))
-    maker.program("npm", "")
+    maker.program("npm", NPM)
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker)
     rig.shop.approve(job.id)

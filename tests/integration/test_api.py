@@ -216,6 +216,8 @@ SCOPES = {
     ("GET", "/v1/jobs/{job_id}/events"): "read",
     ("POST", "/v1/jobs/{job_id}/cancel"): "submit",
     ("POST", "/v1/jobs/{job_id}/reply"): "submit",
+    ("POST", "/v1/jobs/{job_id}/resume"): "submit",
+    ("POST", "/v1/jobs/{job_id}/revise"): "submit",
     ("POST", "/v1/jobs/{job_id}/approve"): "approve",
     ("POST", "/v1/jobs/{job_id}/reject"): "approve",
     ("GET", "/v1/sites"): "read",
@@ -259,7 +261,12 @@ def test_what_belongs_to_another_tenant_does_not_exist_on_any_route(world: World
     active = world.active("bakery")
     stranger = world.headers(tenant=f"{world.tenant}-b")
     before = world.counts()
-    bodies = {"reject": {"reason": "no"}, "reply": {"text": "1"}}
+    bodies = {
+        "reject": {"reason": "no"},
+        "reply": {"text": "1"},
+        "resume": {"budget_usd": 0.1},
+        "revise": {"text": "Make it red"},
+    }
     for method, path in private_routes(world):
         url = path.replace("{job_id}", str(job_id)).replace("{gate_id}", str(job_id)).replace("{name}", "bakery")
         body = bodies.get(path.rpartition("/")[2], {})

@@ -133,16 +133,19 @@ def test_the_same_error_in_two_tasks_of_a_tenant_is_debated(rig: Rig, broker_url
 
 
 @pytest.mark.req("R-052")
-def test_other_errors_other_tenants_and_a_busy_provider_have_no_error_in_common(rig: Rig, broker_url: str) -> None:
+def test_other_errors_other_tenants_and_surroundings_have_no_error_in_common(rig: Rig, broker_url: str) -> None:
     rig.site()
     fail(rig, broker_url)
     rig.shop.execute("UPDATE task_failure SET tenant = 'somebody-else'")
     busy = failing("try again later", reason=Reason.PROVIDER_BUSY)
+    lost = failing("its box went away", reason=Reason.BOX_FAILED)
     for prompt, handler in (
         ("Make the footer green", failing()),
         ("Make the footer red", failing("it is upside down")),
         ("Make the header green", busy),
         ("Make the header red", busy),
+        ("Make the menu green", lost),
+        ("Make the menu red", lost),
     ):
         assert "continued_as" not in fail(rig, broker_url, prompt, handler=handler).result
 
@@ -290,7 +293,7 @@ def test_a_failed_job_has_at_most_one_debate(rig: Rig, broker_url: str) -> None:
     rig.site()
     fail(rig, broker_url)
     child = child_of(rig, fail(rig, broker_url))
-    with pytest.raises(Exception, match="uq_job_failure_debate"):
+    with pytest.raises(Exception, match="uq_job_parent"):
         rig.shop.execute(
             "INSERT INTO job SELECT (jsonb_populate_record(job, jsonb_build_object('id', gen_random_uuid()))).*"
             " FROM job WHERE id = :id",

@@ -120,3 +120,15 @@ def test_a_release_keeps_its_spec_its_diff_and_whatever_else_its_record_names(
     grow_old(world)
     collect(world)
     assert {world.den.get(sha256) for sha256 in named.values()} == {name.encode() for name in named}
+
+
+@pytest.mark.threat("H7")
+def test_a_built_site_keeps_what_it_serves_and_its_sources(world: World, tmp_path: Path) -> None:
+    package = b'{"scripts": {"build": "make"}}'
+    files = {"package.json": package, "a.ts": b"x", **{f"dist/{path}": data for path, data in PAGES.items()}}
+    world.site("cafe", files, tmp_path)
+    grow_old(world)
+    assert collect(world).trees == 0
+    shown = world.den_root / "sites" / f"{world.tenant}_cafe" / "active"
+    assert {str(path.relative_to(shown)) for path in shown.rglob("*") if path.is_file()} == set(PAGES)
+    assert world.resources.sites.read(world.tenant, "cafe", with_sources=True)[1] == files

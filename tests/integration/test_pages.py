@@ -83,6 +83,29 @@ def test_a_directory_is_its_index_page_and_a_link_without_its_slash_leads_there(
     assert (live.status_code, live.headers["location"]) == (307, f"/live/{world.tenant}/bakery/")
 
 
+BUILT: Mapping[str, bytes] = {
+    "package.json": b'{"scripts": {"build": "make"}}', "src/main.ts": b"let a: number = 1", "index.html": b"a source",
+    "dist/index.html": HOME, "dist/style.css": STYLE,
+}  # fmt: skip
+
+
+@pytest.mark.req("H-082")
+@pytest.mark.parametrize("place", ["preview", "live"])
+def test_of_a_built_site_only_what_the_build_wrote_is_shown(world: World, tmp_path: Path, place: str) -> None:
+    world.site("bakery", BUILT, tmp_path)
+    job_id = world.submit(prompt="Convert to a multi-page site with shared nav", site="bakery")
+    world.offer(job_id, {**BUILT, "dist/menu/index.html": HOME})
+    preview = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"].removeprefix(PAGES_URL)
+    root = preview if place == "preview" else f"/live/{world.tenant}/bakery/"
+    assert get(world, root).content == HOME
+    assert get(world, root + "style.css").content == STYLE
+    assert get(world, root + "menu/").status_code == (200 if place == "preview" else 404)
+    for hidden in ("package.json", "src/main.ts", "dist/index.html", "dist/", "..%2fpackage.json"):
+        assert get(world, root + hidden).status_code == 404, hidden
+    tree = world.den_root / "sites" / f"{world.tenant}_bakery" / "active"
+    assert {path.name for path in tree.resolve().iterdir()} == {"index.html", "style.css"}
+
+
 @pytest.mark.parametrize("place", ["preview", "live"])
 def test_head_answers_as_get_without_the_bytes(world: World, tmp_path: Path, place: str) -> None:
     _, preview = offered(world, tmp_path)

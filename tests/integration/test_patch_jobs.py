@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -14,6 +15,7 @@ from routing.router import Signals, SiteSignals, decide
 from routing.tiers import QueueName, Tier
 from sandbox.diff.apply import apply_diff
 from sandbox.rehearsal.log import billed_nanousd
+from sandbox.release import manifest_of
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
 from tests.played_cli import PlayedMaker
 from workers.patch import patch_files
@@ -122,9 +124,34 @@ def test_a_patch_that_was_cut_off_is_not_applied(rig: Rig, tmp_path: Path) -> No
     assert (job.state, job.queue) == ("queued", "agent")
 
 
+def built_site(rig: Rig, folder: Path, **package: object) -> tuple[UUID, dict[str, bytes]]:
+    """A site whose pages a build copies into dist/; its npm is the test's own."""
+    content = {"scripts": {"build": "make"}, **package}
+    files = {
+        "package.json": json.dumps(content).encode(), "src/index.html": PAGE, "src/site.css": STYLE,
+        "dist/index.html": PAGE, "dist/site.css": STYLE, "dist/old.3f2a.css": b"p { color: red; }",
+    }  # fmt: skip
+    for path, data in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(data)
+    Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy).import_site("acme", "built", folder)
+    site_id: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'built'")
+    return site_id, files
+
+
+COPIES = """
+import pathlib, sys
+if sys.argv[1] == "run":
+    pathlib.Path("dist").mkdir()
+    for path in pathlib.Path("src").iterdir():
+        pathlib.Path("dist", path.name).write_bytes(path.read_bytes())
+"""
+HOURS = 'Change "Open from 8 to 17." to "Open from 7 to 18."'
+
+
 @pytest.mark.req("H-028")
 def test_a_site_with_a_build_is_told_so_before_anything_is_paid(rig: Rig, tmp_path: Path) -> None:
-    site = plain_site(rig, tmp_path, **{"package.json": b'{"scripts": {"build": "vite build"}}'})
+    site, _ = built_site(rig, tmp_path)
     job = patch(rig, HOVER, site)
     assert (job.state, job.reason) == ("failed", "not_available")
     assert "build" in str(job.detail)
@@ -154,22 +181,62 @@ def test_what_tier_1_hands_on_is_done_by_tier_2_and_keeps_the_spec(rig: Rig) -> 
     assert job.result["patch"]["files"]
 
 
-@pytest.mark.req("H-080")
-def test_a_patched_site_with_a_build_is_built_in_a_box_and_its_way_back_is_whole(
-    rig: Rig, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture
+def maker(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> PlayedMaker:
+    """Boxes in which npm is a program of the test's."""
+    made = PlayedMaker(tmp_path_factory.mktemp("programs"))
+    rig.resources = replace(rig.resources, boxes=made)
+    return made
+
+
+@pytest.mark.req("H-033", "H-080")
+def test_a_patch_of_a_built_site_changes_its_source_and_the_build_writes_what_is_served(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
-    maker = PlayedMaker(tmp_path_factory.mktemp("programs"))
-    maker.program("npm", "import pathlib\npathlib.Path('built.css').write_text('p { color: red; }')")
-    package = b'{"scripts": {"build": "make"}}'
-    site = plain_site(rig, tmp_path, **{"package.json": package})
-    rig.resources = replace(rig.resources, boxes=maker)
-    job = patch(rig, 'Change "Open from 8 to 17." to "Open from 7 to 18."', site)
+    maker.program("npm", COPIES)
+    site, before = built_site(rig, tmp_path)
+    job = patch(rig, HOURS, site)
     assert (job.state, job.detail) == ("awaiting_approval", None)
     after = rig.files(job.release_id)
-    before = {"index.html": PAGE, "site.css": STYLE, "package.json": package}
-    assert after == {**before, "index.html": PAGE.replace(b"8 to 17", b"7 to 18"), "built.css": b"p { color: red; }"}
+    page = PAGE.replace(b"8 to 17", b"7 to 18")
+    assert after["src/index.html"] == after["dist/index.html"] == page
+    assert "dist/old.3f2a.css" not in after, "nothing of an older build stays"
     release: Release = rig.shop.find(Release, job.release_id)
+    assert manifest_of(release).public == "dist"
+    assert set(manifest_of(release).served) == {"index.html", "site.css"}
     assert release.reverse_sha256 is not None
     assert apply_diff(after, rig.resources.den.get(release.reverse_sha256)).onto(after) == before
-    assert all(box.is_closed for box in maker.boxes)
+    assert len(rig.calls()) == 1
+    (box,) = maker.boxes
+    assert box.is_closed
     assert rig.shown(site) == before
+
+
+@pytest.mark.parametrize(
+    ("npm", "why"),
+    [
+        ("import sys\nprint('Cannot find src/menu.js', file=sys.stderr)\nsys.exit(1)", "Cannot find src/menu.js"),
+        ("", "the build wrote no index.html into dist"),
+    ],
+)
+def test_a_build_that_fails_ends_the_job_and_says_why(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, npm: str, why: str
+) -> None:
+    maker.program("npm", npm)
+    site, before = built_site(rig, tmp_path)
+    job = patch(rig, HOURS, site)
+    assert (job.state, job.reason) == ("failed", "build_failed")
+    assert why in str(job.detail)
+    assert rig.shown(site) == before
+
+
+def test_a_directory_that_package_json_names_keeps_its_owner_s_pages_through_a_build(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    maker.program("npm", "import pathlib\npathlib.Path('dist/main.css').write_text('p { color: red; }')")
+    site, before = built_site(rig, tmp_path, pointsman={"public": "dist"})
+    job = patch(rig, 'Change "Open from 8 to 17." to "Open from 7 to 18." in dist/index.html', site)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    after = rig.files(job.release_id)
+    assert {path for path in after if path not in before} == {"dist/main.css"}
+    assert b"7 to 18" in after["dist/index.html"]

@@ -152,3 +152,44 @@ def test_links_are_revoked_for_a_whole_site_or_one_release(run: Run, bakery: lis
     assert json.loads(run("revoke-previews", "bakery", "--json").stdout) == {"releases": 2}
     assert json.loads(run("revoke-previews", "bakery", "--release", bakery[0], "--json").stdout) == {"releases": 1}
     assert run("revoke-previews", "nowhere").exit_code == 1
+
+
+BUILT = {
+    "package.json": b'{"scripts": {"build": "make"}}', "src/main.ts": b"let a: number = 1", "dist/index.html": HOME,
+    "dist/style.css": PAGES["style.css"], "node_modules/three/index.js": b"x",
+}  # fmt: skip
+SERVED = {path.removeprefix("dist/"): data for path, data in BUILT.items() if path.startswith("dist/")}
+
+
+def test_of_a_built_site_what_is_served_is_exported_and_with_sources_what_an_import_takes(
+    run: Run, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "in", BUILT)
+    done = run("import", "cafe", tmp_path / "in", "--json")
+    assert json.loads(done.stdout)["release"]["public"] == "dist", done.stdout
+    assert run("export", "cafe", tmp_path / "served").exit_code == 0
+    assert run("export", "cafe", tmp_path / "all", "--sources").exit_code == 0
+    read = {out: read_directory(tmp_path / out, max_bytes=10**6, max_files=99) for out in ("served", "all")}
+    assert read["served"] == SERVED
+    assert read["all"] == {path: data for path, data in BUILT.items() if "node_modules" not in path}
+    assert run("import", "again", tmp_path / "all").exit_code == 0
+
+
+def test_sources_that_were_never_built_are_not_taken_for_pages(run: Run, tmp_path: Path) -> None:
+    write_files(tmp_path / "in", {"package.json": BUILT["package.json"], "index.html": HOME})
+    done = run("import", "cafe", tmp_path / "in")
+    assert done.exit_code == 1
+    assert "package.json:0: not-built" in done.stderr
+
+
+@pytest.mark.req("H-106")
+def test_a_site_is_judged_by_the_profile_that_it_was_given(run: Run, tmp_path: Path) -> None:
+    write_files(tmp_path / "in", {"index.html": HOME, "style.css": PAGES["style.css"], "a.js": b"a(1);" * 12_000})
+    assert run("create", "cafe").exit_code == 0
+    assert "js-raw-bytes" in run("import", "cafe", tmp_path / "in").stderr
+    assert run("profile", "cafe", "interactive").exit_code == 0
+    assert run("import", "cafe", tmp_path / "in").exit_code == 0
+    refused = run("profile", "cafe", "nothing")
+    assert (refused.exit_code, "must be one of default, interactive, static" in refused.stderr) == (2, True)
+    assert run("create", "other", "--profile", "interactive").exit_code == 0
+    assert run("import", "other", tmp_path / "in").exit_code == 0

@@ -1,5 +1,6 @@
 """What holds for the whole code base: who may import what, nothing happens at import, and every error travels."""
 
+import ast
 import importlib
 import inspect
 import pickle
@@ -17,7 +18,7 @@ import pytest
 from producers.keys import Scope
 from routing.errors import FieldError
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.spec.errors import Finding
 
 PACKAGES = ("routing", "monitoring", "sandbox", "workers", "producers")
@@ -152,6 +153,7 @@ MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "MissingScopeError": lambda: (Scope.READ,),
     "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
     "GateRefusedError": lambda: (UUID(int=7), "expired"),
+    "NotContinuableError": lambda: (UUID(int=7), "state", "queued"),
 }
 """Arguments of the errors that take more than plain values."""
 
@@ -210,3 +212,16 @@ def test_the_contracts_of_imports_hold() -> None:
     done = python("-c", "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert "0 broken" in done.stdout
+
+
+@pytest.mark.req("H-123")
+@pytest.mark.parametrize("tier", Tier)
+def test_each_tier_s_own_code_has_a_suite_of_its_own(tier: Tier) -> None:
+    from workers.tasks import HANDLERS
+
+    handler = HANDLERS[QUEUE_OF_TIER[tier]]
+    assert [other for other, code in HANDLERS.items() if code is handler] == [QUEUE_OF_TIER[tier]]
+    suite = ast.parse((ROOT / "tests" / "integration" / f"test_{tier.name.lower()}_jobs.py").read_text())
+    imported = [node for node in suite.body if isinstance(node, ast.ImportFrom) and node.module == handler.__module__]
+    assert any(alias.name == handler.__name__ for node in imported for alias in node.names)
+    assert sum(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in suite.body) >= 10

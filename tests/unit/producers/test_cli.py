@@ -122,7 +122,7 @@ def test_the_doctor_says_of_each_part_what_to_do() -> None:
         "NO  broker",
         "NO  preview keys",
         "NO  audit key",
-        "NO  package registry",
+        "--  package registry",
         "--  box engine",
         "Only code agents and builds need boxes; everything else works without.",
     ]

@@ -8,12 +8,16 @@ import pytest
 from routing.policy import ModelCall, platform_policy
 from routing.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.tiers import Limits, Tier
+from sandbox.claude.command import MAX_OUTPUT_TOKENS
 from sandbox.gateway.meter import TOOL_PROMPT_TOKENS, most_input_nanousd, most_input_tokens
+from workers.build import CLOSING_SECONDS, GRACE_SECONDS
 
 POLICY = platform_policy()
 TRIES = POLICY.attempts.spec
 BYTES_PER_TOKEN = 4
 """How English, HTML and JSON tokenize, about; the gateway itself reserves a token for every two bytes."""
+BOX_SECONDS = 2.0
+"""To have a box, cold and on a busy machine (measured in tests/box)."""
 CALLS = list(POLICY.calls.values())
 
 
@@ -25,6 +29,12 @@ def limits_of(call: ModelCall) -> Limits:
     return POLICY.queues[call.queue]
 
 
+def seconds_of(call: ModelCall, *, tokens: int | None = None) -> float:
+    """How long a reply of so many tokens takes; of all that it may have by default."""
+    speed = POLICY.speeds[call.model]
+    return speed.first_token_seconds + (tokens or call.max_tokens) / speed.tokens_per_second
+
+
 def worst_cost(call: ModelCall) -> int:
     return cost_nanousd(
         POLICY.prices[call.model], Usage(cache_write_tokens=call.input_tokens, output_tokens=call.max_tokens)
@@ -33,10 +43,22 @@ def worst_cost(call: ModelCall) -> int:
 
 @pytest.mark.parametrize("call", CALLS, ids=name)
 def test_two_attempts_end_before_the_soft_limit(call: ModelCall) -> None:
-    speed = POLICY.speeds[call.model]
-    seconds = speed.first_token_seconds + call.max_tokens / speed.tokens_per_second
     assert TRIES == POLICY.attempts.patch == 2
-    assert TRIES * seconds <= limits_of(call).soft_seconds
+    assert TRIES * seconds_of(call) <= limits_of(call).soft_seconds
+
+
+def test_a_patch_and_its_repair_leave_a_site_s_build_its_time() -> None:
+    call = POLICY.calls["patch_built"]
+    work = BOX_SECONDS + TRIES * seconds_of(call) + POLICY.patch.build_seconds
+    assert work + GRACE_SECONDS + CLOSING_SECONDS <= limits_of(call).soft_seconds
+
+
+def test_two_of_the_longest_replies_of_an_agent_leave_a_site_s_build_its_time() -> None:
+    call, rules = POLICY.calls["agent_session"], POLICY.agent
+    assert call.max_tokens <= MAX_OUTPUT_TOKENS
+    session = BOX_SECONDS + TRIES * seconds_of(call)
+    assert session + rules.build_seconds + rules.closing_seconds <= limits_of(call).soft_seconds
+    assert POLICY.patch.build_seconds <= rules.build_seconds, "what is too slow for a patch is not for tier 3"
 
 
 @pytest.mark.parametrize("call", CALLS, ids=name)

@@ -202,6 +202,26 @@ def test_the_projection_is_the_release(den: Den) -> None:
 
 
 @pytest.mark.threat("H8")
+def test_the_projection_of_a_built_site_is_what_it_serves(den: Den) -> None:
+    files = {"src/main.ts": b"x", **{f"dist/{path}": data for path, data in NEW.items()}}
+    built, plain = den.put_tree(files, public="dist"), den.put_tree(NEW)
+    assert built.served == plain
+    assert built.served.digest == plain.digest != built.digest
+    assert tree_below(den.project("acme_site", built, release_id="r1").resolve()) == NEW
+    assert den.shows("acme_site", built, release_id="r1")
+    assert built != den.put_tree(files)
+    assert not den.shows("acme_site", den.put_tree(files), release_id="r1")
+
+
+def test_what_a_manifest_serves_survives_its_json_and_a_pickle(den: Den) -> None:
+    manifest = den.put_tree({"dist/a.txt": b"x", "b.txt": b"y"}, public="dist")
+    for again in (Manifest.from_json(manifest.to_json()), pickle.loads(pickle.dumps(manifest))):
+        assert (again, again.public, again.digest, list(again.served)) == (manifest, "dist", manifest.digest, ["a.txt"])
+    for public in ('"../x"', '""', "7", "null"):
+        with pytest.raises(ManifestError):
+            Manifest.from_json(manifest.to_json().replace('"public":"dist"', f'"public":{public}'))
+
+
 def test_a_rollback_shows_the_former_release_again(den: Den) -> None:
     old, new = den.put_tree(OLD), den.put_tree(NEW)
     for manifest, release_id in ((old, "r1"), (new, "r2"), (old, "r1")):

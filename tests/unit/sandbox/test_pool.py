@@ -112,6 +112,15 @@ def test_a_spare_that_cannot_be_made_harms_nobody_and_a_cold_start_says_why(make
     pool.close()
 
 
+def test_spares_that_died_are_replaced_before_anybody_wants_one_and_the_living_stay(pool: Pool, maker: Maker) -> None:
+    pool.renew()
+    assert len(maker.made) == 1
+    maker.made[0].close()
+    pool.renew()
+    assert pool.wait_until_filled(seconds=10)
+    assert [box.is_usable() for box in maker.made] == [False, True]
+
+
 def test_a_closed_pool_leaves_nothing(pool: Pool, maker: Maker) -> None:
     pool.close()
     pool.close()

@@ -26,6 +26,13 @@ def test_what_a_living_worker_uses_stays_until_its_deadline_and_what_a_dead_one_
     assert due(now=1000)
 
 
+@pytest.mark.threat("A13")
+def test_what_its_owner_could_not_remove_goes_though_the_owner_lives() -> None:
+    given_up = Leftover("volume", "x", LABELS)
+    assert is_due(given_up, now=999, judge=lambda owner: True, given_up={"1"})
+    assert not is_due(given_up, now=999, judge=lambda owner: True, given_up={"2"})
+
+
 def test_an_owner_whom_nobody_here_can_judge_is_left_to_the_deadline() -> None:
     assert not due(owner_lives=None)
     assert due(owner_lives=None, now=1000)

@@ -14,7 +14,7 @@ def package(**fields: object) -> dict[str, bytes]:
 
 
 def test_a_site_with_packages_installs_them_without_their_scripts_and_builds() -> None:
-    install, build = build_commands(package(scripts={"build": "vite build"}, devDependencies={"vite": "6"}))
+    install, build, _ = build_commands(package(scripts={"build": "vite build"}, devDependencies={"vite": "6"}))
     assert install[:3] == ("npm", "install", "--ignore-scripts")
     assert build == BUILD
 

@@ -199,6 +199,7 @@ def upgrade() -> None:
         sa.Column("cap_nanousd", sa.BigInteger(), nullable=False),
         sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("base_release_id", sa.Uuid(), nullable=True),
+        sa.Column("start_release_id", sa.Uuid(), nullable=True),
         sa.Column("release_id", sa.Uuid(), nullable=True),
         sa.Column("clarification", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
@@ -222,6 +223,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_job_expiring", "job", ["expires_at"], unique=False, postgresql_where=sa.text("expires_at IS NOT NULL")
     )
+    op.create_index(op.f("ix_job_root_id"), "job", ["root_id"], unique=False)
     op.create_index(
         "ix_job_runway",
         "job",
@@ -245,13 +247,7 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("waiting_since IS NOT NULL"),
     )
-    op.create_index(
-        "uq_job_failure_debate",
-        "job",
-        ["parent_id"],
-        unique=True,
-        postgresql_where=sa.text("(result ->> 'failure_debate') = 'true'"),
-    )
+    op.create_index("uq_job_parent", "job", ["parent_id"], unique=True)
     op.create_table(
         "release",
         sa.Column("id", sa.Uuid(), nullable=False),
@@ -263,6 +259,7 @@ def upgrade() -> None:
         sa.Column("spec_sha256", sa.String(), nullable=True),
         sa.Column("diff_sha256", sa.String(), nullable=True),
         sa.Column("reverse_sha256", sa.String(), nullable=True),
+        sa.Column("build_seconds", sa.Float(), nullable=True),
         sa.Column("total_bytes", sa.BigInteger(), nullable=False),
         sa.Column("signals", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("scan", postgresql.JSONB(astext_type=sa.Text()), nullable=False),

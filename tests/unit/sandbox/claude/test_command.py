@@ -1,13 +1,19 @@
 """How the CLI is called."""
 
 import json
+import tomllib
 from importlib import resources
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from sandbox.claude.command import SITE, SessionPlan, arguments, environment
-from sandbox.image.parts import own_files
+from routing.policy import Profile
+from sandbox.claude.command import CLI_VERSION, SITE, SessionPlan, arguments, environment
+from sandbox.image.parts import CLAUDE_VERSION, own_files
+from sandbox.scan.engine import scan
+
+ROOT = Path(__file__).parents[4]
 
 PLAN = SessionPlan(
     id=UUID(int=7), role=SITE, model="claude-sonnet-4-6", max_turns=40, budget_usd=0.5, max_output_tokens=6000
@@ -21,6 +27,57 @@ def test_the_command_restricts_the_tools_and_carries_the_cap() -> None:
     assert "--max-budget-usd=0.5000" in argv
     assert "--permission-mode=dontAsk" in argv
     assert not any("bypass" in word or "skip-permissions" in word for word in argv)
+
+
+@pytest.mark.req("S-059")
+def test_the_whole_command_is_what_this_version_of_the_cli_was_tried_with() -> None:
+    assert arguments(PLAN) == (
+        "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=text",
+        "--setting-sources=user", "--settings=/etc/claude-code/roles/site.json",
+        "--strict-mcp-config", "--disable-slash-commands", "--no-session-persistence",
+        "--tools=Bash,Edit,Glob,Grep,Read,Write",
+        "--allowedTools=Bash,Edit,Glob,Grep,Read,Write", "--disallowedTools=WebFetch,WebSearch,Agent,Task,mcp__*",
+        "--permission-mode=dontAsk", "--append-system-prompt-file=/etc/claude-code/roles/site.md",
+        "--model=claude-sonnet-4-6", "--max-turns=40", "--max-budget-usd=0.5000",
+        "--session-id=00000000-0000-0000-0000-000000000007",
+    )  # fmt: skip
+    assert CLI_VERSION == CLAUDE_VERSION == "2.1.330", "a new version of the CLI: try its flags, then pin it here"
+
+
+@pytest.mark.req("S-059")
+def test_no_other_module_builds_a_command_of_the_cli() -> None:
+    flags = ("--print", "--output-format", "--setting-sources", "--permission-mode", "--skip-permissions")
+    packages = ("sandbox", "workers", "routing", "monitoring", "producers")
+    modules = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    builders = {path.relative_to(ROOT) for path in modules if any(flag in path.read_text() for flag in flags)}
+    assert builders == {Path("sandbox/claude/command.py")}
+
+
+@pytest.mark.req("S-056", "S-083")
+def test_what_stands_for_a_claude_md_is_in_the_image_and_names_no_key() -> None:
+    roles = {file.path: file.data for file in own_files() if "/roles/" in file.path}
+    assert b"You edit one website" in roles[SITE.rules_file]
+    profile = Profile(js_bytes=0, js_gzip_bytes=0, script_hosts=(), image_hosts=(), form_hosts=(), max_files=9)
+    report = scan(roles, profile, profile_name="x")
+    assert [finding for finding in report.findings if finding.gate == "secrets"] == []
+    assert not any(word in data.lower() for data in roles.values() for word in (b"api_key", b"api key", b"token"))
+
+
+@pytest.mark.req("S-057")
+def test_the_agent_is_the_cli_and_no_other_framework() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = " ".join(project["project"]["dependencies"]).lower()
+    others = (
+        "openhands",
+        "langchain",
+        "langgraph",
+        "crewai",
+        "autogen",
+        "llama-index",
+        "claude-agent-sdk",
+        "smolagents",
+    )
+    assert [name for name in others if name in named] == []
 
 
 @pytest.mark.threat("D9")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sandbox.box import BoxSpec, Target
-from sandbox.docker.posture import check_box, check_forwarder
-from sandbox.docker.recipe import FORWARDER_MEMORY, Kind, Slot
+from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
+from sandbox.docker.recipe import FORWARDER_MEMORY, SECURITY, Kind, Slot, inner_network, workspace_volume
 
 SPEC = BoxSpec(image="sha256:abc", gateway=Target("", 8090))
 SLOT = Slot("test", "0123", "me", 9_999_999_999)
@@ -21,7 +21,7 @@ def confined(**host: Any) -> dict[str, Any]:
         "Config": {"User": "1000:1000", "Env": ["PATH=/usr/bin"]},
         "HostConfig": {
             "ReadonlyRootfs": True, "CapDrop": ["ALL"], "CapAdd": None, "IpcMode": "private", "CgroupnsMode": "private",
-            "AutoRemove": True, "SecurityOpt": ["no-new-privileges:true"], "Privileged": False, "Binds": None,
+            "AutoRemove": True, "SecurityOpt": list(SECURITY), "Privileged": False, "Binds": None,
             "MaskedPaths": ["/proc/kcore"], "ReadonlyPaths": ["/proc/sys"], "PidMode": "", "Runtime": "runc",
         } | host,
         "Mounts": [],
@@ -61,6 +61,9 @@ WEAKER: dict[str, Callable[[dict[str, Any]], None]] = {
     "one_capability_dropped": host(CapDrop=["NET_RAW"]),
     "new_privileges": host(SecurityOpt=None),
     "no_seccomp": host(SecurityOpt=["no-new-privileges:true", "seccomp=unconfined"]),
+    "the_engine_s_seccomp": host(SecurityOpt=["no-new-privileges:true"]),
+    "seccomp_alone": host(SecurityOpt=[SECURITY[1]]),
+    "no_apparmor": host(SecurityOpt=[*SECURITY, "apparmor=unconfined"]),
     "host_network": host(NetworkMode="host"),
     "default_network": host(NetworkMode="bridge"),
     "host_processes": host(PidMode="host"),
@@ -121,3 +124,48 @@ def test_a_forwarder_has_no_volume_and_forwards_no_packets() -> None:
     holding["Mounts"] = [{"Type": "volume"}]
     assert check_forwarder(routing, SLOT, SPEC, outer=OUTER)
     assert check_forwarder(holding, SLOT, SPEC, outer=OUTER)
+
+
+def network() -> dict[str, Any]:
+    wanted = inner_network(SLOT, "10.0.0.0/29")
+    return {
+        "Name": wanted["name"], "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
+        "Attachable": False, "Ingress": False, "Labels": dict(wanted["labels"]), "Options": dict(wanted["options"]),
+        "IPAM": {"Config": [{"Subnet": "10.0.0.0/29"}]}, "Containers": {},
+    }  # fmt: skip
+
+
+WEAKER_NETWORK: dict[str, Callable[[dict[str, Any]], None]] = {
+    "not_internal": lambda found: found.update(Internal=False),
+    "host_has_an_address": lambda found: found.update(Options={}),
+    "another_driver": lambda found: found.update(Driver="macvlan"),
+    "ipv6": lambda found: found.update(EnableIPv6=True),
+    "anybody_may_join": lambda found: found.update(Attachable=True),
+    "another_subnet": lambda found: found["IPAM"].update(Config=[{"Subnet": "10.0.0.0/8"}]),
+    "two_subnets": lambda found: found["IPAM"]["Config"].append({"Subnet": "fd00::/64"}),
+    "somebody_is_there": lambda found: found.update(Containers={"x": {}}),
+    "of_another_slot": lambda found: found["Labels"].update({"pointsman.slot": "x"}),
+}
+
+
+@pytest.mark.threat("A14", "B2")
+@pytest.mark.req("H-111")
+@pytest.mark.parametrize("name", WEAKER_NETWORK)
+def test_a_network_that_is_weaker_in_one_thing_is_not_used(name: str) -> None:
+    assert check_inner(network(), SLOT, subnet="10.0.0.0/29") == []
+
+    found = network()
+    WEAKER_NETWORK[name](found)
+    assert check_inner(found, SLOT, subnet="10.0.0.0/29")
+
+
+@pytest.mark.threat("A14")
+@pytest.mark.req("H-109", "H-112")
+def test_a_workspace_that_is_not_in_memory_or_has_no_limit_is_not_used() -> None:
+    wanted = workspace_volume(SLOT, SPEC)
+    found = {"Name": wanted["name"], "Driver": "local", "Labels": wanted["labels"], "Options": wanted["driver_opts"]}
+    assert check_volume(found, SLOT, SPEC) == []
+
+    bind = {"type": "none", "device": "/etc", "o": "bind"}
+    weaker = [{"Options": None}, {"Options": bind}, {"Driver": "nfs"}, {"Labels": None}]
+    assert all(check_volume(found | fields, SLOT, SPEC) for fields in weaker)

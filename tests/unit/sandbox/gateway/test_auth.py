@@ -6,7 +6,7 @@ import pytest
 from monitoring.ledger.money import Bearer
 from routing.policy import platform_policy
 from routing.tiers import QueueName
-from sandbox.gateway.auth import address_of, check_bearer, check_door, check_key, provider_of, token_of
+from sandbox.gateway.auth import address_of, check_bearer, check_door, check_key, logged_path, provider_of, token_of
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.refusals import Code, RefusedError
 
@@ -134,3 +134,12 @@ def test_a_project_can_only_name_a_key_that_says_itself_that_it_is_its_tenant_s(
     with pytest.raises(RefusedError, match="not tenant acme's") as caught:
         provider_of(named, {"enterprise": strangers})
     assert caught.value.code is Code.NO_PROVIDER
+
+
+@pytest.mark.threat("C9")
+def test_a_path_is_logged_without_what_may_be_a_token() -> None:
+    token = "pma_" + "aB3-_" * 8
+    assert logged_path("/v1/files") == "/v1/files"
+    assert logged_path(f"/v1/{token}/x") == "/v1/[long]/x"
+    assert token[:20] not in logged_path(f"/v1/{token}"[:30])
+    assert len(logged_path("/a.b" * 10_000)) == 80

@@ -16,9 +16,11 @@ def tool(name: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"name": name, "description": "", "input_schema": schema or {"type": "object", "properties": {}}}
 
 
-def tool_turn(name: str, given: dict[str, Any], result: str, *, number: int = 1) -> list[dict[str, Any]]:
+def tool_turn(
+    name: str, given: dict[str, Any], result: str, *, number: int = 1, is_error: bool = False
+) -> list[dict[str, Any]]:
     use = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": given}
-    came = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": result}
+    came = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": result, "is_error": is_error}
     return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [came]}]
 
 

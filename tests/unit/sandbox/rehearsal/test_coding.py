@@ -63,3 +63,37 @@ def test_a_path_in_a_prompt_stays_below_the_working_directory(prompt):
     assert isinstance(use, ToolUse)
     assert use.input["file_path"].startswith("/work/site/")
     assert ".." not in use.input["file_path"]
+
+
+def split(max_tokens: int, *, fails: str = "") -> tuple[list[list[str]], str]:
+    """Play a conversation to its end: the pages written in each turn, and the last words."""
+    page = "<main>" + "".join(f'<section id="s{n}"><h2>Part {n}</h2><p>{"word " * 200}</p></section>' for n in range(5))
+    asked = [user("Convert to a multi-page site"), *tool_turn("Read", {}, f"     1→{page}</main>")]
+    turns = []
+    while True:
+        blocks = code_agent(make_request(*asked, tools=TOOLS, system=SYSTEM, max_tokens=max_tokens))
+        uses = [block for block in blocks if isinstance(block, ToolUse)]
+        if not uses:
+            assert isinstance(blocks[-1], Text)
+            return turns, blocks[-1].text
+        assert len(turns) < 20
+        turns.append([use.input["file_path"].rpartition("/")[2] for use in uses])
+        for use in uses:
+            is_bad = turns[-1] == [fails]
+            said = "<tool_use_error>no</tool_use_error>" if is_bad else "File created."
+            asked += tool_turn("Write", use.input, said, number=len(asked), is_error=is_bad)
+
+
+def test_pages_that_fit_no_single_reply_are_written_in_several():
+    names = ["s0.html", "s1.html", "s2.html", "s3.html", "s4.html", "index.html"]
+    for max_tokens, count in ((6000, 1), (1200, 3), (1, 6)):
+        turns, report = split(max_tokens)
+        assert [name for turn in turns for name in turn] == names
+        assert len(turns) == count
+        assert "rehearsal" in report
+
+
+def test_a_page_that_cannot_be_written_is_given_up_on():
+    turns, report = split(1, fails="s1.html")
+    assert turns.count(["s1.html"]) > 1
+    assert report.startswith("I could not change")

@@ -1,0 +1,103 @@
+"""The rounds of a session: jobs that go on from each other, on one bill, each from what the one before it kept.
+
+What a round stands on is looked at under the locks of its parent and of its site, so that no parent is gone on from
+twice, and no release is swept while a job that starts from it is being accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlmodel import Session, col
+
+from monitoring.errors import MonitoringError
+from monitoring.ledger.releases import lock_site
+from monitoring.ledger.tables import Cap, Job, Release, Site
+
+MAX_ROUNDS = 50
+"""Jobs of one session: whoever sees one of them sees all."""
+
+RoundRefusal = Literal[
+    "continued", "too_many_rounds", "site_moved_on", "release_swept", "nothing_kept", "unbound", "state"
+]
+
+_REFUSALS: dict[RoundRefusal, str] = {
+    "continued": "job {told} goes on from it already",
+    "too_many_rounds": f"its session has had {MAX_ROUNDS} rounds; submit a job of its own",
+    "site_moved_on": "the site shows another release than the one its work was made from; submit it again",
+    "release_swept": "the files of its work were given up, older than retention keeps them; submit it again",
+    "nothing_kept": "it kept nothing that could be revised; submit a job",
+    "unbound": "it ended before it was known what it is about; submit it again",
+    "state": "it is {told}",
+}
+
+
+class NotContinuableError(MonitoringError, ValueError):
+    """A job cannot be gone on from (the caller's fault, or nobody's); nothing changed."""
+
+    def __init__(self, job_id: UUID, reason: RoundRefusal, told: str = "") -> None:
+        super().__init__(job_id, reason, told)
+        self.reason: RoundRefusal = reason
+
+    def __str__(self) -> str:
+        return f"nothing can go on from job {self.args[0]}: {_REFUSALS[self.reason].format(told=self.args[2])}"
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a new round stands on."""
+
+    site: Site | None
+    start: Release | None
+    """What the job before it kept; None when that was nothing."""
+    spent_nanousd: int
+    """What its bill has spent, and what is held for calls whose cost nobody knows yet."""
+
+
+def successor_of(session: Session, job_id: UUID) -> UUID | None:
+    """Return the job that goes on from this one."""
+    return session.scalar(select(col(Job.id)).where(col(Job.parent_id) == job_id))
+
+
+def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
+    """Return the jobs of a session in the order in which they went on from each other."""
+    return session.scalars(select(Job).where(col(Job.root_id) == root_id).order_by(col(Job.created_at))).all()
+
+
+def verb_of(job: Job) -> str | None:
+    """Return how a job went on from its parent: `resume`, `revise` or `debate`; None for one that began a session."""
+    if job.parent_id is None:
+        return None
+    return str(job.result.get("verb") or "debate")
+
+
+def spent_on_bill(session: Session, root_id: UUID) -> int:
+    """Return the nanodollars that a session's rounds have spent or hold in reserve, by the account that caps it."""
+    held = select(func.coalesce(func.sum(col(Cap.spent_nanousd) + col(Cap.reserved_nanousd)), 0))
+    return int(session.scalar(held.where(col(Cap.scope) == "job", col(Cap.key) == str(root_id))) or 0)
+
+
+def stand_on(session: Session, job: Job) -> Ground:
+    """Return what a new round that goes on from a locked job stands on, with its site's row locked.
+
+    Raises:
+        NotContinuableError: the caller's fault, or nobody's.
+    """
+    child = successor_of(session, job.id)
+    if child is not None:
+        raise NotContinuableError(job.id, "continued", str(child))
+    so_far = session.scalar(select(func.count()).where(col(Job.root_id) == job.root_id)) or 0
+    if so_far >= MAX_ROUNDS:
+        raise NotContinuableError(job.id, "too_many_rounds")
+    site = lock_site(session, job.site_id) if job.site_id is not None else None
+    start_id = job.release_id or job.start_release_id
+    start = session.get(Release, start_id, populate_existing=True) if start_id is not None else None
+    if start is not None and start.swept_at is not None:
+        raise NotContinuableError(job.id, "release_swept")
+    if start is not None and site is not None and start.base_release_id != site.active_release_id:
+        raise NotContinuableError(job.id, "site_moved_on")
+    return Ground(site, start, spent_on_bill(session, job.root_id))

@@ -1,0 +1,281 @@
+"""`resume` and `revise`: a new job that goes on from one that is over, on one bill, from what that one kept (H-041).
+
+Nothing of the old job changes but its preview's judgement: the new one is accepted, routed and queued like any other.
+The active release stays what it is until a round is published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlmodel import Session
+
+from monitoring.ledger import audit
+from monitoring.ledger.approvals import send_back
+from monitoring.ledger.debates import debated_keys
+from monitoring.ledger.jobs import KEPT_FACTS, Accepted, NewJob, accept, lock_job, request_digest, same_request
+from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job, Site
+from producers.submit import Environment, policy_of
+from routing.errors import FieldError, InvalidJobError
+from routing.fields import Text
+from routing.jobs import RESUMABLE, REVISABLE, Door, JobRequest, State, parse_request
+from routing.policy import Policy
+from routing.rounds import (
+    Verb,
+    Work,
+    added_nanousd,
+    can_go_on,
+    check_changes_something,
+    check_tier,
+    earlier_requests,
+    floor_of,
+    hard_floor,
+    higher_stakes,
+    place_of_resumed,
+    raise_to,
+)
+from routing.router import Route, SiteSignals, decide
+from routing.signals import signals_of
+from routing.stages import first_stage
+from routing.tiers import QueueName, Tier
+from routing.vocabularies import Vocabularies, shipped_vocabularies
+
+_PASSED_ON = ("session", "callback_url", "priority", "preference", "advanced_edit")
+"""What a revision keeps of the request that it revises."""
+
+
+class ResumeOrder(BaseModel):
+    """What a job is resumed with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)]
+    """Money on top of what its bill has spent, in USD: at most what one job may cost here."""
+    idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+
+
+class ReviseOrder(BaseModel):
+    """How a job's work is to be changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: Text
+    """What to change of it, in plain words, at most 32 KiB of UTF-8."""
+    tier: Literal["spec", "patch", "agent"] | None = None
+    """The tier to do it on; without one the rules decide, and never below what the work so far needs."""
+    budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
+    """What this round may cost, in USD; without it what the session's first request said, or what one job may cost."""
+    idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asker:
+    """Who asks for a round, and how."""
+
+    tenant: str
+    door: Door
+    actor: str
+    """As the audit trail names actors."""
+
+
+class Rounds:
+    """Lets jobs go on from others, for one installation."""
+
+    def __init__(
+        self, ledger: Ledger, policy: Policy, *, environment: Environment = dict,
+        vocabularies: Vocabularies | None = None,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._policy = policy
+        self._environment = environment
+        self._vocabularies = vocabularies or shipped_vocabularies()
+
+    def resume(self, job_id: UUID, order: ResumeOrder, *, asker: Asker) -> Accepted:
+        """Go on with a job that a limit or a failure ended: the same request, from what was kept, with more money.
+
+        Raises:
+            InvalidJobError: the caller's fault: more money than one job may cost.
+            JobNotFoundError: the caller's fault.
+            NotContinuableError: the caller's fault, or nobody's.
+            IdempotencyConflictError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=asker.tenant)
+            new = _new_job(job, _resumed_request(job, order), verb=Verb.RESUME, asker=asker)
+            if (known := _known(session, new)) is not None:
+                return known
+            _check_state(job, Verb.RESUME)
+            ground = stand_on(session, job)
+            policy = policy_of(session, job.tenant, self._policy)
+            added = added_nanousd(order.budget_usd, policy)
+            accepted = accept(session, _resumed(new, job, ground, added=added), actor=asker.actor)
+            _audit(session, job, accepted.job, verb=Verb.RESUME, asker=asker)
+            return accepted
+
+    def revise(self, job_id: UUID, order: ReviseOrder, *, asker: Asker) -> Accepted:
+        """Change what a job made by a new request; a preview that waits for approval is sent back by it.
+
+        Raises:
+            InvalidJobError: the caller's fault: the text orders no change, or the tier cannot do it.
+            JobNotFoundError: the caller's fault.
+            NotContinuableError: the caller's fault, or nobody's.
+            IdempotencyConflictError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=asker.tenant)
+            request = _revised_request(session, job, order)
+            new = _new_job(job, request, verb=Verb.REVISE, asker=asker)
+            if (known := _known(session, new)) is not None:
+                return known
+            _check_state(job, Verb.REVISE)
+            ground = stand_on(session, job)
+            new = self._revised(session, new, job, ground)
+            if job.state == State.AWAITING_APPROVAL:
+                send_back(session, job, actor=asker.actor, text=order.text, successor=new)
+                accepted = Accepted(lock_job(session, new.id), is_new=True)
+            else:
+                accepted = accept(session, new, actor=asker.actor)
+            _audit(session, job, accepted.job, verb=Verb.REVISE, asker=asker)
+            return accepted
+
+    def _revised(self, session: Session, new: NewJob, job: Job, ground: Ground) -> NewJob:
+        start = ground.start
+        if start is None:
+            raise NotContinuableError(job.id, "nothing_kept")
+        policy = policy_of(session, job.tenant, self._policy)
+        so_far = rounds_of(session, job.root_id)
+        signals = SiteSignals.model_validate(start.signals)
+        highest = max((one.tier for one in so_far if one.tier is not None), default=None)
+        work = Work(Tier(highest) if highest is not None else None, start.total_bytes, signals.has_build)
+        route = self._route(session, new.request, job, signals, work=work, policy=policy)
+        stage = first_stage(route, policy, environment=self._environment())
+        return replace(
+            new,
+            state=stage.state,
+            queue=stage.queue,
+            mode=route.mode.value,
+            tier=route.tier.value if route.tier else None,
+            route=route.model_dump(mode="json"),
+            start_release_id=start.id,
+            cap_nanousd=ground.spent_nanousd + policy.job_cap_nanousd(new.request.budget_usd),
+            result=_told_of_revision(job, [one.prompt for one in so_far]),
+        )
+
+    def _route(
+        self, session: Session, request: JobRequest, job: Job, signals: SiteSignals, *, work: Work, policy: Policy
+    ) -> Route:
+        """Decide about a revision by the rules, on the site as the work so far would make it."""
+        debated = debated_keys(session, job.tenant, request.session or str(job.root_id))
+        asked = signals_of(request, site=signals, debated=debated)
+        route = decide(asked, policy, self._vocabularies.of(job.tenant))
+        check_changes_something(route)
+        if request.tier is not None:
+            check_tier(route, hard_floor(work, policy))
+        else:
+            route = raise_to(route, floor_of(work, policy))
+        return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
+
+
+def _resumed(new: NewJob, job: Job, ground: Ground, *, added: int) -> NewJob:
+    """Return the job that goes on with the same work on the same tier."""
+    begun = job.result.get("begun") or {}
+    is_kept = job.release_id is not None or bool(begun.get("is_kept"))
+    begun = {**begun, "report": _report(job), "is_kept": is_kept}
+    known = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
+    is_debated = "debate" in job.result or bool(job.result.get("failure_debate"))
+    queue = place_of_resumed(tier=job.tier, queue=job.queue, route=job.route, is_debated=is_debated)
+    if queue is None:
+        raise NotContinuableError(job.id, "unbound")
+    return replace(
+        new,
+        state=State.DEBATING if queue == QueueName.INTAKE else State.QUEUED,
+        queue=queue,
+        mode=job.mode,
+        tier=job.tier,
+        route=job.route,
+        keeps_route=True,
+        start_release_id=ground.start.id if ground.start is not None else None,
+        cap_nanousd=ground.spent_nanousd + added,
+        result={**known, "verb": Verb.RESUME.value, "begun": begun},
+    )
+
+
+def _told_of_revision(job: Job, prompts: Sequence[str]) -> dict[str, Any]:
+    """Return what a revision has to know: what its files were made for, and whether that was finished."""
+    begun: dict[str, Any] = {"earlier": earlier_requests(prompts)}
+    if job.state in RESUMABLE:
+        begun["cut_short"] = _report(job)
+    told = {"verb": Verb.REVISE.value, "begun": begun}
+    return {**told, "needs_person": True} if job.result.get("needs_person") else told
+
+
+def _report(job: Job) -> str:
+    """Return what became of a job, in the words that its owner was told, and its worker's own."""
+    said = (job.detail, job.result.get("summary") if job.result.get("is_salvaged") else None)
+    return " ".join(str(part) for part in said if part)
+
+
+def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobRequest:
+    site = session.get(Site, job.site_id) if job.site_id is not None else None
+    first = session.get_one(Job, job.root_id).request
+    body: dict[str, Any] = {name: job.request[name] for name in _PASSED_ON if name in job.request}
+    body |= {"budget_usd": first["budget_usd"]} if "budget_usd" in first else {}
+    body |= {"site": site.name} if site is not None else {}
+    body |= order.model_dump(exclude={"text"}, exclude_none=True)
+    try:
+        return parse_request({**body, "prompt": order.text})
+    except InvalidJobError as error:
+        fields = (FieldError("text" if one.field == "prompt" else one.field, one.rule) for one in error.errors)
+        raise InvalidJobError(tuple(fields)) from None
+
+
+def _resumed_request(job: Job, order: ResumeOrder) -> JobRequest:
+    return parse_request({**job.request, "prompt": job.prompt, **order.model_dump()})
+
+
+def _new_job(job: Job, request: JobRequest, *, verb: Verb, asker: Asker) -> NewJob:
+    """Return the part of a round that its parent and its asker decide, before anything is looked at."""
+    asked = json.dumps([verb.value, str(job.id), request_digest(request)])
+    return NewJob(
+        id=uuid4(),
+        tenant=job.tenant,
+        door=asker.door,
+        requested_by=asker.actor,
+        request=request,
+        state=State.QUEUED,
+        queue=QueueName(job.queue),
+        site_id=job.site_id,
+        parent_id=job.id,
+        root_id=job.root_id,
+        digest=hashlib.sha256(asked.encode()).hexdigest(),
+    )
+
+
+def _known(session: Session, new: NewJob) -> Accepted | None:
+    """Return the job that the same order, under the same idempotency key, has made already."""
+    if new.request.idempotency_key is None:
+        return None
+    known = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
+    return Accepted(known, is_new=False) if known is not None else None
+
+
+def _check_state(job: Job, verb: Verb) -> None:
+    if not can_go_on(verb, State(job.state), job.reason):
+        wanted = sorted(state.value for state in (RESUMABLE if verb is Verb.RESUME else REVISABLE))
+        raise NotContinuableError(job.id, "state", f"{job.state}; {verb.value} needs {', '.join(wanted)}")
+
+
+def _audit(session: Session, job: Job, new: Job, *, verb: Verb, asker: Asker) -> None:
+    """Put on record, on the job that is gone on from, who let it go on and at what cap."""
+    audit.append(
+        session, f"job_{verb.value}d", actor=asker.actor, job=job, continued_as=str(new.id),
+        start=str(new.start_release_id) if new.start_release_id else None, cap_nanousd=new.cap_nanousd,
+    )  # fmt: skip

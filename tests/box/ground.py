@@ -1,0 +1,192 @@
+"""Tier 3 whole, for those who attack it: gateway, mirror and model as processes, and a box that is looked into."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from monitoring.ledger.attempts import Claim
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Job
+from producers.sites import Sites
+from routing.policy import platform_policy
+from routing.tiers import QueueName, Tier
+from sandbox.box import Box, ExecResult, Injected
+from sandbox.den import Den
+from sandbox.docker.box import DockerBox
+from sandbox.docker.engine import Engine
+from sandbox.image.parts import image_reference
+from tests.engine import Listener, TestEngine
+from tests.factories import Shop
+from tests.services import Postgres, wait_until
+from workers.agent import edit_with_agent
+from workers.engine import EnginePool, open_engine_pool
+from workers.lifecycle import Resources, run_attempt
+
+GATEWAY_PORT, MODEL_PORT, MIRROR_PORT, REGISTRY_PORT = 8106, 8107, 8108, 8109
+CANARY = "sk-ant-canary-of-the-ground-0123456789abcdefghij"
+PAGE = (
+    b'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>x</title></head><body><h1>Hi</h1></body></html>'
+)
+
+
+class Watched:
+    """A container that a test lays files into, and looks into while it runs and before it is gone."""
+
+    def __init__(self, box: DockerBox, watch: Watch) -> None:
+        self.box = box
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.box, name)
+
+    def put(self, files: Mapping[str, bytes], **rules: Any) -> Injected:
+        return self.box.put({**files, **self._watch.files}, **rules)
+
+    def run(self, argv: Any, *, on_line: Callable[[bytes], bool] | None = None, **fields: Any) -> ExecResult:
+        self._watch.environment.update(fields.get("env") or {})
+
+        def look(line: bytes) -> bool:
+            self._watch.lines.append(line)
+            if b'"tool_use"' in line and not self._watch.is_seen:
+                self._watch.is_seen = True
+                self._watch.during(self.box)
+            return on_line(line) if on_line is not None else True
+
+        return self.box.run(argv, on_line=look if on_line is not None else None, **fields)
+
+    def close(self) -> None:
+        try:
+            if not self._watch.is_over:
+                self._watch.is_over = True
+                self._watch.after(self.box)
+        finally:
+            self.box.close()
+
+
+@dataclass
+class Watch:
+    """Looks into the box of the next session, and gives it to whoever asks for one."""
+
+    pool: EnginePool
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    during: Callable[[DockerBox], None] = lambda box: None
+    """Called once, when the model uses its first tool."""
+    after: Callable[[DockerBox], None] = lambda box: None
+    """Called once, before the session's box is destroyed."""
+    environment: dict[str, str] = field(default_factory=dict)
+    lines: list[bytes] = field(default_factory=list)
+    is_seen: bool = False
+    is_over: bool = False
+
+    def acquire(self) -> Box:
+        box = self.pool.acquire()
+        assert isinstance(box, DockerBox)
+        return Watched(box, self)  # type: ignore[return-value]
+
+
+@dataclass
+class Ground:
+    """An installation around an engine."""
+
+    daemon: TestEngine
+    shop: Shop
+    resources: Resources
+    engine: Engine
+    pool: EnginePool
+    registry: Listener
+    home: Path
+    image: str
+    """The id of the image that its boxes are made from."""
+
+    def site(self, name: str, folder: Path) -> Any:
+        folder.mkdir(exist_ok=True)
+        (folder / "index.html").write_bytes(PAGE)
+        Sites(self.shop.ledger, self.resources.den, self.shop.policy).import_site("acme", name, folder)
+        return self.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
+
+    def begin(self) -> None:
+        self.shop.clear()
+        self.shop.tenant(provider="rehearsal")
+
+    def accept(self, site: Any, prompt: str, **fields: Any) -> Any:
+        return self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields)
+
+    def work(self, job_id: Any, watch: Watch) -> Job:
+        resources = replace(self.resources, boxes=watch)
+        run_attempt(self.shop.message(job_id), QueueName.AGENT, edit_with_agent, resources)
+        return self.shop.job(job_id)
+
+    def rival(self, site: Any, box: DockerBox, **fields: Any) -> Claim:
+        """Another job that holds another box."""
+        claimed = self.shop.running(prompt="x", site_id=site, tier=Tier.AGENT, **fields)
+        door = {"door": box.door.address, "id": claimed.attempt.id}
+        self.shop.execute("UPDATE attempt SET door = :door WHERE id = :id", **door)
+        return claimed
+
+    def logs(self) -> dict[str, str]:
+        """What each process of the installation has said."""
+        return {path.name: path.read_text(errors="replace") for path in self.home.glob("*.log")}
+
+
+def _program(stack: ExitStack, daemon: TestEngine, log: Path, *command: str, **settings: str) -> None:
+    """Start one of the product's programs on the engine's host; what it says is kept."""
+    argv = ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command]
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=out, env={**os.environ, **settings})
+    stack.callback(process.wait, 30)
+    stack.callback(process.terminate)
+
+
+@contextmanager
+def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str) -> Iterator[Ground]:
+    """Start everything."""
+    with ExitStack() as stack:
+        url = stack.enter_context(postgres.database())
+        (home / "mine.yaml").write_text(scenario)
+        npm = home / "npm"
+        npm.write_text(f"#!/bin/sh\necho '{json.dumps({'registry': f'http://127.0.0.1:{REGISTRY_PORT}/'})}'\n")
+        npm.chmod(0o755)
+        registry = daemon.listen(REGISTRY_PORT, says="registry")
+        _program(stack, daemon, home / "model.log", "rehearsal", "--port", str(MODEL_PORT), "--speed", "max",
+                 "--scenarios", str(home / "mine.yaml"))  # fmt: skip
+        provider = {
+            "base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100",
+        }  # fmt: skip
+        _program(
+            stack, daemon, home / "gateway.log", "gateway",
+            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            POINTSMAN_GATEWAY__PEPPER="p" * 32,
+            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+        )  # fmt: skip
+        _program(
+            stack, daemon, home / "mirror.log", "mirror",
+            POINTSMAN_LEDGER__URL=url, POINTSMAN_MIRROR__HOST="0.0.0.0", POINTSMAN_MIRROR__PORT=str(MIRROR_PORT),
+            POINTSMAN_MIRROR__NPM=str(npm), POINTSMAN_MIRROR__CACHE=str(home / "mirror"),
+        )  # fmt: skip
+        for port in (GATEWAY_PORT, MODEL_PORT, MIRROR_PORT):
+            wait_until(
+                lambda port=port: f":{port:04X} " in daemon.inside("cat", "/proc/net/tcp"), seconds=30, what=str(port)
+            )
+        ledger = Ledger(create_ledger_engine(url, pool_size=4))
+        stack.callback(ledger.close)
+        config = daemon.config(
+            gateway_port=GATEWAY_PORT, mirror_port=MIRROR_PORT, memory_mib=1536, processes=256, warm=0,
+        )  # fmt: skip
+        pool = open_engine_pool(config)
+        stack.callback(pool.close)
+        resources = Resources(
+            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url="http://127.0.0.1:1",
+            worker="w1", known_keys=(CANARY,),
+        )  # fmt: skip
+        engine = daemon.open()
+        stack.callback(engine.close)
+        image = engine.image_id(image_reference(config.base_image))
+        yield Ground(daemon, Shop(ledger, url=url), resources, engine, pool, registry, home, image)

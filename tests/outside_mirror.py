@@ -1,0 +1,60 @@
+"""The product's package mirror with one foot on each side of the tests' wall: reached from the engine's network, and
+reaching the machine's own npm registry.
+
+A socket belongs to the network in which it was made, whoever serves it. So it is made inside, where boxes' forwarders
+are seen by their addresses, and handed on to a mirror outside, where there is a way to the registry.
+"""
+
+import os
+import socket
+import ssl
+import sys
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from routing.policy import platform_policy
+from sandbox.mirror.config import MirrorConfig
+from sandbox.mirror.errors import RegistryConfigError
+from sandbox.mirror.registries import read_registries
+from sandbox.mirror.serve import server_config
+
+
+def unreachable() -> str:
+    """Why packages cannot be had on this machine; empty when they can."""
+    try:
+        registries = read_registries(MirrorConfig().npm, os.environ)
+    except RegistryConfigError as error:
+        return str(error)
+    url = f"{registries.default}three"
+    authorization = registries.authorization_of(url)
+    headers = {"authorization": authorization} if authorization else {}
+    verify = ssl.create_default_context(cafile=registries.ca_file)
+    try:
+        httpx.head(url, headers=headers, verify=verify, timeout=30, follow_redirects=True).raise_for_status()
+    except httpx.HTTPError as error:
+        return f"npm's registry, as `npm config get registry` names it, does not give packages: {error}"
+    return ""
+
+
+def listen(port: int, outside: str) -> None:
+    """Inside: make the socket, and go on outside as the same process."""
+    with socket.create_server(("0.0.0.0", port), backlog=256) as server:
+        os.set_inheritable(server.fileno(), True)
+        os.execvp("nsenter", ["nsenter", f"--net={outside}", sys.executable, "-m", __spec__.name, str(server.fileno())])
+
+
+def serve(descriptor: int) -> None:
+    """Outside: serve a socket of the inside."""
+    config = MirrorConfig(cache=Path(os.environ["MIRROR_CACHE"]))
+    registries = read_registries(config.npm, os.environ)
+    server = uvicorn.Server(server_config(config, os.environ["MIRROR_LEDGER"], platform_policy(), registries))
+    server.run(sockets=[socket.socket(fileno=descriptor)])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        listen(int(sys.argv[1]), sys.argv[2])
+    else:
+        serve(int(sys.argv[1]))
