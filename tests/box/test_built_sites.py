@@ -42,10 +42,10 @@ from tests.factories import Shop
 from tests.outside_mirror import unreachable
 from tests.services import Postgres, wait_until
 from workers.agent import edit_with_agent
+from workers.control import run_control
 from workers.engine import EnginePool, open_engine_pool
 from workers.lifecycle import Resources, run_attempt
 from workers.patch import patch_files
-from workers.publish import run_publish
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -164,7 +164,7 @@ class BuildYard(Yard):
 
     def publish(self, job: Job) -> Job:
         self.shop.approve(job.id)
-        run_publish(self.shop.message(job.id), self.resources)
+        run_control(self.shop.message(job.id), self.resources)
         return self.shop.job(job.id)
 
     def served(self, job: Job) -> dict[str, bytes]:

@@ -27,9 +27,9 @@ from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import BY_MODEL, DIRECT, Rig, rig, servers
 from tests.played_cli import PlayedMaker
 from workers.agent import edit_with_agent
+from workers.control import run_control
 from workers.intake import intake
 from workers.patch import patch_files
-from workers.publish import run_publish
 
 __all__ = ["maker", "rig", "servers"]  # fixtures
 
@@ -102,7 +102,7 @@ def test_a_session_of_three_rounds_is_one_edit_on_one_bill(rig: Rig, maker: Play
     assert rig.files(third.release_id) == {**BASE, "two.html": b"<p>two"}
 
     rig.shop.approve(third.id)
-    run_publish(rig.shop.message(third.id), rig.resources)
+    run_control(rig.shop.message(third.id), rig.resources)
     assert rig.shown(site) == {**BASE, "two.html": b"<p>two"}
     assert held_by(rig, site) is None
     spent = rig.shop.rows("SELECT key, spent_nanousd FROM cap WHERE scope = 'job'")
@@ -248,7 +248,7 @@ def test_spec_then_patch_then_spec_as_rounds_keeps_every_change(rig: Rig) -> Non
     assert b"Bread since 1932" in rig.resources.den.get(release.spec_sha256)
     assert rig.shown(site) == live
     rig.shop.approve(third.id)
-    run_publish(rig.shop.message(third.id), rig.resources)
+    run_control(rig.shop.message(third.id), rig.resources)
     assert rig.shown(site) == files
 
 
@@ -420,7 +420,7 @@ def test_every_promise_of_the_ledger_holds_after_a_session_and_all_of_it_is_told
     first = rig.edit(DIRECT, rig.site(), callback_url="https://example.com/hook")
     second = rig.run(revise(rig, first, "Change the hero heading to 'Bread since 1933'").id)
     rig.shop.approve(second.id)
-    run_publish(rig.shop.message(second.id), rig.resources)
+    run_control(rig.shop.message(second.id), rig.resources)
     with rig.shop.ledger.begin() as session:
         assert check_history(session) == []
     told = {row.payload["job_id"]: row.payload for row in rig.shop.rows("SELECT payload FROM notification")}
