@@ -17,6 +17,7 @@ from sqlmodel import Session, col
 from monitoring.errors import MonitoringError
 from monitoring.ledger.releases import lock_site
 from monitoring.ledger.tables import Cap, Job, Release, Site
+from routing.tiers import QueueName
 
 MAX_ROUNDS = 50
 """Jobs of one session: whoever sees one of them sees all."""
@@ -34,6 +35,9 @@ _REFUSALS: dict[RoundRefusal, str] = {
     "unbound": "it ended before it was known what it is about; submit it again",
     "state": "it is {told}",
 }
+
+_IS_ROUND = col(Job.queue) != QueueName.STEPS.value
+"""The steps of a run are jobs on its bill, too, and no rounds of anything."""
 
 
 class NotContinuableError(MonitoringError, ValueError):
@@ -60,12 +64,14 @@ class Ground:
 
 def successor_of(session: Session, job_id: UUID) -> UUID | None:
     """Return the job that goes on from this one."""
-    return session.scalar(select(col(Job.id)).where(col(Job.parent_id) == job_id))
+    return session.scalar(select(col(Job.id)).where(col(Job.parent_id) == job_id, _IS_ROUND))
 
 
 def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
     """Return the jobs of a session in the order in which they went on from each other."""
-    return session.scalars(select(Job).where(col(Job.root_id) == root_id).order_by(col(Job.created_at))).all()
+    return session.scalars(
+        select(Job).where(col(Job.root_id) == root_id, _IS_ROUND).order_by(col(Job.created_at))
+    ).all()
 
 
 def verb_of(job: Job) -> str | None:
@@ -90,7 +96,7 @@ def stand_on(session: Session, job: Job) -> Ground:
     child = successor_of(session, job.id)
     if child is not None:
         raise NotContinuableError(job.id, "continued", str(child))
-    so_far = session.scalar(select(func.count()).where(col(Job.root_id) == job.root_id)) or 0
+    so_far = session.scalar(select(func.count()).where(col(Job.root_id) == job.root_id, _IS_ROUND)) or 0
     if so_far >= MAX_ROUNDS:
         raise NotContinuableError(job.id, "too_many_rounds")
     site = lock_site(session, job.site_id) if job.site_id is not None else None

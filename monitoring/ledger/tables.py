@@ -85,7 +85,7 @@ class Job(SQLModel, table=True):
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
         Index("ix_job_tenant_created", "tenant", "created_at"),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
-        Index("uq_job_parent", "parent_id", unique=True),
+        Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
     )  # fmt: skip
 
     id: UUID = Field(primary_key=True)

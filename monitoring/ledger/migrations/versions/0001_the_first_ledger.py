@@ -247,7 +247,7 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("waiting_since IS NOT NULL"),
     )
-    op.create_index("uq_job_parent", "job", ["parent_id"], unique=True)
+    op.create_index("uq_job_parent", "job", ["parent_id"], unique=True, postgresql_where=sa.text("queue <> 'steps'"))
     op.create_table(
         "release",
         sa.Column("id", sa.Uuid(), nullable=False),
