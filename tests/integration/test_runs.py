@@ -199,3 +199,26 @@ def test_metrics_tell_how_many_gates_runs_have_and_what_part_of_the_tokens_orche
     assert gates == [1, 1]
     depths = [value for key, value in series.items() if key.name == "queue_depth"]
     assert set(depths) == {0}
+
+
+BUILDS = {**FILES, "package.json": b'{"scripts": {"build": "vite build"}}\n'}
+
+
+@pytest.mark.req("P-031")
+def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again(shop: Shop, tmp_path: Path) -> None:
+    yard = Yard(shop, tmp_path, files=BUILDS)
+    yard.team.answers = {"check": [issues(1), done()]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    phases = [step.phase for step in yard.steps(run_id).values()]
+    assert phases.count("check") == 2
+    assert phases.count("repair") == 1
+    assert starts(yard).index("fix-frontend") < min(starts(yard).index(key) for key in starts(yard) if "build" in key)
+    checks = [row for row in yard.executions(run_id) if row.agent is None]
+    assert all(row.model is None and row.status == "completed" for row in checks)
+
+
+def test_a_project_without_a_build_is_not_checked(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    assert "check" not in [step.phase for step in yard.steps(run_id).values()]
