@@ -154,6 +154,18 @@ def _count_ended(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.observe(metrics.JOB_COST, int(data.get("cost_nanousd", 0)), tier)
     _count_left(tally, data)
     _count_waste(tally, data)
+    _count_run_tokens(tally, data)
+
+
+def _count_gate(tally: _Tally, data: Mapping[str, Any]) -> None:
+    kind = _closed(data.get("gate_kind"), metrics.GATE_KINDS)
+    tally.add(metrics.GATES, kind, _closed(data.get("state"), metrics.GATE_STATES))
+
+
+def _count_run_tokens(tally: _Tally, data: Mapping[str, Any]) -> None:
+    for part, tokens in (data.get("run_tokens") or {}).items():
+        if tokens:
+            tally.add(metrics.RUN_TOKENS, _closed(part, metrics.RUN_PARTS), by=int(tokens))
 
 
 def _count_call(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -228,4 +240,5 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,
     EventKind.MIRROR: _count_mirror,
+    EventKind.GATE: _count_gate,
 }

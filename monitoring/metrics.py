@@ -76,6 +76,9 @@ CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", OTHER)
 BOX_USES = (NONE, "used")
+GATE_KINDS = ("rule", "plan")
+GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
+RUN_PARTS = ("orchestrator", OTHER)
 MIRROR_RESULTS = ("hit", "fetched", "refused", "failed")
 LADDER_ENDS: tuple[tuple[str, str], ...] = (
     *((LadderEventName.BYPASSED, reason) for reason in BYPASS_REASONS),
@@ -216,13 +219,22 @@ MIRROR_REQUESTS = _counter(
     zeros=_each(MIRROR_RESULTS),
 )  # fmt: skip
 MIRROR_BYTES = _counter("mirror_bytes_total", "Bytes that the package mirror has sent into boxes.")
+GATES = _counter(
+    "run_gates_total", "Gates of runs, counted when they open and when they are decided, by who wants them.",
+    "kind state", zeros=_each(GATE_KINDS, GATE_STATES),
+)  # fmt: skip
+RUN_TOKENS = _counter(
+    "run_tokens_total", "Tokens of runs that ended: of the orchestrator with its subtasks, and of all other agents.",
+    "part", zeros=_each(RUN_PARTS),
+)  # fmt: skip
 QUEUE_DEPTH = _gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(QUEUES))
 ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
 FOLDED: tuple[Metric, ...] = (
     JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
     JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MIRROR_REQUESTS, MIRROR_BYTES, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MIRROR_REQUESTS, MIRROR_BYTES, GATES, RUN_TOKENS,
+    QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 

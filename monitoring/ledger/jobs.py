@@ -20,6 +20,7 @@ from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, count_events, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.record_tables import Event, Notification
+from monitoring.ledger.run_usage import tokens_by_part
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt, spent_by_job, wasted_at_end
 from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import storable
@@ -371,6 +372,7 @@ def _record_end(session: Session, job: Job, *, origin: State, reason: Reason, le
         session, EventKind.ENDED, job=job, state=job.state, reason=reason.value, queue=job.queue, tier=job.tier,
         seconds=round(seconds, 3), detail=job.detail, left=left, boxes=count_events(session, job, EventKind.BOX),
         cost_nanousd=spent_by_job(session, job), wasted_nanousd=wasted_at_end(session, job),
+        **({"run_tokens": tokens_by_part(session, job.id)} if is_run(job) else {}),
     )  # fmt: skip
 
 

@@ -86,6 +86,13 @@ def total_by(calls: Iterable[CallUsage], key: Callable[[CallUsage], str]) -> dic
     return {name: Total(*amounts) for name, amounts in sorted(sums.items())}
 
 
+def tokens_by_part(session: Session, run_id: UUID) -> dict[str, int]:
+    """Return a run's tokens: of the orchestrator with its subtasks, and of all others."""
+    calls = usage_of_run(session, run_id)
+    own = sum(call.tokens for call in calls if call.agent.partition(":")[0] == ORCHESTRATOR)
+    return {ORCHESTRATOR: own, "other": sum(call.tokens for call in calls) - own}
+
+
 def orchestrator_share(calls: Sequence[CallUsage]) -> float | None:
     """Return which part of a run's tokens the orchestrator and its subtasks used (S-022); None without any call."""
     tokens = sum(call.tokens for call in calls)

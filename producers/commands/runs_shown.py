@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.text import Text
-from rich.tree import Tree
-
 from producers.commands.context import out
 from producers.runs import GateView, RunView, StepTreeView
 from routing.jobs import State
 
 _MARKS = {"completed": "✓", "failed": "✗", "running": "▶", "pending": "·", "skipped": "-"}
 _MAX_WHY = 200
+_INDENT = "  "
 
 
 def show_run(view: RunView) -> None:
-    """Print a run."""
-    head = f"run {view.id}  {view.state.value}  {view.ticket.get('title', '')}"
-    tree = Tree(Text(head))
-    for name, value in _facts(view):
-        tree.add(Text(f"{name}: {value}"))
+    """Print a run. No line is cut: ids are copied from here."""
+    for depth, line in _lines(view):
+        out.print(f"{_INDENT * depth}{line}", markup=False)
+
+
+def _lines(view: RunView) -> Iterator[tuple[int, str]]:
+    yield 0, f"run {view.id}  {view.state.value}  {view.ticket.get('title', '')}"
+    yield from ((1, f"{name}: {value}") for name, value in _facts(view))
     for round in sorted({step.round for step in view.steps}):
-        branch = tree.add(Text("steps" if round == 0 else f"rework {round}"))
+        yield 1, "steps" if round == 0 else f"rework {round}"
         for step in view.steps:
             if step.round == round:
-                _add_step(branch, step)
-    for gate in view.gates:
-        tree.add(Text(_gate_line(gate)))
-    out.print(tree)
+                yield from _step_lines(step)
+    yield from ((1, _gate_line(gate)) for gate in view.gates)
 
 
 def _facts(view: RunView) -> Iterator[tuple[str, str]]:
@@ -50,18 +49,17 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
         yield "answer", str(view.result["answer"])
 
 
-def _add_step(branch: Tree, step: StepTreeView) -> None:
+def _step_lines(step: StepTreeView) -> Iterator[tuple[int, str]]:
     tries = f", try {step.tries}" if step.tries > 1 else ""
     found = f", {step.blocking} blocking" if step.blocking else ""
     what = f"{_MARKS.get(step.state, '?')} {step.key} ({step.agent or 'build'}) {step.state}{tries}{found}"
-    node = branch.add(Text(f"{what}  ${step.cost_usd}  {step.seconds:.1f} s"))
-    if step.state == "failed" or step.failure:
-        node.add(Text(f"{step.failure}: {(step.detail or '')[:_MAX_WHY]}"))
+    yield 2, f"{what}  ${step.cost_usd}  {step.seconds:.1f} s"
+    if step.failure:
+        yield 3, f"{step.failure}: {(step.detail or '')[:_MAX_WHY]}"
     for execution in step.executions:
         if execution.status == "failed" and step.tries > 1:
-            node.add(Text(f"try {execution.attempt}: {execution.reason}  ${execution.cost_usd}"))
-        for path in execution.dropped:
-            node.add(Text(f"not taken: {path}"))
+            yield 3, f"try {execution.attempt}: {execution.reason}  ${execution.cost_usd}"
+        yield from ((3, f"not taken: {path}") for path in execution.dropped)
 
 
 def _gate_line(gate: GateView) -> str:

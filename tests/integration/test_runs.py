@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+from sqlmodel import col
 
+from monitoring.fold import fold
+from monitoring.ledger.record_tables import Event
 from monitoring.ledger.run_usage import NO_AGENT, orchestrator_share, total_by, usage_of_run
+from monitoring.metrics import series_key
 from routing.jobs import Reason, State
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, FILES, PROJECT, Yard, done, issues
@@ -180,3 +185,40 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
     assert sum(total.cost_nanousd for total in by_agent.values()) == spent == booked > 0
     assert NO_AGENT not in by_agent
     assert orchestrator_share(calls) == pytest.approx(2 / 7)
+
+
+@pytest.mark.req("S-022", "S-099")
+def test_metrics_tell_how_many_gates_runs_have_and_what_part_of_the_tokens_orchestrates(yard: Yard, shop: Shop) -> None:
+    yard.play(yard.submit("Fix the broken header", priority="P0"))
+    with shop.ledger.begin() as session:
+        events = session.scalars(select(Event).order_by(col(Event.id))).all()
+    series = fold(events)
+    tokens = [series[series_key("run_tokens_total", {"part": part})] for part in ("orchestrator", "other")]
+    assert tokens == [200, 500]
+    gates = [series[series_key("run_gates_total", {"kind": "rule", "state": state})] for state in ("open", "passed")]
+    assert gates == [1, 1]
+    depths = [value for key, value in series.items() if key.name == "queue_depth"]
+    assert set(depths) == {0}
+
+
+BUILDS = {**FILES, "package.json": b'{"scripts": {"build": "vite build"}}\n'}
+
+
+@pytest.mark.req("P-031")
+def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again(shop: Shop, tmp_path: Path) -> None:
+    yard = Yard(shop, tmp_path, files=BUILDS)
+    yard.team.answers = {"check": [issues(1), done()]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    phases = [step.phase for step in yard.steps(run_id).values()]
+    assert phases.count("check") == 2
+    assert phases.count("repair") == 1
+    assert starts(yard).index("fix-frontend") < min(starts(yard).index(key) for key in starts(yard) if "build" in key)
+    checks = [row for row in yard.executions(run_id) if row.agent is None]
+    assert all(row.model is None and row.status == "completed" for row in checks)
+
+
+def test_a_project_without_a_build_is_not_checked(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    assert "check" not in [step.phase for step in yard.steps(run_id).values()]

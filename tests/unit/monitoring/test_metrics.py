@@ -39,6 +39,8 @@ queue_paused{queue_name} gauge
 queue_wait_seconds{queue_name,tier} histogram
 requests_refused_total{door,field} counter
 routes_total{mode,confidence,tier} counter
+run_gates_total{kind,state} counter
+run_tokens_total{part} counter
 tier_escalations_total{origin,target,reason} counter
 tokens_total{model,kind} counter
 """

@@ -1,0 +1,89 @@
+"""`pointsman project`, `run`, `gate`: what a person at a terminal does with runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from producers.cli import app
+from routing.jobs import State
+from tests.factories import Shop
+from tests.integration.run_world import PROJECT, Yard
+
+
+class Terminal:
+    def __init__(self, yard: Yard, url: str) -> None:
+        self.yard = yard
+        self.environment = {"POINTSMAN_LEDGER__URL": url, "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0"}
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        found = CliRunner().invoke(app, list(arguments), env=self.environment)
+        assert found.exit_code == code, found.output
+        return found.output
+
+
+@pytest.fixture
+def terminal(shop: Shop, tmp_path: Path) -> Terminal:
+    return Terminal(Yard(shop, tmp_path), shop.url)
+
+
+def ticket(tmp_path: Path, *, priority: str = "P0") -> str:
+    path = tmp_path / "ticket.md"
+    path.write_text(f"---\npriority: {priority}\n---\n# Fix the broken header\n\nIt is stretched.\n")
+    return str(path)
+
+
+def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Terminal, tmp_path: Path) -> None:
+    submitted = terminal.run(
+        "run", "submit", "--project", "shop", "--ticket", ticket(tmp_path), "--tenant", "acme", "--json"
+    )  # fmt: skip
+    run_id = json.loads(submitted)["id"]
+    terminal.yard.settle()
+    shown = terminal.run("run", "show", run_id, "--tenant", "acme")
+    assert "awaiting_approval  Fix the broken header" in shown
+    assert "✓ qa (qa) completed" in shown
+    assert "estimate: $2.00 to $4.00" in shown
+    gate = json.loads(terminal.run("gate", "list", "--tenant", "acme", "--json"))[0]
+    assert f"pointsman gate pass {gate['id']}" in shown
+    assert terminal.run("gate", "pass", gate["id"], "--reason", "fine", "--tenant", "acme").strip() == "passed"
+    terminal.run("gate", "pass", gate["id"], "--tenant", "acme", code=1)
+    terminal.yard.settle()
+    view = json.loads(terminal.run("run", "show", run_id, "--tenant", "acme", "--json"))
+    assert (view["state"], view["gates"][0]["note"]) == (State.PUBLISHED, "fine")
+    assert view["result"]["branch"] == f"pointsman/{run_id}"
+
+
+def test_a_gate_that_is_failed_ends_the_run(terminal: Terminal, tmp_path: Path) -> None:
+    submitted = terminal.run(
+        "run", "submit", "--project", "shop", "--ticket", ticket(tmp_path), "--tenant", "acme", "--json"
+    )  # fmt: skip
+    run_id = json.loads(submitted)["id"]
+    terminal.yard.settle()
+    gate = json.loads(terminal.run("gate", "list", "--tenant", "acme", "--json"))[0]
+    terminal.run("gate", "fail", gate["id"], "--reason", "not like this", "--tenant", "acme")
+    terminal.yard.settle()
+    assert "rejected" in terminal.run("run", "show", run_id, "--tenant", "acme")
+
+
+def test_a_project_is_added_from_its_file_and_what_is_wrong_is_named_by_line(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(PROJECT)
+    assert "project web" in terminal.run("project", "add", str(file), "--tenant", "acme")
+    assert [item["name"] for item in json.loads(terminal.run("project", "list", "--tenant", "acme", "--json"))] == [
+        "shop", "web",
+    ]  # fmt: skip
+    file.write_text(f"{PROJECT}budgets: {{run_usd: 1000}}\n")
+    assert "line 4" in terminal.run("project", "add", str(file), "--tenant", "acme", code=2)
+
+
+def test_what_is_not_there_or_no_ticket_is_said_clearly(terminal: Terminal, tmp_path: Path) -> None:
+    nothing = str(tmp_path / "none.yaml")
+    terminal.run("run", "submit", "--project", "shop", "--ticket", nothing, "--tenant", "acme", code=2)
+    unknown = terminal.run("run", "submit", "--project", "x", "--ticket", ticket(tmp_path), "--tenant", "acme", code=2)
+    assert "no project of this name" in unknown
+    terminal.run("run", "show", "00000000-0000-4000-8000-000000000000", "--tenant", "acme", code=1)

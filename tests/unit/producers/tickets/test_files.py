@@ -1,0 +1,77 @@
+"""Tickets in files: what is read from them, and what is refused with field and rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from producers.tickets.files import MAX_FILE_BYTES, read_ticket
+from producers.tickets.requests import TicketBody, job_body
+from routing.errors import InvalidJobError
+from routing.jobs import parse_request
+
+YAML = """
+title: The cart forgets its items
+body: |
+  Reload the page: it is empty.
+labels: [bug, cart]
+priority: P1
+url: https://tracker.example/SHOP-17
+"""
+FRONT = """---
+labels: [bug]
+priority: P0
+---
+# The cart forgets its items
+
+Reload the page: it is empty.
+"""
+
+
+def refused(text: str, **options: str) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidJobError) as error:
+        read_ticket(text, **({"project": "shop"} | options))
+    return [(item.field, item.rule) for item in error.value.errors]
+
+
+def test_yaml_and_markdown_give_the_same_ticket() -> None:
+    one = read_ticket(YAML, project="shop")
+    assert (one.title, one.body, one.labels, one.priority, one.source) == (
+        "The cart forgets its items", "Reload the page: it is empty.", ("bug", "cart"), "P1", "file",
+    )  # fmt: skip
+    other = read_ticket(FRONT, project="shop")
+    assert (other.title, other.body, other.labels, other.priority) == (one.title, one.body, ("bug",), "P0")
+    plain = read_ticket("# Just a heading\n\nand text", project="shop")
+    assert (plain.title, plain.body, plain.priority) == ("Just a heading", "and text", "P2")
+
+
+def test_a_ticket_is_the_body_of_a_job_of_its_project() -> None:
+    body = job_body(read_ticket(YAML, project="shop"))
+    request = parse_request(body)
+    assert request.prompt == "The cart forgets its items\n\nReload the page: it is empty."
+    assert (request.project, request.priority) == ("shop", "P1")
+    assert request.ticket is not None
+    assert (request.ticket.labels, request.ticket.source) == (("bug", "cart"), "file")
+    assert parse_request(job_body(TicketBody(project="shop", title="Only a title"))).prompt == "Only a title"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("- a\n- list\n", "ticket"),
+        ("title: [unclosed", "ticket"),
+        ("body: no title\n", "title"),
+        ("title: t\npriority: urgent\n", "priority"),
+        ("title: t\nmodel: opus\n", "model"),
+        ("title: t\nproject: other\n", "project"),
+        ("title: t\nurl: ftp://x\n", "url"),
+        ("title: " + "x" * 301, "title"),
+        ("1: t\n", "ticket"),
+        ("title: !!python/object/apply:os.system [id]\n", "ticket"),
+        ("x" * (MAX_FILE_BYTES + 1), "ticket"),
+        ("[" * 5000, "ticket"),
+    ],
+)
+def test_a_file_that_is_no_ticket_is_refused_with_field_and_rule(text: str, field: str) -> None:
+    found = refused(text)
+    assert found[0][0] == field
+    assert all("opus" not in rule and "urgent" not in rule for _, rule in found), "values are not repeated"
