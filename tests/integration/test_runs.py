@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
 from monitoring.fold import fold
+from monitoring.ledger.jobs import lock_job, route_job
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.run_usage import NO_AGENT, orchestrator_share, total_by, usage_of_run
 from monitoring.metrics import series_key
 from routing.jobs import Reason, State
+from routing.router import Route
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, FILES, PROJECT, Yard, done, issues
 from workers.outcomes import Ended
@@ -222,3 +225,20 @@ def test_a_project_without_a_build_is_not_checked(yard: Yard) -> None:
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)
     assert "check" not in [step.phase for step in yard.steps(run_id).values()]
+
+
+def test_a_ticket_that_fails_again_goes_on_in_a_run_of_its_own_once_it_was_debated(yard: Yard, shop: Shop) -> None:
+    yard.team.answers = {"test-planner": Ended(State.FAILED, Reason.OUTPUT_REFUSED, "refused")}
+    ticket = {"title": "Fix the broken header", "labels": ["bug"]}
+    yard.play(yard.submit("Fix the broken header", ticket=ticket))
+    failed = yard.submit("Fix the broken header", ticket=ticket)
+    child = UUID(yard.play(failed).result["continued_as"])
+    assert (yard.job(child).state, yard.job(child).queue) == (State.DEBATING, "intake")
+    with shop.ledger.begin() as session:
+        route_job(session, lock_job(session, child), Route.model_validate(yard.job(child).route))
+    yard.team.answers = {}
+    job = yard.play(child)
+    assert (job.state, job.root_id) == (State.PUBLISHED, failed)
+    assert yard.run(child).ticket["labels"] == ["bug"]
+    spent, booked = yard.bill(failed)
+    assert spent == booked, "one bill for both"

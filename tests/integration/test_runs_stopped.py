@@ -13,15 +13,18 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from monitoring.errors import WrongStateError
+from monitoring.ledger.attempts import recover
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError, decide_gate, expire_gate, overdue_gates
 from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.runs import wake_run
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, issues
 from workers.attempt import Attempt
+from workers.lifecycle import take
 from workers.outcomes import Outcome, StepDone
 from workers.runs.workspace import Step
 
@@ -131,6 +134,41 @@ def test_a_run_that_waits_at_a_gate_is_cancelled_and_its_gate_is_closed(yard: Ya
     assert yard.job(run_id).state == State.CANCELLED
     with pytest.raises(GateRefusedError, match="not open any more"):
         yard.decide(gate)
+
+
+def test_a_run_whose_coordinator_died_is_cancelled_when_its_step_has_let_go(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    yard.turn()
+
+    def handler(attempt: Attempt) -> Outcome:
+        with yard.shop.ledger.begin() as session:
+            wake_run(session, lock_job(session, run_id))
+        claimed = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+        assert claimed is not None
+        yard.shop.lapse(claimed)
+        with yard.shop.ledger.begin() as session:
+            recover(session, claimed.attempt, max_lost=2)
+        assert yard.job(run_id).state == State.QUEUED
+        cancel(yard, run_id)
+        assert yard.job(run_id).ended_at is None
+        attempt.check()
+        raise AssertionError("the step goes on although it is cancelled")
+
+    yard.turn(handler=handler)
+    yard.settle()
+    assert yard.job(run_id).state == State.CANCELLED
+    assert [row.status for row in yard.executions(run_id)] == ["cancelled"]
+
+
+def test_an_advance_that_took_too_long_is_made_again(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    claimed = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+    assert claimed is not None
+    yard.shop.lapse(claimed, past_deadline=True)
+    with yard.shop.ledger.begin() as session:
+        recover(session, claimed.attempt, max_lost=2)
+    assert yard.job(run_id).ended_at is None
+    assert yard.play(run_id).state == State.PUBLISHED
 
 
 def test_a_step_is_not_cancelled_alone(yard: Yard) -> None:
