@@ -119,26 +119,15 @@ def test_developers_whose_files_overlap_mend_one_after_the_other() -> None:
     ]
 
 
+@pytest.mark.req("S-018")
 def test_qa_looks_again_after_mending_even_where_it_had_no_part_before() -> None:
-    plan = plan_of(step("look", "security"))
-    game = play(
-        Players(
-            {
-                "look": done(status="needs_rework"),
-                "r1_audit": [blocking(1)],
-                "orchestrator": [
-                    done(plan=plan),
-                    done(
-                        plan=plan_of(
-                            step("dev", "backend-dev"), step("test", "qa", "dev"), step("audit", "security", "dev")
-                        )
-                    ),
-                ],
-            }
-        )
-    )
+    plan = plan_of(step("dev", "backend-dev"), step("design", "architect", "dev"), step("test", "qa", "design"))
+    audit = plan_of(step("audit", "security"))
+    planned: list[Outcome] = [done(plan=plan), done(plan=audit)]
+    found: list[Outcome] = [blocking(1), done()]
+    game = play(Players({"design": done(status="needs_rework"), "security": found, "orchestrator": planned}))
 
-    assert {"r1_m1_test", "r1_m1_audit"} <= set(game.executed)
+    assert game.batches[4:7] == [("r1_audit",), ("r1_m1_fix_backend-dev",), ("r1_m1_audit", "r1_m1_rule_qa")]
     assert game.published
 
 

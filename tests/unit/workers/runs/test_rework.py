@@ -269,3 +269,11 @@ def test_rework_of_development_is_tested_whatever_the_orchestrator_plans() -> No
     game = fixing({"qa": [REWORK, done()], "orchestrator": planning(FIX_CHOICE, no_qa)})
 
     assert game.executed[game.executed.index("r1_dev") :] == ["r1_dev", "r1_qa", "summary_1"]
+
+
+@pytest.mark.req("S-018")
+def test_what_a_reviewer_sent_back_comes_back_to_qa_even_when_only_the_specification_changes() -> None:
+    no_qa = plan_of(step("clarify", "research"))
+    game = fixing({"qa": [REWORK, done()], "orchestrator": planning(FIX_CHOICE, no_qa)})
+
+    assert game.executed[game.executed.index("r1_plan_2") :] == ["r1_plan_2", "r1_clarify", "r1_qa", "summary_1"]

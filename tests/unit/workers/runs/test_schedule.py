@@ -112,6 +112,13 @@ def test_a_sibling_that_fails_during_a_halt_is_not_retried_and_the_limit_that_wa
     assert ended(game) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
 
 
+def test_a_sibling_that_could_be_retried_is_not_once_the_run_halts() -> None:
+    game = play(Players({"one": Reason.OUTPUT_REFUSED, "two": Reason.AGENT_FAILED}, plan=PARALLEL))
+
+    assert game.executed == ["plan_1", "one", "two"]
+    assert ended(game) == (State.FAILED, Reason.OUTPUT_REFUSED)
+
+
 def test_a_summary_that_fails_for_good_halts_like_any_agent() -> None:
     game = fixing({"orchestrator:summary": Reason.AGENT_FAILED})
 

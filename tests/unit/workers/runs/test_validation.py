@@ -231,6 +231,7 @@ def test_rework_that_a_reviewer_asked_for_ends_with_qa_even_when_nothing_is_deve
 
     assert found(plan) == []
     assert found(plan, around=Surroundings(reviewed=True)) == [("mandatory_step_missing", None)]
+    assert found(plan_of(step("audit", "security")), around=Surroundings(reviewed=True)) != []
     corrected = judged(plan, around=Surroundings(reviewed=True)).corrected
     assert corrected is not None
     assert [(one.agent, one.depends_on) for one in corrected.steps] == [("research", ()), ("qa", ("clarify",))]
