@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from routing.config import Section
+from routing.config import InOrder, Section
 from routing.path_rules import PathRule
 from routing.prices import Price, Usage, cost_nanousd
 
@@ -47,9 +47,10 @@ class AgentDefinition(Section):
     provider: ProviderName = "anthropic"
     """Whose models these are; a project's `keys` say which account pays for them."""
     runtime: Runtime
-    image: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9._/:@-]{0,254}$")
-    """The image of its boxes; `agent` is the one that `pointsman image build` makes. None where it needs no box."""
-    tools: frozenset[str] = Field(min_length=1)
+    image: Literal["agent"] | None = None
+    """The image of its boxes: the one that `pointsman image build` makes, or that the configuration's section `box`
+    names. None where it needs no box."""
+    tools: Annotated[frozenset[str], InOrder] = Field(min_length=1)
     """Exactly these are offered to the model."""
     instructions: str | None = Field(default=None, max_length=65_536)
     """Its CLAUDE.md, for an agent that the product does not ship; otherwise workers/runs/instructions/ has it."""

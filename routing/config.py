@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
 
 from routing.errors import PolicyError
 
@@ -22,6 +22,10 @@ SECTIONS = frozenset(
     | {"rehearsal", "runs", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
+
+
+InOrder = PlainSerializer(sorted, return_type=list[str], when_used="json")
+"""For sets of words: they are written in one order, or every process would have another version of the same policy."""
 
 
 class Section(BaseModel):

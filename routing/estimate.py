@@ -1,7 +1,7 @@
 """What a run will probably cost, said before it starts (seed 001, ADR-012).
 
-The seed gives three sizes of task with a range each. A task has the smallest size that knows every role in question. The
-share of a role in it follows stated weights, so that one agent on a dearer model raises its own share only.
+The seed gives three sizes of task with a range each. A task has the smallest size that knows every role in question.
+The share of a role in it follows stated weights, so that one agent on a dearer model raises its own share only.
 
 An estimate binds nobody: caps are the gateway's.
 """

@@ -15,8 +15,9 @@ import yaml
 from routing.errors import RoutingError
 
 MAX_BYTES = 65_536
-_MAX_DEPTH = 12
-_MAX_VALUES = 5_000
+_MAX_DEPTH = 20
+_BYTES_PER_VALUE = 8
+"""A document may hold one value for so many bytes that it may have."""
 
 Place = tuple[str | int, ...]
 """Where a value stands: keys and indices from the top."""
@@ -49,16 +50,20 @@ class LocatedDocument:
         return self._lines.get(at, 1)
 
 
-def read_located(text: str) -> LocatedDocument:
+def read_located(text: str, *, max_bytes: int = MAX_BYTES) -> LocatedDocument:
     """Read one YAML document.
+
+    Args:
+        text: the document.
+        max_bytes: its size, at most.
 
     Raises:
         YamlRefusedError: its author's fault.
     """
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise YamlRefusedError(0, f"has more than {MAX_BYTES} bytes")
+    if len(text.encode("utf-8", "replace")) > max_bytes:
+        raise YamlRefusedError(0, f"has more than {max_bytes} bytes")
     try:
-        _check_events(text)
+        _check_events(text, most=max_bytes // _BYTES_PER_VALUE)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -71,22 +76,22 @@ def read_located(text: str) -> LocatedDocument:
     return LocatedDocument(_value(node, (), lines), lines)
 
 
-def _check_events(text: str) -> None:
+def _check_events(text: str, *, most: int) -> None:
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if rule := _broken_rule(event, depth=depth, number=number):
+        if rule := _broken_rule(event, depth=depth, is_over=number > most):
             raise YamlRefusedError(event.start_mark.line + 1 if event.start_mark else 0, rule)
 
 
-def _broken_rule(event: yaml.Event, *, depth: int, number: int) -> str | None:
+def _broken_rule(event: yaml.Event, *, depth: int, is_over: bool) -> str | None:
     if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
         return "anchors and aliases are not taken"
     if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None) is not None:
         return "tags are not taken"
     if depth > _MAX_DEPTH:
         return f"is nested deeper than {_MAX_DEPTH} levels"
-    return f"has more than {_MAX_VALUES} values" if number > _MAX_VALUES else None
+    return "has too many values" if is_over else None
 
 
 def _value(node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:

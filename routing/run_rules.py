@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from routing.agents import AgentName, AgentRole
-from routing.config import Section
+from routing.config import InOrder, Section
 from routing.path_rules import PathRule, is_covered
 
 RuleName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
@@ -33,8 +33,8 @@ class GateRule(Section):
     name: RuleName
     after: AgentName = "qa"
     """The gate stands after the last step of this agent."""
-    priorities: frozenset[RunPriority] = frozenset()
-    labels: frozenset[str] = frozenset()
+    priorities: Annotated[frozenset[RunPriority], InOrder] = frozenset()
+    labels: Annotated[frozenset[str], InOrder] = frozenset()
     paths: tuple[PathRule, ...] = ()
     """Matches when a changed file is covered by one of them."""
     reason: str = Field(min_length=1, max_length=300)
@@ -96,10 +96,10 @@ class RunRules(Section):
     """`auto` skips optional gates of low-risk work; a mandatory gate is never skipped (S-104, S-106)."""
     intent_classifier: Literal["when_unsure", "always"] = "when_unsure"
     """Whether a model is asked what kind of ticket it is only where the rules cannot tell (ruling A5), or always."""
-    models: frozenset[str] = frozenset()
+    models: Annotated[frozenset[str], InOrder] = frozenset()
     """Models that a project may give an agent, beside those that the agents have."""
-    remotes: frozenset[Literal["https", "ssh", "http", "file"]] = frozenset({"https", "ssh"})
+    remotes: Annotated[frozenset[Literal["https", "ssh", "http", "file"]], InOrder] = frozenset({"https", "ssh"})
     """How a project's repository may be reached."""
-    stack: dict[StackPart, frozenset[str]] = Field(default_factory=dict)
+    stack: dict[StackPart, Annotated[frozenset[str], InOrder]] = Field(default_factory=dict)
     """What projects may be built with (S-088); agents and images are made for it."""
     rules: MandatoryRules = MandatoryRules()

@@ -7,13 +7,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from routing.located import LocatedDocument, YamlRefusedError, read_located
 from sandbox.rehearsal.errors import ScenarioError
 from sandbox.rehearsal.scenario import Rule, Scenario
 
 _SHOWN_ERRORS = 10
+_MAX_BYTES = 4_194_304
+"""Of a scenario file; its author is whoever runs the rehearsal model."""
 
 
 def parse_scenario(text: str, *, source: str) -> Scenario:
@@ -27,19 +29,13 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
         ScenarioError: its author's fault; one line `source:LINE: place: rule` for each mistake.
     """
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_repeated_keys(node, source)
-        document = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ScenarioError(f"{source}:{line}: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{source}:1: {error}") from None
-    try:
-        return Scenario.model_validate(document)
+        document = read_located(text, max_bytes=_MAX_BYTES)
+        return Scenario.model_validate(document.value)
+    except YamlRefusedError as error:
+        raise ScenarioError(f"{source}:{max(1, error.line)}: {error.rule}") from None
     except ValidationError as error:
-        lines = [_describe(item, node, source) for item in error.errors(include_url=False)[:_SHOWN_ERRORS]]
-        raise ScenarioError("\n".join(lines)) from None
+        found = error.errors(include_url=False)[:_SHOWN_ERRORS]
+        raise ScenarioError("\n".join(_describe(item, document, source) for item in found)) from None
 
 
 def load_rules(paths: Iterable[Path], *, faults: bool = False) -> tuple[Rule, ...]:
@@ -72,36 +68,7 @@ def _read(file: Path) -> str:
         raise ScenarioError(f"{file}: is not UTF-8 text") from None
 
 
-def _refuse_repeated_keys(node: yaml.Node | None, source: str) -> None:
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeated_keys(item, source)
-    if isinstance(node, yaml.MappingNode):
-        seen = set()
-        for key, value in node.value:
-            if key.value in seen:
-                raise ScenarioError(f"{source}:{key.start_mark.line + 1}: {key.value} stands here twice")
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
-            _refuse_repeated_keys(value, source)
-
-
-def _describe(item: Any, node: yaml.Node | None, source: str) -> str:
+def _describe(item: Any, document: LocatedDocument, source: str) -> str:
     place = ".".join(str(part) for part in item["loc"]) or "the document"
-    return f"{source}:{_line_of(item['loc'], node)}: {place}: {item['msg'].removeprefix('Value error, ')}"
-
-
-def _line_of(location: tuple[int | str, ...], node: yaml.Node | None) -> int:
-    """Return the line of the deepest node that a location leads to."""
-    line = 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == part), None)
-            if found is None:
-                break
-            line, node = found[0].start_mark.line + 1, found[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line
+    line = document.line_of(item["loc"])
+    return f"{source}:{line}: {place}: {item['msg'].removeprefix('Value error, ')}"

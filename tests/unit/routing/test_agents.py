@@ -1,5 +1,8 @@
 """The registry of agents is seed 003's table, and another agent is another entry in the platform's file."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from routing.path_rules import is_covered
 from routing.policy import Policy, parse_policy, platform_policy
 from routing.tiers import QueueName
 
+ROOT = Path(__file__).parents[3]
 AGENTS = platform_policy().agents
 SONNET = "claude-sonnet-4-6"
 HAIKU = "claude-haiku-4-5-20251001"
@@ -204,3 +208,24 @@ def test_what_runs_an_agent_is_configuration() -> None:
     policy = parse_policy(document(research=moved), source="mine.yaml")
     assert isinstance(policy.agents["research"], AgentDefinition)
     assert policy.agents["research"].needs_box
+
+
+def test_every_process_has_the_same_version_of_the_same_policy() -> None:
+    say = "from routing.policy import platform_policy; print(platform_policy().version)"
+    versions = {
+        subprocess.run(
+            [sys.executable, "-c", say], capture_output=True, text=True, check=True, cwd=ROOT,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert versions == {f"{platform_policy().version}\n"}
+
+
+def test_a_step_needs_a_box_when_its_agent_does_and_one_that_nobody_knows_does_too() -> None:
+    policy = platform_policy()
+    boxed = {name for name in AGENTS if policy.limits_for(QueueName.STEPS, name).container == "required"}
+    assert boxed == {name for name, agent in AGENTS.items() if agent.needs_box}
+    assert policy.limits_for(QueueName.STEPS, "nobody").container == "required"
+    assert policy.limits_for(QueueName.STEPS, None) == policy.queues[QueueName.STEPS]
+    assert policy.limits_for(QueueName.SPEC, "qa") == policy.queues[QueueName.SPEC]

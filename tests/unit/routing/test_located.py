@@ -40,8 +40,8 @@ def test_a_place_that_is_not_there_has_the_line_of_what_is_around_it() -> None:
         ("", "is empty"),
         ("a: 1\n---\nb: 2", "line 2: but found another document"),
         ("a: \x00", "is no YAML text"),
-        ("[" * 500, "line 1: is nested deeper than 12 levels"),
-        ("a: [" + "1," * 6000 + "]", "line 1: has more than 5000 values"),
+        ("[" * 500, "line 1: is nested deeper than 20 levels"),
+        ("a: [" + "1," * 9000 + "]", "line 1: has too many values"),
         ("#" * (MAX_BYTES + 1), f"has more than {MAX_BYTES} bytes"),
     ],
 )

@@ -29,10 +29,10 @@ def test_a_good_file_is_read():
         ),
         ("rules:\n  - name: a\n    responder: nobody\n", r"x\.yaml:3: .*no responder has this name"),
         ("rules:\n  - name: a\n    say: [{text: x, tool: y}]\n", r"x\.yaml:3: .*exactly one of text, tool and wordy"),
-        ("rules:\n  - name: a\n    name: b\n", r"x\.yaml:3: name stands here twice"),
+        ("rules:\n  - name: a\n    name: b\n", r"x\.yaml:3: the same key stands twice"),
         ("rules:\n  - name: a\n  when: [\n", r"x\.yaml:3: "),
         ("rules: []\n", r"x\.yaml:1: rules: "),
-        ("", r"x\.yaml:1: the document: "),
+        ("", r"x\.yaml:1: is empty"),
         ("rules:\n  - name: a\n    fault: {kind: status, status: 200}\n", r"x\.yaml:3: rules\.0\.fault\.status"),
     ],
 )

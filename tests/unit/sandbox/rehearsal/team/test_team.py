@@ -12,7 +12,13 @@ import pytest
 from monitoring.redact import redact
 from routing.path_rules import is_covered
 from routing.policy import platform_policy
+from sandbox.rehearsal.blocks import ToolUse
+from sandbox.rehearsal.casting import Casting
+from sandbox.rehearsal.loading import load_rules
+from sandbox.rehearsal.team.play import team_member
+from tests.unit.sandbox.rehearsal.factories import make_request, tool, user
 from tests.unit.sandbox.rehearsal.team.theatre import AGENTS, FEATURE, FIX, MIXED, PROJECT, Theatre, text_of
+from workers.runs.claude_md import claude_md
 from workers.runs.results import AgentResult, Status
 from workers.runs.validation import Surroundings, judge_plan
 from workers.runs.view import Rulebook
@@ -55,6 +61,29 @@ def test_the_same_order_is_played_the_same(agent: str) -> None:
     one, two = Theatre(), Theatre()
     assert one.play(agent, MIXED) == two.play(agent, MIXED)
     assert one.files == two.files
+
+
+@pytest.mark.parametrize("agent", sorted(AGENTS))
+def test_an_agent_that_has_to_finish_at_once_does(agent: str) -> None:
+    request = make_request(
+        user("Step `x` for agent `y`.\n\n## Your task\n\nDo it.\n\n## The ticket\n\n| # Add a page\n"),
+        system=claude_md(agent, AGENTS[agent]), tools=[tool("list_files"), tool("finish")],
+        tool_choice={"type": "tool", "name": "finish"},
+    )  # fmt: skip
+    (block,) = team_member(request)
+    assert isinstance(block, ToolUse)
+    assert block.name == "finish"
+    assert AgentResult.model_validate(block.input).status is Status.COMPLETE
+
+
+def test_the_shipped_scenario_gives_the_part_to_the_team_and_leaves_others_theirs() -> None:
+    casting = Casting(load_rules(()))
+    tools = [tool("Edit"), tool("Write"), tool("Bash")]
+    mine = casting.choose(make_request(user("x"), system=claude_md("qa", AGENTS["qa"]), tools=tools))
+    theirs = casting.choose(make_request(user("x"), system="You edit one website.", tools=tools))
+    assert mine is not None
+    assert theirs is not None
+    assert (mine.name, theirs.name) == ("team-member", "code-agent")
 
 
 @pytest.mark.parametrize(("base", "intent"), [(FIX, "fix"), (FEATURE, "build")])
