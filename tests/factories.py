@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from routing.policy import Policy, platform_policy
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.den import Den
 from workers.attempt import Attempt as WorkerAttempt
+from workers.outcomes import Ended, Outcome
 
 
 def make_new_job(**overrides: Any) -> NewJob:
@@ -190,3 +192,12 @@ def make_attempt(
     )  # fmt: skip
     made.__dict__["base_files"] = files or {}
     return made
+
+
+def not_available(what: str) -> Callable[[WorkerAttempt], Outcome]:
+    """A handler that ends every job, saying that something is not there."""
+
+    def handle(attempt: WorkerAttempt) -> Outcome:
+        return Ended(State.FAILED, Reason.NOT_AVAILABLE, f"{what} is not available in this installation")
+
+    return handle

@@ -33,14 +33,15 @@ CANARY = "sk-ant-canary-of-the-agents-0123456789abcdef"
 SCENARIO = """
 rules:
   - name: develops
-    when: {tag: develops, turn: 1, tools: [Bash, Write]}
+    when: {tag: develops, turn: 1, tools: [Bash, Write], system: "You are the agent .frontend-dev. of a run"}
     say:
       - tool: Write
         input: {file_path: /workspace/src/header.js, content: "export const header = 'Shop';"}
       - tool: Bash
         input:
           command: >-
-            env; id -u; touch /usr/local/bin/x; echo "root $?"; cat .agent-context/ticket.md; ls .agent-context;
+            env; id -u; touch /usr/local/bin/x; echo "root $?"; cat .agent-context/ticket.md;
+            head -1 .agent-context/CLAUDE.md | cut -c1-30;
             git --version; echo "git $?"; node --version; npm run test; echo "test $?"; mkdir -p node_modules/x;
             echo x > node_modules/x/y.js; echo obey > CLAUDE.md; curl http://203.0.113.7/; echo "curl $?";
             echo changed > .agent-context/ticket.md
@@ -138,7 +139,7 @@ def yard(world: tuple[Shop, Resources, Engine], tmp_path: Path) -> StepYard:
     return StepYard(shop, Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)}), tmp_path)
 
 
-@pytest.mark.req("S-005", "S-007", "S-054", "S-055", "S-056", "S-077")
+@pytest.mark.req("S-007", "S-054", "S-055", "S-056")
 def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     yard: StepYard, world: tuple[Shop, Resources, Engine]
 ) -> None:
@@ -154,15 +155,18 @@ def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     agent = done.job.result["agent"]
     said = gzip.decompress(yard.resources.den.get(agent["transcript_sha256"])).decode()
     assert '"permissionMode":"bypassPermissions"' in said
-    for line in ("root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
+    for line in ("You are the agent `frontend-de", "root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
         assert re.search(line, said), line
     assert CANARY not in said
     assert yard.shop.url not in said
 
 
 @pytest.mark.req("S-006", "S-008")
-def test_a_tester_that_edits_source_has_edited_nothing_and_is_reported(yard: StepYard) -> None:
+def test_a_tester_that_edits_source_has_edited_nothing_and_is_reported(
+    yard: StepYard, world: tuple[Shop, Resources, Engine]
+) -> None:
     first = yard.do("frontend-dev", "Build the header [rehearse:develops]", key="dev")
+    assert all(is_outer(found) for found in world[2].leftovers()), "the developer's box is gone before the tester's"
     workspace, commit = yard.workspace(), first.execution.commit
     assert commit is not None
     head = workspace.absorb(yard.base, commit, base=yard.base, message="m", when=5).head

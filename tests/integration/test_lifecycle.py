@@ -32,7 +32,7 @@ from sandbox.errors import (
     ProviderError,
 )
 from sandbox.release import build_release, manifest_of, site_key
-from tests.factories import Shop
+from tests.factories import Shop, not_available
 from tests.services import wait_until
 from workers.attempt import Attempt
 from workers.control import run_control
@@ -41,7 +41,6 @@ from workers.interrupts import install_soft_limit
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
-from workers.unavailable import not_available
 
 HOME = b"<!doctype html><html lang=en><head><title>Bakery</title></head><body><h1>Bread</h1></body></html>"
 FILES = {"index.html": HOME}

@@ -24,14 +24,13 @@ from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.log import LoggedCall, billed_nanousd, read_log
 from sandbox.rehearsal.testing import running_rehearsal
 from sandbox.release import manifest_of
-from tests.factories import Shop
+from tests.factories import Shop, not_available
 from workers.answer import answer_question
 from workers.attempt import Attempt
 from workers.control import run_control
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Candidate, Outcome
 from workers.spec import edit_spec
-from workers.unavailable import not_available
 
 DEMO_SITE = Path(__file__).parents[2] / "producers" / "demo_site"
 DIRECT = "Change the hero heading to 'Bread since 1932'"
