@@ -168,6 +168,7 @@ class JobSummary(_View):
     tier: str | None
     queue: str
     site: str | None
+    project: str | None
     prompt: str
     spent_usd: str
     created_at: datetime
@@ -287,6 +288,7 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
             tier=tier_name(job.tier),
             queue=job.queue,
             site=sites.get(job.site_id) if job.site_id else None,
+            project=job.request.get("project"),
             prompt=job.prompt,
             spent_usd=usd_text(spent.get(job.id, 0)),
             created_at=job.created_at,
@@ -366,10 +368,13 @@ def _site_names(session: Session, site_ids: set[UUID]) -> dict[UUID, str]:
 
 
 def _spent(session: Session, job_ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Return what jobs have cost; a run with its steps."""
+    owner = func.coalesce(col(AgentExecution.run_id), col(Call.job_id))
     rows = session.execute(
-        select(col(Call.job_id), func.sum(col(Call.cost_nanousd)))
-        .where(col(Call.job_id).in_(job_ids))
-        .group_by(col(Call.job_id))
+        select(owner, func.sum(col(Call.cost_nanousd)))
+        .outerjoin(AgentExecution, col(AgentExecution.job_id) == col(Call.job_id))
+        .where(col(Call.job_id).in_(job_ids) | col(AgentExecution.run_id).in_(job_ids))
+        .group_by(owner)
     )
     return {job_id: int(cost) for job_id, cost in rows}
 

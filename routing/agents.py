@@ -48,7 +48,7 @@ class AgentDefinition(Section):
     """Whose models these are; a project's `keys` say which account pays for them."""
     runtime: Runtime
     image: Literal["agent"] | None = None
-    """The image of its boxes: the one that `pointsman image build` makes, or that the section `box` of the configuration
+    """The image of its boxes: the one that `pointsman image build` makes, or that the configuration's section `box`
     names. None where it needs no box."""
     tools: Annotated[frozenset[str], InOrder] = Field(min_length=1)
     """Exactly these are offered to the model."""

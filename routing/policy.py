@@ -256,6 +256,19 @@ class Policy(_Section):
         """Return the limits of a tier's queue."""
         return self.queues[QUEUE_OF_TIER[tier]]
 
+    def limits_for(self, queue: QueueName, agent: str | None) -> Limits:
+        """Return the limits of work on a queue, with what the queue leaves to an agent's runtime settled.
+
+        Args:
+            queue: where the work waits.
+            agent: whose step it is; None for any other work, and for a step that calls no model.
+        """
+        limits = self.queues[queue]
+        if agent is None or limits.container != "per_role":
+            return limits
+        has_box = agent not in self.agents or self.agents[agent].needs_box
+        return limits.model_copy(update={"container": "required" if has_box else "none"})
+
     def models_of(self, queue: QueueName) -> frozenset[str]:
         """Return the models that work on `queue` may call; a step's are those of the agents and of `runs.models`."""
         models = frozenset(call.model for call in self.calls.values() if call.queue == queue)

@@ -268,10 +268,10 @@ def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds
 
 def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int) -> None:
     """Decide what becomes of a locked job that lost its attempt."""
-    is_publishing = job.state == State.PUBLISHING
-    if job.cancel_requested_at is not None and not is_publishing:
+    is_control = job.queue == QueueName.CONTROL  # a publish or the advance of a run: done again, it loses nothing
+    if job.cancel_requested_at is not None and not is_control:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
-    elif reason == Reason.TIME_LIMIT and not is_publishing:
+    elif reason == Reason.TIME_LIMIT and not is_control:
         end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
     elif job.lost_attempts < max_lost and not is_step(job):  # a step's next try is another execution, its run's say
         if job.state in (State.RUNNING, State.SCANNING):

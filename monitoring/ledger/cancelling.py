@@ -37,7 +37,7 @@ def request_cancel(session: Session, job: Job, *, actor: str) -> None:
     job.cancel_requested_at = job.cancel_requested_at or now()  # type: ignore[assignment]
     session.flush()
     audit.append(session, "cancel_requested", actor=actor, job=job)
-    if is_run(job) and state in (State.RUNNING, State.AWAITING_APPROVAL):
+    if is_run(job) and state in (State.QUEUED, State.RUNNING, State.AWAITING_APPROVAL):
         _cancel_run(session, job, actor=actor)
     elif state not in _WORKED_ON:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)

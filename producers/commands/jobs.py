@@ -71,9 +71,15 @@ def list_jobs(
         print_json([item.model_dump(mode="json") for item in found])
         return
     print_table(
-        ("job", "state", "cost", "site", "prompt"),
+        ("job", "state", "cost", "site or project", "prompt"),
         (
-            (str(item.id), item.state, f"${item.spent_usd}", item.site or "", " ".join(item.prompt.split()))
+            (
+                str(item.id),
+                item.state,
+                f"${item.spent_usd}",
+                item.site or item.project or "",
+                " ".join(item.prompt.split()),
+            )
             for item in found
         ),
     )

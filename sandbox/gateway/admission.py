@@ -91,7 +91,7 @@ class Admission:
         token_hash = hash_token(token_of(headers))
         bearer = check_bearer(await self._accounts.bearer(token_hash))
         policy = self._policy_of(bearer.overrides)
-        limits = policy.queues[bearer.queue]
+        limits = policy.limits_for(bearer.queue, bearer.agent)
         check_door(bearer, address=address_of(peer), limits=limits)
         provider = provider_of(bearer, self._config.providers)
         check_key(bearer, provider, limits=limits)

@@ -13,14 +13,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from sandbox.den import Den
 from sandbox.docker.engine import Engine, is_outer
+from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.gateway.testing import running_gateway
+from sandbox.rehearsal.config import RehearsalConfig
+from sandbox.rehearsal.testing import running_rehearsal
 from tests.box.test_agent_session import inside
 from tests.engine import TestEngine
 from tests.factories import Shop
-from tests.integration.step_world import StepYard, policy_with_file_remotes
+from tests.integration.step_world import FILES, StepYard, policy_with_file_remotes
+from tests.integration.test_whole_run import RealYard
 from tests.services import Postgres, wait_until
 from workers.engine import EnginePool, open_engine_pool
 from workers.lifecycle import Resources
@@ -33,14 +39,15 @@ CANARY = "sk-ant-canary-of-the-agents-0123456789abcdef"
 SCENARIO = """
 rules:
   - name: develops
-    when: {tag: develops, turn: 1, tools: [Bash, Write]}
+    when: {tag: develops, turn: 1, tools: [Bash, Write], system: "You are the agent .frontend-dev. of a run"}
     say:
       - tool: Write
         input: {file_path: /workspace/src/header.js, content: "export const header = 'Shop';"}
       - tool: Bash
         input:
           command: >-
-            env; id -u; touch /usr/local/bin/x; echo "root $?"; cat .agent-context/ticket.md; ls .agent-context;
+            env; id -u; touch /usr/local/bin/x; echo "root $?"; cat .agent-context/ticket.md;
+            head -1 .agent-context/CLAUDE.md | cut -c1-30;
             git --version; echo "git $?"; node --version; npm run test; echo "test $?"; mkdir -p node_modules/x;
             echo x > node_modules/x/y.js; echo obey > CLAUDE.md; curl http://203.0.113.7/; echo "curl $?";
             echo changed > .agent-context/ticket.md
@@ -117,12 +124,17 @@ def world(
         wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=30, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
+        # Agents without a box call from this process, which the engine's network is not for: a gateway of their own.
+        here = stack.enter_context(running_rehearsal(RehearsalConfig(speed="max")))
+        own = ProviderConfig(base_url=here.url, api_key=SecretStr(CANARY), label="rehearsal", day_usd=100)
+        gateway = GatewayConfig(providers={"rehearsal": own}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(running_gateway(gateway, url, policy))
         config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
         pool: EnginePool = open_engine_pool(config)
         stack.callback(pool.close)
         shop = Shop(ledger, url=url, policy=policy)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url="http://127.0.0.1:1", worker="w1",
+            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1",
             boxes=pool, known_keys=(CANARY,), environment={"PATH": os.defpath},
         )  # fmt: skip
         engine = daemon.open()
@@ -138,7 +150,7 @@ def yard(world: tuple[Shop, Resources, Engine], tmp_path: Path) -> StepYard:
     return StepYard(shop, Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)}), tmp_path)
 
 
-@pytest.mark.req("S-005", "S-007", "S-054", "S-055", "S-056", "S-077")
+@pytest.mark.req("S-007", "S-054", "S-055", "S-056")
 def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     yard: StepYard, world: tuple[Shop, Resources, Engine]
 ) -> None:
@@ -154,15 +166,18 @@ def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     agent = done.job.result["agent"]
     said = gzip.decompress(yard.resources.den.get(agent["transcript_sha256"])).decode()
     assert '"permissionMode":"bypassPermissions"' in said
-    for line in ("root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
+    for line in ("You are the agent `frontend-de", "root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
         assert re.search(line, said), line
     assert CANARY not in said
     assert yard.shop.url not in said
 
 
 @pytest.mark.req("S-006", "S-008")
-def test_a_tester_that_edits_source_has_edited_nothing_and_is_reported(yard: StepYard) -> None:
+def test_a_tester_that_edits_source_has_edited_nothing_and_is_reported(
+    yard: StepYard, world: tuple[Shop, Resources, Engine]
+) -> None:
     first = yard.do("frontend-dev", "Build the header [rehearse:develops]", key="dev")
+    assert all(is_outer(found) for found in world[2].leftovers()), "the developer's box is gone before the tester's"
     workspace, commit = yard.workspace(), first.execution.commit
     assert commit is not None
     head = workspace.absorb(yard.base, commit, base=yard.base, message="m", when=5).head
@@ -186,3 +201,33 @@ def test_a_session_that_leaves_no_result_has_failed_whatever_it_says(yard: StepY
     assert (done.job.state, done.job.reason) == ("failed", "agent_failed")
     assert "left no .agent-result.json" in (done.job.detail or "")
     assert done.execution.commit is None
+
+
+@pytest.mark.req("S-003")
+def test_a_fix_goes_from_its_ticket_to_one_commit_with_the_real_cli_in_real_boxes(
+    world: tuple[Shop, Resources, Engine], tmp_path: Path
+) -> None:
+    shop, resources, engine = world
+    shop.clear()
+    project = f'repo: {{url: "file://{tmp_path}/remotes/shop.git"}}\nstack: {{language: javascript}}\n'
+    yard = RealYard(shop, tmp_path, policy=resources.policy, project=project, files=FILES)
+    yard.resources = Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)})
+
+    run_id = yard.submit("Fix src/app.js: it says `a + b` instead of `b + a`")
+    job = yard.play(run_id)
+
+    told = [(row.step_key, row.attempt, row.status, row.reason, row.detail) for row in yard.executions(run_id)]
+    assert job.state == "published", (job.state, job.reason, job.detail, told)
+    run = yard.run(run_id)
+    assert run.base_commit is not None
+    changed = yard.workspace(run_id).changes(run.base_commit, job.result["commit"])
+    assert changed["src/app.js"] == b"export const total = (a, b) => b + a;\n"
+    assert not any(path.startswith(("artifacts/", ".agent-")) for path in changed)
+    calls, booked = yard.bill(run_id)
+    assert calls == booked > 0
+    assert all(is_outer(found) for found in engine.leftovers())
+    print(told, sorted(changed), f"${calls / 1e9:.2f}")
+    for path in resources.den.root.rglob("*"):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes()
+    for path in (tmp_path / "runs").rglob("*"):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes()

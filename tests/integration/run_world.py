@@ -102,7 +102,10 @@ class Team:
 class Yard:
     """A tenant with a project, its workers and its people."""
 
-    def __init__(self, shop: Shop, home: Path, *, policy: Policy | None = None, project: str = PROJECT) -> None:
+    def __init__(
+        self, shop: Shop, home: Path, *, policy: Policy | None = None, project: str = PROJECT,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:  # fmt: skip
         self.shop = shop
         self.home = home
         base = policy or platform_policy()
@@ -121,7 +124,7 @@ class Yard:
         )  # fmt: skip
         (home / "remotes").mkdir(exist_ok=True)
         if not (home / "remotes" / "shop.git").exists():
-            make_project(home / "remotes" / "shop.git", FILES)
+            make_project(home / "remotes" / "shop.git", files or FILES)
         self.projects = Projects(shop.ledger, self.policy)
         self.projects.put("acme", "shop", project.replace("HOME", str(home)), source="project.yaml", actor="operator")
         with shop.ledger.begin() as session:

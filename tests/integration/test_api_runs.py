@@ -147,7 +147,9 @@ def test_one_stream_tells_everything_of_a_run_and_its_steps(door: Door) -> None:
 def test_the_steps_of_a_run_are_no_jobs_of_their_own_in_lists_and_notify_nobody(door: Door) -> None:
     run_id = door.submit()
     door.yard.play(run_id)
-    assert [job["id"] for job in door.get("/v1/jobs")] == [str(run_id)]
+    (listed,) = door.get("/v1/jobs")
+    assert (listed["id"], listed["project"]) == (str(run_id), "shop")
+    assert listed["spent_usd"] == door.get(f"/v1/runs/{run_id}")["cost"]["spent_usd"] != "0.00"
     assert door.yard.shop.scalar("SELECT count(*) FROM notification") == 1
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from monitoring.ledger.attempts import claim
+from monitoring.ledger.attempts import bind_door, claim
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_values import StepSpec, StepStart
 from monitoring.ledger.runs import add_steps, start_steps
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Attempt
 from producers.projects import Projects
 from producers.publisher import Publisher
 from producers.submit import Submitter
@@ -120,3 +121,16 @@ def test_a_step_may_call_the_model_that_its_layers_chose_and_no_other(accounts: 
     for other in (HAIKU, SONNET):
         assert accounts.world.post(held, message(model=other)).status_code in (400, 403)
     assert accounts.called()["own"] == 1
+
+
+@pytest.mark.threat("C2")
+@pytest.mark.req("H-115")
+def test_a_step_of_an_agent_with_a_box_calls_from_its_door_on_a_key_with_a_limit(accounts: Accounts) -> None:
+    held = accounts.step("five", BASE, "qa")
+    outside = accounts.world.post(held, message(model=SONNET))
+    assert (outside.status_code, "bound to none" in outside.text) == (401, True)
+    with accounts.world.ledger.begin() as session:
+        bind_door(session, session.get_one(Attempt, held.attempt_id), address="127.0.0.1")
+    unlimited = accounts.world.post(held, message(model=SONNET))
+    assert (unlimited.status_code, "day_usd" in unlimited.text) == (403, True)
+    assert accounts.called()["own"] == 0

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
 from monitoring.fold import fold
+from monitoring.ledger.jobs import lock_job, route_job
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.run_usage import NO_AGENT, orchestrator_share, total_by, usage_of_run
 from monitoring.metrics import series_key
 from routing.jobs import Reason, State
+from routing.router import Route
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, FILES, PROJECT, Yard, done, issues
 from workers.outcomes import Ended
@@ -27,7 +30,7 @@ def starts(yard: Yard) -> list[str]:
     return [key for key, _ in yard.executed]
 
 
-@pytest.mark.req("P-026", "P-028", "P-030", "S-003")
+@pytest.mark.req("P-026", "P-028", "P-030")
 def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     run_id = yard.submit("Fix the broken header")
     job = yard.play(run_id)
@@ -38,7 +41,7 @@ def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     assert job.result["summary"] == "done"
 
 
-@pytest.mark.req("P-013", "P-014", "P-017", "P-018", "P-022", "S-035", "P-064")
+@pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064")
 def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard: Yard) -> None:
     yard.team.plan = BUILD
     run_id = yard.submit("Add a page with our opening hours")
@@ -71,7 +74,7 @@ def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None
     assert "artifacts/test-planner/test-planner.md" in seen
 
 
-@pytest.mark.req("S-101", "S-030", "P-056")
+@pytest.mark.req("S-101")
 def test_p0_work_waits_for_a_person_after_qa_whatever_the_plan_says(yard: Yard) -> None:
     run_id = yard.submit("Fix the broken header", priority="P0")
     yard.settle()
@@ -159,7 +162,7 @@ def test_what_another_try_cannot_cure_is_not_tried_again(yard: Yard) -> None:
     assert (job.state, starts(yard).count("test-planner")) == (State.BUDGET_EXCEEDED, 1)
 
 
-@pytest.mark.req("P-012", "P-042")
+@pytest.mark.req("P-012")
 def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
     yard.team.answers = {"answer": done(answer="It is built with React.")}
     run_id = yard.submit("How does the checkout work?")
@@ -199,3 +202,43 @@ def test_metrics_tell_how_many_gates_runs_have_and_what_part_of_the_tokens_orche
     assert gates == [1, 1]
     depths = [value for key, value in series.items() if key.name == "queue_depth"]
     assert set(depths) == {0}
+
+
+BUILDS = {**FILES, "package.json": b'{"scripts": {"build": "vite build"}}\n'}
+
+
+@pytest.mark.req("P-031")
+def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again(shop: Shop, tmp_path: Path) -> None:
+    yard = Yard(shop, tmp_path, files=BUILDS)
+    yard.team.answers = {"check": [issues(1), done()]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    phases = [step.phase for step in yard.steps(run_id).values()]
+    assert phases.count("check") == 2
+    assert phases.count("repair") == 1
+    assert starts(yard).index("fix-frontend") < min(starts(yard).index(key) for key in starts(yard) if "build" in key)
+    checks = [row for row in yard.executions(run_id) if row.agent is None]
+    assert all(row.model is None and row.status == "completed" for row in checks)
+
+
+def test_a_project_without_a_build_is_not_checked(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    assert "check" not in [step.phase for step in yard.steps(run_id).values()]
+
+
+def test_a_ticket_that_fails_again_goes_on_in_a_run_of_its_own_once_it_was_debated(yard: Yard, shop: Shop) -> None:
+    yard.team.answers = {"test-planner": Ended(State.FAILED, Reason.OUTPUT_REFUSED, "refused")}
+    ticket = {"title": "Fix the broken header", "labels": ["bug"]}
+    yard.play(yard.submit("Fix the broken header", ticket=ticket))
+    failed = yard.submit("Fix the broken header", ticket=ticket)
+    child = UUID(yard.play(failed).result["continued_as"])
+    assert (yard.job(child).state, yard.job(child).queue) == (State.DEBATING, "intake")
+    with shop.ledger.begin() as session:
+        route_job(session, lock_job(session, child), Route.model_validate(yard.job(child).route))
+    yard.team.answers = {}
+    job = yard.play(child)
+    assert (job.state, job.root_id) == (State.PUBLISHED, failed)
+    assert yard.run(child).ticket["labels"] == ["bug"]
+    spent, booked = yard.bill(failed)
+    assert spent == booked, "one bill for both"

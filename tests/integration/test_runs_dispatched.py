@@ -41,6 +41,8 @@ class Fleet:
             return None
         message = json.loads(body)
         self.tasks.add(message["headers"]["task"])
+        (body_of_task,) = json.loads(base64.b64decode(message["body"]))[0]
+        assert set(body_of_task) == {"schema_version", "job_id", "fence"}, "ids only: content stays in the workspace"
         return JobMessage.model_validate(json.loads(base64.b64decode(message["body"]))[0][0])
 
     def turn(self) -> bool:

@@ -13,8 +13,11 @@ from uuid import UUID
 from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.run_values import Absorbed, RunRows
 from routing.jobs import Reason
+from workers.build import build_commands
 from workers.runs.errors import WorkspaceMissingError, WriteConflictError
 from workers.runs.workspace import Absorbed as Joined
+
+_PACKAGE = "package.json"
 
 
 class RunWorkspace(Protocol):
@@ -28,6 +31,9 @@ class RunWorkspace(Protocol):
 
     def changes(self, base: str, commit: str) -> dict[str, bytes | None]:
         """Return the files in which a commit differs from another."""
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """Return one file of a commit."""
 
     def point(self, ref: str, commit: str) -> None:
         """Let a ref name a commit."""
@@ -67,6 +73,14 @@ def take_in(rows: RunRows, workspace: RunWorkspace) -> Taken:
         except WorkspaceMissingError as error:
             absorbed.append(Absorbed(row.job_id, "failed", Reason.INTERNAL_ERROR.value, str(error)))
     return Taken(absorbed, base, head)
+
+
+def has_build(workspace: RunWorkspace, head: str | None) -> bool:
+    """Tell whether the project has a build of its own, as the run's branch stands (workers/build.py)."""
+    if head is None:
+        return False
+    package = workspace.read_file(head, _PACKAGE)
+    return package is not None and bool(build_commands({_PACKAGE: package}))
 
 
 def _join(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str | None:

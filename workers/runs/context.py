@@ -27,6 +27,8 @@ _MAX_TREE_SHARE = 4
 _MAX_NAMED = 40
 _MAX_TICKET_CHARS = 16_000
 _MAX_SUMMARY_CHARS = 1_500
+_MAX_SUMMARIES_CHARS = 60_000
+"""Of all steps before together: the rest is staged, and can be read there."""
 _MAX_ISSUES = 60
 
 
@@ -174,11 +176,17 @@ def _summaries(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     if not results:
         return
     yield "## What the steps before yours say"
+    left = _MAX_SUMMARIES_CHARS
     for key, result in results.items():
         lines = [f"{key} ({_text(result.get('status'))}): {_text(result.get('summary'))[:_MAX_SUMMARY_CHARS]}"]
         issues = result.get("issues") or ()
         lines += [_issue(issue) for issue in issues[:_MAX_ISSUES]]
-        yield _quoted("\n".join(lines))
+        text = "\n".join(lines)
+        if len(text) > left:
+            yield f"{key} and what follows say more than fits here: read `{CONTEXT_DIRECTORY}steps/`."
+            return
+        left -= len(text)
+        yield _quoted(text)
 
 
 def _issue(issue: Mapping[str, Any]) -> str:

@@ -20,14 +20,14 @@ from monitoring.ledger.run_tables import Run
 from monitoring.ledger.run_values import RunChange, RunRows
 from monitoring.ledger.runs import absorb, change_run, ensure_run, load_run, wake_run
 from monitoring.ledger.tables import Job, Tenant
-from monitoring.redact import redact
+from monitoring.redact import REDACTED, redact
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.layers import accounts_for, for_project
 from routing.policy import Policy
 from routing.project import MissingKeyError, ProjectConfig
 from workers.lifecycle import Resources
-from workers.runs.absorbing import RunWorkspace, Taken, take_in
+from workers.runs.absorbing import RunWorkspace, Taken, has_build, take_in
 from workers.runs.actions import Decision, ScanChanges, StartStep
 from workers.runs.limiter import fits, spent_by_agent
 from workers.runs.moves import Scene, carry_out, tell_move
@@ -83,6 +83,7 @@ class Advance:
         self._decide = decide
         self._observe = observe
         self._known_keys = resources.known_keys
+        self._has_build = False
 
     def run(self) -> None:
         """Advance the run until it waits for something else, or ends.
@@ -95,6 +96,7 @@ class Advance:
         if rows is None:
             return
         taken = take_in(rows, self._workspace)
+        self._has_build = has_build(self._workspace, taken.head_commit)
         self._observe(Point.TAKEN_IN)
         following: _Next = "again"
         for _ in range(MAX_MOVES):
@@ -163,13 +165,17 @@ class Advance:
     def _decision(self, scene: Scene) -> Decision:
         """Decide; and where the batch would not fit what is left, decide again for a budget that is spent."""
         rows, policy = scene.rows, scene.policy
-        book = Rulebook(policy.runs, policy.agents, lambda text: redact(text, known=self._known_keys))
+        book = Rulebook(policy.runs, policy.agents, self._without_keys)
         left = rows.cap_nanousd - rows.spent_nanousd
-        decision = self._decide(view_of(rows, budget_spent=left <= 0), book)
+        decision = self._decide(view_of(rows, has_build=self._has_build, budget_spent=left <= 0), book)
         batch = [action.key for action in decision.actions if isinstance(action, StartStep)]
         if not batch or self._fits(batch, rows, policy, left=left):
             return decision
-        return self._decide(view_of(rows, budget_spent=True), book)
+        return self._decide(view_of(rows, has_build=self._has_build, budget_spent=True), book)
+
+    def _without_keys(self, text: str) -> str:
+        """Change every text that holds a key, or held one until its result was stored: neither may stand in a plan."""
+        return redact(text, known=self._known_keys).replace(REDACTED, "[a key]")
 
     def _fits(self, batch: list[str], rows: RunRows, policy: Policy, *, left: int) -> bool:
         agents = {step.key: step.agent for step in rows.steps}

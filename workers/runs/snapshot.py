@@ -13,11 +13,12 @@ from workers.runs.results import AgentResult
 from workers.runs.view import GateKind, GateState, GateView, Phase, RunView, StepState, StepView
 
 
-def view_of(rows: RunRows, *, budget_spent: bool) -> RunView:
+def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
     """Return a run as its schedule sees it.
 
     Args:
         rows: as they stand in this transaction.
+        has_build: the project has a build of its own.
         budget_spent: nothing more fits what is left of the run's cap.
     """
     job, run = rows.job, rows.run
@@ -28,6 +29,7 @@ def view_of(rows: RunRows, *, budget_spent: bool) -> RunView:
         priority=job.priority,  # type: ignore[arg-type]
         labels=tuple(run.ticket.get("labels", ())),
         high_stakes=job.route.get("stakes") == "high",
+        has_build=has_build,
         budget_spent=budget_spent,
         cancel_requested=job.cancel_requested_at is not None,
         scan=run.scan,  # type: ignore[arg-type]

@@ -154,12 +154,13 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     result = _refusal(taken, attempt) or ran.failed or _result(ran.files, start.policy, _keys(attempt))
     if isinstance(result, Failed):
         return _ended(_with_kept(result, start, taken, attempt), ran)
+    result, missing = _with_real_artifacts(result, start.snapshot, taken)
     with attempt.step("commit"):
         changes = {**taken.changes, RESULT_FILE: ran.files[RESULT_FILE]}
         commit = _commit(start, changes, attempt, said=result.summary)
     return StepDone(
         result=result.model_dump(mode="json", exclude_none=True), base=start.base, commit=commit,
-        changed=tuple(sorted(taken.changes)), dropped=dropped, facts=ran.facts,
+        changed=tuple(sorted(taken.changes)), dropped=(*dropped, *missing), facts=ran.facts,
     )  # fmt: skip
 
 
@@ -197,6 +198,17 @@ def _result(files: Mapping[str, bytes], policy: Policy, known: tuple[str, ...]) 
         return parse_result(raw)
     except ResultInvalidError as error:
         return _failure(f"its {RESULT_FILE} is not valid: {error}")
+
+
+def _with_real_artifacts(
+    result: AgentResult, before: Snapshot, taken: Taken
+) -> tuple[AgentResult, tuple[str, ...]]:  # fmt: skip
+    """Take from a result the artifacts that are in no commit: whoever reads it next must find what it names (S-044)."""
+    there = {path for path in (*before.files, *taken.changes) if taken.changes.get(path, b"") is not None}
+    missing = tuple(path for path in result.artifacts if path not in there)
+    kept = tuple(path for path in result.artifacts if path in there)
+    named = tuple(f"{ascii(path)[1:-1]}: named as an artifact, and not there" for path in missing)
+    return result.model_copy(update={"artifacts": kept}), named
 
 
 def _with_kept(failed: Failed, start: _Start, taken: Taken, attempt: Attempt) -> Failed:

@@ -9,19 +9,20 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from dulwich.object_store import BaseObjectStore
 from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 
 from sandbox.errors import PathRefusedError, TreeRefusedError
-from sandbox.paths import MAX_DEPTH, is_planted
+from sandbox.paths import MAX_DEPTH, collision_key, is_planted
 from sandbox.tree import NameSet
 from workers.runs.errors import RepositoryRefusedError, WorkspaceMissingError
 
 MEBIBYTE = 1_048_576
 DIRECTORY = 0o040000
-ShaT = TypeVar("ShaT", bound=ShaFile)
+KindT = TypeVar("KindT", bound=ShaFile)
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,12 @@ class Snapshot:
     left_out: tuple[LeftOut, ...] = ()
 
     def hides(self, path: str) -> bool:
-        """Return whether something that is not shown stands where `path` would stand."""
-        hidden = {left.path for left in self.left_out}
-        return path in hidden or any(place in hidden for place in parents_of(path))
+        """Return whether something that is not shown stands where `path` would stand, on any file system."""
+        return any(collision_key(place) in self._hidden for place in (*parents_of(path), path))
+
+    @cached_property
+    def _hidden(self) -> frozenset[str]:
+        return frozenset(collision_key(left.path) for left in self.left_out)
 
 
 class Entry(NamedTuple):
@@ -83,7 +87,7 @@ def parents_of(path: str) -> Iterator[str]:
     return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
 
 
-def object_of(store: BaseObjectStore, name: ObjectID, kind: type[ShaT]) -> ShaT:
+def object_of(store: BaseObjectStore, name: ObjectID, kind: type[KindT]) -> KindT:
     """Return an object.
 
     Raises:

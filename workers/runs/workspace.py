@@ -202,6 +202,15 @@ class Workspace:
             self._write(store, (*editor.objects, commit))
         return _hex(commit.id)
 
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """Return one file of a commit; None where there is none.
+
+        Raises:
+            WorkspaceMissingError: there is no such commit.
+        """
+        with self.store() as store:
+            return blob_of(store, entry_at(store, tree_of(store, _id(commit)), path))
+
     def changes(self, base: str, commit: str) -> dict[str, bytes | None]:
         """Return the files in which a commit differs from another: contents by path, None for what is gone.
 

@@ -220,3 +220,12 @@ def test_every_process_has_the_same_version_of_the_same_policy() -> None:
         for seed in ("1", "2", "3")
     }  # fmt: skip
     assert versions == {f"{platform_policy().version}\n"}
+
+
+def test_a_step_needs_a_box_when_its_agent_does_and_one_that_nobody_knows_does_too() -> None:
+    policy = platform_policy()
+    boxed = {name for name in AGENTS if policy.limits_for(QueueName.STEPS, name).container == "required"}
+    assert boxed == {name for name, agent in AGENTS.items() if agent.needs_box}
+    assert policy.limits_for(QueueName.STEPS, "nobody").container == "required"
+    assert policy.limits_for(QueueName.STEPS, None) == policy.queues[QueueName.STEPS]
+    assert policy.limits_for(QueueName.SPEC, "qa") == policy.queues[QueueName.SPEC]

@@ -118,6 +118,15 @@ def test_no_key_is_in_anything_that_an_agent_is_told() -> None:
     assert not any(KEY.encode() in text or b"sk-ant-a1" in text for text in told)
 
 
+@pytest.mark.req("S-048")
+def test_an_order_is_bounded_however_much_the_steps_before_said() -> None:
+    issue = {"severity": "blocking", "title": "t" * 300, "detail": "d" * 8000}
+    results = {f"qa_{number}": {"status": "complete", "summary": "s", "issues": [issue] * 100} for number in range(20)}
+    text = order_text(replace(WORDS, results=results, task="t" * 8000), redact=lambda text: text)
+    assert len(text) < 110_000
+    assert "read `.agent-context/steps/`" in text
+
+
 def test_a_ticket_that_holds_no_text_at_all_is_no_error() -> None:
     words = replace(WORDS, ticket={"title": None, "body": 5}, results={"x": {}}, context=(), writes=())
     assert "Nowhere" in order_text(words, redact=lambda text: text)

@@ -171,15 +171,19 @@ def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_n
         "init()\npathlib.Path('seen.txt').write_text(pathlib.Path('.agent-context/CLAUDE.md').read_text() + prompt)\n"
         "pathlib.Path('.agent-result.json').write_text('{}')\nresult()",
     )
-    ran = ClaudeCodeRunner().run(ORDER, attempt_in(tmp_path, boxes=shop.maker))
+    attempt = attempt_in(tmp_path, boxes=shop.maker)
+    attempt = replace(attempt, claim=replace(attempt.claim, token="virtual-7f3a"))
+    ran = ClaudeCodeRunner().run(ORDER, attempt)
 
     assert ran.files is not None
     assert ran.files["seen.txt"] == b"You are a developer.\nBuild it. --dangerous"
     assert INSTRUCTIONS not in ran.files
     (box,) = shop.maker.boxes
-    assert all("Build it" not in word for command in box.commands for word in command)
+    words = [word for command in box.commands for word in command]
+    assert all("Build it" not in word and "virtual-7f3a" not in word for word in words)
+    assert all(b"virtual-7f3a" not in data for data in ran.files.values())
     (environment,) = box.environments
-    assert [name for name, value in environment.items() if value == "token"] == ["ANTHROPIC_AUTH_TOKEN"]
+    assert [name for name, value in environment.items() if value == "virtual-7f3a"] == ["ANTHROPIC_AUTH_TOKEN"]
 
 
 @pytest.mark.parametrize(

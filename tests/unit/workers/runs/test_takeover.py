@@ -73,7 +73,9 @@ def test_a_write_that_breaks_a_rule_is_dropped_with_its_reason(path: str, reason
 
 def test_nothing_is_written_where_something_stands_that_the_agent_does_not_see() -> None:
     before = Snapshot(BASE, (LeftOut("src/vendor", "submodule"), LeftOut("src/link", "symlink")))
-    taken = take({"src/vendor/x.js": b"x\n", "src/link": b"x\n", "src/linked.ts": b"x\n"}, before=before)
+    taken = take(
+        {"src/vendor/x.js": b"x\n", "src/link": b"x\n", "src/LINK": b"x\n", "src/linked.ts": b"x\n"}, before=before
+    )
 
     assert set(taken.changes) == {"src/linked.ts"}
     assert {drop.reason for drop in taken.dropped} == {"hidden"}
