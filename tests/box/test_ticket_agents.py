@@ -13,14 +13,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from sandbox.den import Den
 from sandbox.docker.engine import Engine, is_outer
+from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.gateway.testing import running_gateway
+from sandbox.rehearsal.config import RehearsalConfig
+from sandbox.rehearsal.testing import running_rehearsal
 from tests.box.test_agent_session import inside
 from tests.engine import TestEngine
 from tests.factories import Shop
-from tests.integration.step_world import StepYard, policy_with_file_remotes
+from tests.integration.step_world import FILES, StepYard, policy_with_file_remotes
+from tests.integration.test_whole_run import RealYard
 from tests.services import Postgres, wait_until
 from workers.engine import EnginePool, open_engine_pool
 from workers.lifecycle import Resources
@@ -118,12 +124,17 @@ def world(
         wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=30, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
+        # Agents without a box call from this process, which the engine's network is not for: a gateway of their own.
+        here = stack.enter_context(running_rehearsal(RehearsalConfig(speed="max")))
+        own = ProviderConfig(base_url=here.url, api_key=SecretStr(CANARY), label="rehearsal", day_usd=100)
+        gateway = GatewayConfig(providers={"rehearsal": own}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(running_gateway(gateway, url, policy))
         config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
         pool: EnginePool = open_engine_pool(config)
         stack.callback(pool.close)
         shop = Shop(ledger, url=url, policy=policy)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url="http://127.0.0.1:1", worker="w1",
+            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1",
             boxes=pool, known_keys=(CANARY,), environment={"PATH": os.defpath},
         )  # fmt: skip
         engine = daemon.open()
@@ -190,3 +201,33 @@ def test_a_session_that_leaves_no_result_has_failed_whatever_it_says(yard: StepY
     assert (done.job.state, done.job.reason) == ("failed", "agent_failed")
     assert "left no .agent-result.json" in (done.job.detail or "")
     assert done.execution.commit is None
+
+
+@pytest.mark.req("S-003")
+def test_a_fix_goes_from_its_ticket_to_one_commit_with_the_real_cli_in_real_boxes(
+    world: tuple[Shop, Resources, Engine], tmp_path: Path
+) -> None:
+    shop, resources, engine = world
+    shop.clear()
+    project = f'repo: {{url: "file://{tmp_path}/remotes/shop.git"}}\nstack: {{language: javascript}}\n'
+    yard = RealYard(shop, tmp_path, policy=resources.policy, project=project, files=FILES)
+    yard.resources = Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)})
+
+    run_id = yard.submit("Fix src/app.js: it says `a + b` instead of `b + a`")
+    job = yard.play(run_id)
+
+    told = [(row.step_key, row.attempt, row.status, row.reason, row.detail) for row in yard.executions(run_id)]
+    assert job.state == "published", (job.state, job.reason, job.detail, told)
+    run = yard.run(run_id)
+    assert run.base_commit is not None
+    changed = yard.workspace(run_id).changes(run.base_commit, job.result["commit"])
+    assert changed["src/app.js"] == b"export const total = (a, b) => b + a;\n"
+    assert not any(path.startswith(("artifacts/", ".agent-")) for path in changed)
+    calls, booked = yard.bill(run_id)
+    assert calls == booked > 0
+    assert all(is_outer(found) for found in engine.leftovers())
+    print(told, sorted(changed), f"${calls / 1e9:.2f}")
+    for path in resources.den.root.rglob("*"):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes()
+    for path in (tmp_path / "runs").rglob("*"):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes()
