@@ -22,7 +22,7 @@ from workers.runs.errors import RepositoryRefusedError, WorkspaceMissingError
 
 MEBIBYTE = 1_048_576
 DIRECTORY = 0o040000
-ShaT = TypeVar("ShaT", bound=ShaFile)
+KindT = TypeVar("KindT", bound=ShaFile)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def parents_of(path: str) -> Iterator[str]:
     return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
 
 
-def object_of(store: BaseObjectStore, name: ObjectID, kind: type[ShaT]) -> ShaT:
+def object_of(store: BaseObjectStore, name: ObjectID, kind: type[KindT]) -> KindT:
     """Return an object.
 
     Raises:
