@@ -19,6 +19,7 @@ from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.jobs import NewJob, end, lock_job, move, wait_on
+from monitoring.ledger.step_ends import is_run
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import Reason, State
@@ -201,6 +202,8 @@ def approved_release(session: Session, job: Job) -> Release:
 
 
 def _judged(session: Session, job: Job) -> Release:
+    if is_run(job):
+        raise WrongStateError(job.id, "a run", "a preview; a run waits at gates, which are passed or failed one by one")
     release = session.get(Release, job.release_id) if job.release_id else None
     if job.state != State.AWAITING_APPROVAL or release is None:
         raise WrongStateError(job.id, job.state, State.AWAITING_APPROVAL.value)

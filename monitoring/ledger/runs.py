@@ -24,7 +24,7 @@ from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep
 from monitoring.ledger.run_values import Absorbed, RunChange, RunRows, StepSpec, StepStart
 from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Attempt, Call, Job
+from monitoring.ledger.tables import Attempt, Call, Cap, Job
 from monitoring.ledger.ticket_notes import STARTED, owe_note
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, State
 from routing.tiers import QueueName
@@ -127,9 +127,12 @@ def _costs(session: Session, job: Job) -> dict[UUID, int]:
 
 
 def spent_on_bill(session: Session, job: Job) -> int:
-    """Return the nanodollars that were spent on the bill a job adds to: its root and everything that hangs on it."""
-    spent = select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0)).join(Job, col(Job.id) == col(Call.job_id))
-    return int(session.scalar(spent.where(col(Job.root_id) == job.root_id)) or 0)
+    """Return the nanodollars that were spent on the bill a job adds to: its root and everything that hangs on it.
+
+    The cap's own row has booked every settled call of them, in the statement that settled it.
+    """
+    cap = session.get(Cap, ("job", str(job.root_id)), populate_existing=True)
+    return cap.spent_nanousd if cap is not None else 0
 
 
 def change_run(session: Session, run: Run, change: RunChange) -> None:

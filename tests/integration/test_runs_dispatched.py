@@ -11,14 +11,17 @@ from uuid import UUID
 
 import pytest
 from redis import Redis
+from sqlalchemy import text
 
+from monitoring.ledger.jobs import end, lock_job
+from monitoring.ledger.runs import unabsorbed_runs
 from monitoring.ledger.runway import pause
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.publisher import Publisher
 from producers.runway import BrokerLists
 from routing.app import create_app
-from routing.jobs import JobMessage, State
+from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import MAX_TURNS, Yard
@@ -132,3 +135,27 @@ def test_a_run_waits_for_nobody_while_its_steps_work(fleet: Fleet) -> None:
     assert fleet.yard.shop.scalar("SELECT count(*) FROM attempt WHERE ended_at IS NULL") == 0
     fleet.dispatcher.run_once()
     assert fleet.take(QueueName.CONTROL) is None, "there is nothing to advance before the step has settled"
+
+
+def test_what_has_settled_is_found_by_a_short_index_and_each_look_is_bounded(shop: Shop) -> None:
+    with shop.ledger.begin() as session:
+        session.execute(text("SET LOCAL enable_seqscan = off"))
+        plan = session.scalars(
+            text(
+                "EXPLAIN SELECT DISTINCT run_id FROM agent_executions"
+                " WHERE settled_at IS NOT NULL AND absorbed_at IS NULL LIMIT 100"
+            )
+        ).all()
+    assert "ix_execution_unabsorbed" in "\n".join(plan)
+
+
+def test_the_settled_steps_of_a_run_that_has_ended_are_not_looked_at_again(fleet: Fleet) -> None:
+    run_id = fleet.yard.submit("Fix the broken header")
+    fleet.turn()
+    with fleet.yard.shop.ledger.begin() as session:
+        end(session, lock_job(session, run_id), State.FAILED, reason=Reason.INTERNAL_ERROR)
+    while fleet.turn():
+        pass
+    with fleet.yard.shop.ledger.begin() as session:
+        assert unabsorbed_runs(session) == []
+    assert fleet.yard.shop.scalar("SELECT count(*) FROM agent_executions WHERE settled_at IS NULL") == 0

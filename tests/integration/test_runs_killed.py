@@ -21,6 +21,8 @@ from workers.attempt import Attempt
 from workers.lifecycle import take
 from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
+from workers.runs.publishing import publish_run
+from workers.runs.workspace import Workspace
 
 ENDS_WELL = State.PUBLISHED
 
@@ -156,5 +158,42 @@ def test_a_message_that_arrives_twice_begins_nothing_twice(yard: Yard) -> None:
     yard.work_step(job)
     assert take(message, QueueName.STEPS, yard.resources) is None
     assert take(message, QueueName.CONTROL, yard.resources) is None
+    play(yard, run_id, yard.turn)
+    check(yard, run_id)
+
+
+class DyingWorkspace(Workspace):
+    """Takes its worker down at one of its calls: before it (`squash`, `point`) or after it (`after-point`)."""
+
+    dies_at = ""
+
+    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
+        if self.dies_at == "squash":
+            raise Killed
+        return super().squash(base, head, message=message, when=when)
+
+    def point(self, ref: str, commit: str) -> None:
+        if self.dies_at == "point":
+            raise Killed
+        super().point(ref, commit)
+        if self.dies_at == "after-point":
+            raise Killed
+
+
+def test_a_worker_killed_while_it_publishes_a_run_leaves_one_that_is_published_once(yard: Yard) -> None:
+    yard.endure()
+    run_id = submit(yard)
+    while yard.job(run_id).state != State.PUBLISHING:
+        if not yard.turn():
+            yard.decide(yard.open_gate(run_id))
+    for moment in ("squash", "point", "after-point"):
+        claimed = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+        assert claimed is not None
+        workspace = DyingWorkspace(yard.workspace(run_id).path)
+        workspace.dies_at = moment
+        with pytest.raises(Killed):
+            publish_run(claimed, yard.resources, workspace)
+        assert yard.job(run_id).state == State.PUBLISHING
+        yard.recover()
     play(yard, run_id, yard.turn)
     check(yard, run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -284,6 +285,19 @@ def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard) -> 
     assert (job.state, job.reason) == (State.FAILED, Reason.SCAN_REFUSED)
     assert "branch" not in job.result
     assert "A1b2C3d4" not in str(job.detail)
+
+
+def test_a_run_whose_workspace_is_lost_ends_and_says_so(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    for _ in range(4):
+        yard.turn()
+    shutil.rmtree(yard.workspace(run_id).path)
+    yard.wake()
+    (job,) = yard.waiting(QueueName.CONTROL)
+    yard.work_control(job)
+    ended = yard.job(run_id)
+    assert (ended.state, ended.reason) == (State.FAILED, Reason.INTERNAL_ERROR)
+    assert "no workspace" in (ended.detail or "")
 
 
 # ---------------------------------------------------------------- all at once

@@ -29,6 +29,7 @@ from routing.project import MissingKeyError, ProjectConfig
 from workers.lifecycle import Resources
 from workers.runs.absorbing import RunWorkspace, Taken, has_build, take_in
 from workers.runs.actions import Decision, ScanChanges, StartStep
+from workers.runs.errors import WorkspaceMissingError
 from workers.runs.limiter import fits, spent_by_agent
 from workers.runs.moves import Scene, carry_out, tell_move
 from workers.runs.scanning import scan_changes
@@ -95,6 +96,12 @@ class Advance:
         rows = self._begin()
         if rows is None:
             return
+        try:
+            self._go(rows)
+        except WorkspaceMissingError as error:
+            self._give_up(f"{error}: the disk of the runs lost it")
+
+    def _go(self, rows: RunRows) -> None:
         taken = take_in(rows, self._workspace)
         self._has_build = has_build(self._workspace, taken.head_commit)
         self._observe(Point.TAKEN_IN)
@@ -108,7 +115,7 @@ class Advance:
             if following == "scan":
                 self._scan()
                 self._observe(Point.SCANNED)
-        self._give_up()
+        self._give_up(f"a defect ended it: its schedule did not come to rest in {MAX_MOVES} moves")
 
     def _begin(self) -> RunRows | None:
         with self._resources.ledger.begin() as session:
@@ -216,9 +223,8 @@ class Advance:
             run = session.get_one(Run, job.id, populate_existing=True)
             change_run(session, run, RunChange(scan=result.verdict, scan_detail=result.detail))
 
-    def _give_up(self) -> None:
-        logger.error("run_does_not_rest", extra={"run_id": str(self._claimed.job.id)})
+    def _give_up(self, detail: str) -> None:
+        logger.error("run_given_up", extra={"run_id": str(self._claimed.job.id), "detail": detail})
         with self._resources.ledger.begin() as session:
             job = hold(session, self._claimed.attempt)
-            detail = f"a defect ended it: its schedule did not come to rest in {MAX_MOVES} moves"
             end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)

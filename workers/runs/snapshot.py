@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
+from monitoring.ledger.run_tables import Gate, RunStep
 from monitoring.ledger.run_values import RunRows
 from routing.jobs import Reason, State
 from routing.router import Intent, Mode
@@ -74,9 +74,3 @@ def _gate(gate: Gate) -> GateView:
     return GateView(
         key=gate.key, kind=GateKind(gate.kind), reason=gate.reason, after=tuple(gate.after), state=GateState(gate.state)
     )
-
-
-def latest(rows: RunRows, key: str) -> AgentExecution | None:
-    """Return the newest execution of a step, if it has one."""
-    own = [row for row in rows.executions if row.step_key == key]
-    return max(own, key=lambda row: row.attempt, default=None)
