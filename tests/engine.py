@@ -59,7 +59,7 @@ class TestEngine:
         self.url = f"unix://{self.home}/docker.sock"
         self._place = subprocess.Popen(["unshare", "--net", "--mount", "sleep", "infinity"])
         self._daemon: subprocess.Popen[bytes] | None = None
-        self._servers: list[subprocess.Popen[str]] = []
+        self._listeners: list[Listener] = []
 
     @property
     def pid(self) -> int:
@@ -78,9 +78,8 @@ class TestEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for server in self._servers:
-            server.kill()
-            server.communicate()
+        for listener in self._listeners:
+            listener.stop()
         self.stop()
         self._end_what_stayed()
         self._place.kill()
@@ -144,10 +143,11 @@ class TestEngine:
             ["nsenter", f"--net=/proc/{self.pid}/ns/net", sys.executable, "-u", "-m", "tests.listener", str(port), says,
              str(log)], stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self._servers.append(server)
+        listener = Listener(log, server)
+        self._listeners.append(listener)
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
-        return Listener(log)
+        return listener
 
     def listens(self, port: int) -> bool:
         """Whether something listens on a port of the engine's host."""
@@ -179,8 +179,16 @@ class TestEngine:
 class Listener:
     """What came to a port of the engine's host."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, server: subprocess.Popen[str]) -> None:
         self._log = log
+        self._server = server
 
     def requests(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+    def stop(self) -> None:
+        """Let go of the port. May be called again."""
+        self._server.kill()
+        self._server.wait()
+        if self._server.stdout is not None:
+            self._server.stdout.close()

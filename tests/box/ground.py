@@ -155,6 +155,7 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         npm.write_text(f"#!/bin/sh\necho '{json.dumps({'registry': f'http://127.0.0.1:{REGISTRY_PORT}/'})}'\n")
         npm.chmod(0o755)
         registry = daemon.listen(REGISTRY_PORT, says="registry")
+        stack.callback(registry.stop)
         _program(stack, daemon, home / "model.log", "rehearsal", "--port", str(MODEL_PORT), "--speed", "max",
                  "--scenarios", str(home / "mine.yaml"))  # fmt: skip
         provider = {

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from docker.errors import NotFound
 
 from sandbox.box import Box, Clocks, Ending
 from sandbox.boxes import build_maker, build_pool
@@ -218,6 +219,13 @@ def test_an_engine_that_is_killed_and_comes_back_is_swept_clean() -> None:
         engine.close()
 
 
+def runs(engine: Engine, name: str) -> bool:
+    try:
+        return bool(engine.client.api.inspect_container(name)["State"]["Running"])
+    except NotFound:
+        return False
+
+
 @pytest.mark.threat("A14", "B11")
 @pytest.mark.parametrize("what", ["forwarder", "box", "network"])
 def test_a_spare_that_is_not_what_it_was_is_not_handed_out(
@@ -231,7 +239,9 @@ def test_a_spare_that_is_not_what_it_was_is_not_handed_out(
         if what == "network":
             engine.client.networks.create("alien", driver="bridge").connect(f"pointsman-test-{slot}-box")
         else:
-            engine.client.api.kill(f"pointsman-test-{slot}-{what}")
+            name = f"pointsman-test-{slot}-{what}"
+            engine.client.api.kill(name)
+            wait_until(lambda: not runs(engine, name), seconds=10, what="the engine has noticed")
         box = pool.acquire()
         assert (box.id != slot, box.is_warm) == (True, False)
         assert box.run(["true"], clocks=CLOCKS).is_success
