@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from producers.cli import app
@@ -17,7 +18,12 @@ from tests.integration.run_world import PROJECT, Yard
 class Terminal:
     def __init__(self, yard: Yard, url: str) -> None:
         self.yard = yard
-        self.environment = {"POINTSMAN_LEDGER__URL": url, "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0"}
+        policy = yard.home / "policy.yaml"
+        policy.write_text(yaml.safe_dump(yard.policy.model_dump(mode="json")))
+        self.environment = {
+            "POINTSMAN_LEDGER__URL": url, "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0",
+            "POINTSMAN_POLICY__PATH": str(policy),
+        }  # fmt: skip
 
     def run(self, *arguments: str, code: int = 0) -> str:
         found = CliRunner().invoke(app, list(arguments), env=self.environment)
@@ -53,7 +59,7 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     terminal.yard.settle()
     view = json.loads(terminal.run("run", "show", run_id, "--tenant", "acme", "--json"))
     assert (view["state"], view["gates"][0]["note"]) == (State.PUBLISHED, "fine")
-    assert view["result"]["branch"] == f"pointsman/{run_id}"
+    assert view["result"]["branch"] == f"pointsman/fix-the-broken-header-{run_id[:8]}"
 
 
 def test_a_gate_that_is_failed_ends_the_run(terminal: Terminal, tmp_path: Path) -> None:
@@ -72,12 +78,13 @@ def test_a_project_is_added_from_its_file_and_what_is_wrong_is_named_by_line(
     terminal: Terminal, tmp_path: Path
 ) -> None:
     file = tmp_path / "web.yaml"
-    file.write_text(PROJECT)
+    project = PROJECT.replace("HOME", str(terminal.yard.home))
+    file.write_text(project)
     assert "project web" in terminal.run("project", "add", str(file), "--tenant", "acme")
     assert [item["name"] for item in json.loads(terminal.run("project", "list", "--tenant", "acme", "--json"))] == [
         "shop", "web",
     ]  # fmt: skip
-    file.write_text(f"{PROJECT}budgets: {{run_usd: 1000}}\n")
+    file.write_text(f"{project}budgets: {{run_usd: 1000}}\n")
     assert "line 4" in terminal.run("project", "add", str(file), "--tenant", "acme", code=2)
 
 
