@@ -160,7 +160,7 @@ def test_a_tier_that_cannot_hold_the_work_is_refused_and_the_rules_go_no_lower(w
     package = b'{"name": "x", "scripts": {"build": "vite build"}}'
     world.site("bakery", PAGES, tmp_path)
     job_id = world.submit(**EDIT, tier="agent")
-    world.offer(job_id, {**CHANGED, "package.json": package})
+    world.offer(job_id, {**CHANGED, "package.json": package, "dist/index.html": CHANGED["index.html"]})
     refused = post(world, job_id, "revise", {"text": TEXT, "tier": "spec"})
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "tier")
     assert world.job(job_id).state == "awaiting_approval"
