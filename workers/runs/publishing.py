@@ -73,6 +73,7 @@ def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dic
         return {"branch": None, "commit": None}
     ticket = ticket_of(rows)
     branch = branch_of(ticket, rows.job.id)
+    workspace.point(f"refs/heads/{branch}", commit)
     config = ProjectConfig.model_validate(rows.project.config)
     remote = remote_of(config, resources.accounts, tenant=rows.job.tenant)
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
