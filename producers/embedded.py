@@ -40,9 +40,9 @@ TENANT = "demo"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
 WORKERS: Mapping[str, tuple[str, ...]] = {
-    "worker-edits": ("spec", "patch", "steps"),
+    "worker-edits": ("spec", "patch"),
     "worker-quick": ("intake", "tools", "answer", "control"),
-    "worker-agent": ("agent",),
+    "worker-agent": ("agent", "steps"),
 }
 """Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
 

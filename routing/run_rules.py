@@ -98,7 +98,7 @@ class RunRules(Section):
     """Whether a model is asked what kind of ticket it is only where the rules cannot tell (ruling A5), or always."""
     models: Annotated[frozenset[str], InOrder] = frozenset()
     """Models that a project may give an agent, beside those that the agents have."""
-    remotes: Annotated[frozenset[Literal["https", "ssh", "http", "file"]], InOrder] = frozenset({"https", "ssh"})
+    remotes: Annotated[frozenset[Literal["https", "http", "file"]], InOrder] = frozenset({"https"})
     """How a project's repository may be reached."""
     stack: dict[StackPart, Annotated[frozenset[str], InOrder]] = Field(default_factory=dict)
     """What projects may be built with (S-088); agents and images are made for it."""
