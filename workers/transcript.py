@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 
 HIDDEN = "[token]"
+LEAST_CHARACTERS = 16
+"""Of a token that is worth hiding: the gateway's have 47, and a shorter one would take ordinary words with it."""
 MAX_BYTES = 2_097_152
 """Of one session; the beginning and the end are kept."""
 
@@ -17,15 +19,15 @@ class Hider:
     """
 
     def __init__(self, token: str) -> None:
-        self._token = token
+        self._token = token if len(token) >= LEAST_CHARACTERS else ""
 
     def line(self, line: bytes) -> bytes:
         """Return a line as it may be kept."""
-        return line.replace(self._token.encode(), HIDDEN.encode())
+        return line.replace(self._token.encode(), HIDDEN.encode()) if self._token else line
 
     def text(self, text: str) -> str:
         """Return a text as it may be kept."""
-        return text.replace(self._token, HIDDEN)
+        return text.replace(self._token, HIDDEN) if self._token else text
 
 
 class Transcript:

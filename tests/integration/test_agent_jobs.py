@@ -379,6 +379,8 @@ try:
 except urllib.error.HTTPError as error:
     status = error.code
 pathlib.Path("status.txt").write_text(str(status))
+pathlib.Path("dist").mkdir(exist_ok=True)
+pathlib.Path("dist/index.html").write_text("<!doctype html><html lang=en><title>x</title><h1>x</h1></html>")
 """
     imports = "import json, pathlib, urllib.error, urllib.request"
     maker.program("npm", imports + spends.replace("GATEWAY", rig.resources.gateway_url))

@@ -328,7 +328,7 @@ def test_a_provider_that_ignores_max_tokens_is_cut_and_what_it_wrote_is_billed(l
 
 
 def test_a_reply_of_long_words_at_its_max_tokens_is_not_cut(ledger: Ledger, ledger_url: str) -> None:
-    parts = (opening(), block(), *(words("x" * 50) for _ in range(100)), closing(output_tokens=1000))
+    parts = (opening(input_tokens=10), block(), *(words("x" * 50) for _ in range(100)), closing(output_tokens=1000))
     with scripted_world(ledger, ledger_url, *parts) as (_, world):
         answer = world.post(world.attempt(), message(stream=True, max_tokens=1000))
         assert "event: error" not in answer.text

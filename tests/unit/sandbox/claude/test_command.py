@@ -31,7 +31,7 @@ def test_the_command_restricts_the_tools_and_carries_the_cap() -> None:
 
 @pytest.mark.req("S-059")
 def test_the_whole_command_is_what_this_version_of_the_cli_was_tried_with() -> None:
-    assert arguments(PLAN) == (
+    assert arguments(PLAN, is_walled=True) == (
         "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=text",
         "--setting-sources=user", "--settings=/etc/claude-code/roles/site.json",
         "--strict-mcp-config", "--disable-slash-commands", "--no-session-persistence",

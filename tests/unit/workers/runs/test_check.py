@@ -28,9 +28,9 @@ def test_a_build_that_succeeds_has_no_findings_and_leaves_nothing_but_that(tmp_p
     assert (result.status, result.issues) == ("complete", ())
     (box,) = maker.boxes
     assert box.is_closed
-    assert [command[:2] for command in box.commands] == [("npm", "install"), ("npm", "run")]
+    assert [command[:2] for command in box.commands] == [("npm", "install"), ("npm", "run"), ("rm", "-rf")]
     assert "--ignore-scripts" in box.commands[0]
-    assert box.environments == [{}, {}]
+    assert box.environments == [{}, {}, {}]
 
 
 @pytest.mark.req("P-031")

@@ -16,10 +16,11 @@ from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
 from pydantic import SecretStr
 
+from routing.accounts import Account, AccountsConfig
 from routing.policy import platform_policy
 from routing.project import ProjectConfig
 from tests.unit.workers.runs.repositories import files_of, make_project
-from workers.config import ForgeConfig, RunsConfig
+from workers.config import RunsConfig
 from workers.runs.errors import RemoteAuthError, RemoteError, RepositoryRefusedError
 from workers.runs.exchange import create_workspace, push
 from workers.runs.packs import PackLimits
@@ -234,15 +235,16 @@ def test_without_a_directory_for_them_no_remote_is_a_file(tmp_path: Path) -> Non
 
 
 def test_an_account_goes_only_to_its_own_repositories_and_for_its_own_tenants() -> None:
-    account = ForgeConfig(git_url="https://forge.example/acme/", token=SecretStr(TOKEN), tenants=("acme",))
-    config = RunsConfig(forges={"main": account})
+    account = Account(kind="github", git_url="https://forge.example/acme/", token=SecretStr(TOKEN), tenants=("acme",))
+    silent = Account(kind="github", token=SecretStr(TOKEN), tenants=("acme",))
+    accounts = AccountsConfig(by_name={"main": account, "silent": silent})
 
     def credentials(url: str, *, tenant: str = "acme", token: str = "main") -> Credentials | None:
         github = {"repository": "acme/shop", "token": token}
         project = ProjectConfig.model_validate(
             {"repo": {"url": url}, "stack": {"language": "typescript"}, "integrations": {"github": github}}
         )
-        return remote_of(project, config, tenant=tenant).credentials()
+        return remote_of(project, accounts, tenant=tenant).credentials()
 
     assert credentials("https://forge.example/acme/shop.git") == Credentials("x-access-token", TOKEN)
     assert TOKEN not in repr(credentials("https://forge.example/acme/shop.git"))
@@ -250,4 +252,5 @@ def test_an_account_goes_only_to_its_own_repositories_and_for_its_own_tenants() 
     assert credentials("https://forge.example/acme-evil/shop.git") is None
     assert credentials("https://forge.example/acme/shop.git", tenant="globex") is None
     assert credentials("https://forge.example/acme/shop.git", token="other") is None
-    assert remote_rules(config, platform_policy().runs, seconds=1).files_below is None
+    assert credentials("https://forge.example/acme/shop.git", token="silent") is None
+    assert remote_rules(RunsConfig(), platform_policy().runs, seconds=1).files_below is None
