@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -43,7 +44,10 @@ def fetch_node(cache: Path, pins: Platform) -> Path:
 
 
 def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
-    """Return npm's package of the Claude Code CLI, fetched with the npm from the wheel when it is not there.
+    """Return npm's package of the Claude Code CLI, fetched when it is not there.
+
+    This machine's own npm fetches it, as it knows where the operator's registry is and whom it trusts; where there is
+    none, the npm from the wheel does.
 
     Raises:
         SandboxUnavailableError: `fetch_failed` or `digest_differs` (the operator's fault, or the registry's).
@@ -51,7 +55,8 @@ def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
     folder = cache / f"claude-{CLAUDE_VERSION}-{pins.wheel_tag}"
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("*.tgz")):
-        npm = _unpack_npm(cache, node_wheel)
+        own = shutil.which("npm")
+        npm = [own] if own is not None else _unpack_npm(cache, node_wheel)
         _call([*npm, "pack", "--silent", f"{pins.claude_package}@{CLAUDE_VERSION}"], cwd=folder, what="Claude Code")
     (package,) = folder.glob("*.tgz")
     expected = base64.b64decode(pins.claude_integrity.removeprefix("sha512-"))
