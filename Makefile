@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell test check chaos bench demo up clean
+.PHONY: docs setup fmt lint types imports spell test check chaos runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -41,6 +41,9 @@ chaos: setup ## five hundred publishes under readers, kills at each step of a pu
 
 bench: setup ## measure what the figures claim; ONLY=box asks one question alone; JSON goes to benchmarks/results/
 	@$(BIN)/python -m benchmarks $(ONLY)
+
+runs: setup ## a feature and a P0 ticket from their words to a pull request, in real boxes; needs what SYSTEM=1 installs
+	RUNS=1 $(BIN)/python -m pytest -q -s tests/box/test_ticket_runs.py
 
 demo: setup ## the product's main job, end to end, on embedded defaults
 	@$(BIN)/pointsman demo
