@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from monitoring.ledger.events import EventKind
@@ -79,4 +79,5 @@ def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:
         "ending": result.ending.value, "status": result.exit_code, "seconds": round(result.seconds, 1),
         "turns": finished.turns if finished else None, "denials": finished.denials if finished else None,
         "tools_used": reader.tools_used, "retries": reader.retries,
+        "own_count": asdict(finished.own_count) if finished and finished.own_count else None,
     }  # fmt: skip

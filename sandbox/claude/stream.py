@@ -57,6 +57,17 @@ class Retried:
 
 
 @dataclass(frozen=True)
+class OwnCount:
+    """What the CLI thinks that a session used, subagents included. The bill is the gateway's; this stands beside it."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float
+
+
+@dataclass(frozen=True)
 class Finished:
     """The session's own account of its end."""
 
@@ -66,6 +77,8 @@ class Finished:
     turns: int
     denials: int
     """How often a tool was not permitted."""
+    own_count: OwnCount | None = None
+    """None where it cannot be read: unknown, which is not nothing (S-061)."""
 
     @property
     def is_success(self) -> bool:
@@ -150,7 +163,28 @@ def _finished(event: dict[str, Any]) -> Finished:
         text=shown(text, most=MAX_TEXT),
         turns=_count(event.get("num_turns")),
         denials=len(_list(event.get("permission_denials"))),
+        own_count=_own_count(event),
     )
+
+
+_TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+
+
+def _own_count(event: dict[str, Any]) -> OwnCount | None:
+    models, cost = event.get("modelUsage"), event.get("total_cost_usd")
+    if not isinstance(models, dict) or not models or not all(isinstance(used, dict) for used in models.values()):
+        return None
+    counts = [[used.get(name) for name in _TOKENS] for used in models.values()]
+    if not all(_is_amount(count) and isinstance(count, int) for row in counts for count in row):
+        return None
+    if not isinstance(cost, int | float) or not _is_amount(cost):
+        return None
+    read, written, cache_read, cache_write = (sum(column) for column in zip(*counts, strict=True))
+    return OwnCount(read, written, cache_read, cache_write, float(cost))
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
 
 
 def _list(value: Any) -> list[Any]:

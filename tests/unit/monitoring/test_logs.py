@@ -40,6 +40,7 @@ def only(lines: io.StringIO) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.req("S-028")
 def test_a_line_says_when_how_bad_where_and_what(lines: io.StringIO) -> None:
     logger.info("job_started", extra={"seconds": 1.5, "queue": "spec"})
     line = only(lines)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sandbox.box import Ending, ExecResult
 from sandbox.claude.session import MAX_NEWS, End, SessionReader, Verdict
-from sandbox.claude.stream import Finished, Said, ToolUsed, read_line
+from sandbox.claude.stream import Finished, OwnCount, Said, ToolUsed, read_line
 from tests.unit.sandbox.claude.test_command import PLAN
 
 FINE = ExecResult(
@@ -191,3 +191,49 @@ def test_news_are_bounded() -> None:
     reader, _ = read(INIT, *[use("Read", file_path=str(number)) for number in range(MAX_NEWS + 50)], tell=told)
     assert len(told) == MAX_NEWS
     assert reader.tools_used == MAX_NEWS + 50
+
+
+# ---------------------------------------------------------------- what the CLI says that it used
+
+
+def finished(**fields: Any) -> Finished:
+    event = {"type": "result", "subtype": "success", "is_error": False, "result": "Done.", "num_turns": 2}
+    (found,) = read_line(json.dumps(event | fields).encode())
+    assert isinstance(found, Finished)
+    return found
+
+
+USED = {
+    "claude-sonnet-4-6": {
+        "inputTokens": 10, "outputTokens": 20, "cacheReadInputTokens": 300, "cacheCreationInputTokens": 40,
+        "webSearchRequests": 0, "costUSD": 0.5,
+    },
+    "claude-haiku-4-5-20251001": {
+        "inputTokens": 1, "outputTokens": 2, "cacheReadInputTokens": 3, "cacheCreationInputTokens": 4, "costUSD": 0.1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.req("S-061")
+def test_tokens_and_cost_are_read_from_what_the_cli_prints() -> None:
+    assert finished(modelUsage=USED, total_cost_usd=0.6).own_count == OwnCount(11, 22, 303, 44, 0.6)
+
+
+@pytest.mark.req("S-061")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"total_cost_usd": 0.6},
+        {"modelUsage": USED},
+        {"modelUsage": {}, "total_cost_usd": 0},
+        {"modelUsage": [], "total_cost_usd": 0},
+        {"modelUsage": {"m": 5}, "total_cost_usd": 0},
+        {"modelUsage": {"m": {"inputTokens": 5}}, "total_cost_usd": 0},
+        {"modelUsage": USED, "total_cost_usd": "0.6"},
+        {"modelUsage": USED, "total_cost_usd": -1},
+        {"modelUsage": USED, "total_cost_usd": True},
+    ],
+)
+def test_what_cannot_be_read_is_unknown_and_not_nothing(fields: dict[str, Any]) -> None:
+    assert finished(**fields).own_count is None

@@ -186,3 +186,27 @@ def test_a_feature_s_steps_that_can_run_together_do() -> None:
     game, _ = play(FEATURE, "parts=2")
     assert {"research", "architect"} in [set(batch) for batch in game.batches]
     assert {"code-review", "qa", "security"} in [set(batch) for batch in game.batches]
+
+
+@pytest.mark.req("S-027")
+def test_containers_are_made_and_ended_by_the_service_alone() -> None:
+    """No agent has a word for it, and one package of the service has a hand on the engine."""
+    step = {"id": "a", "agent": "qa", "task": "t"}
+    for name in ("image", "container", "box", "runtime", "volumes"):
+        with pytest.raises(ValidationError, match="Extra inputs"):
+            Plan.model_validate({"classification": "fix", "steps": [{**step, name: "x"}]})
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("producers", "workers", "routing", "sandbox", "monitoring")
+        for path in (ROOT / package).rglob("*.py")
+        if any(
+            (isinstance(node, ast.Import) and any(name.name.split(".")[0] == "docker" for name in node.names))
+            or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "docker")
+            for node in ast.walk(ast.parse(path.read_text()))
+        )
+    }  # fmt: skip
+    assert users
+    assert {user.rpartition("/")[0] for user in users} <= {"sandbox/docker", "sandbox/image"}
+    assert all(
+        "Docker" not in tool and "box" not in tool.casefold() for agent in BOOK.agents.values() for tool in agent.tools
+    )
