@@ -35,6 +35,7 @@ class Connections:
         self._slots: asyncio.LifoQueue[psycopg.AsyncConnection[Any] | None] = asyncio.LifoQueue()
         for _ in range(size):
             self._slots.put_nowait(None)
+        self._is_closed = False
 
     async def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
         """Run one statement that returns rows, and commit it.
@@ -54,10 +55,11 @@ class Connections:
                 await self._forget_idle()
             raise
         finally:
-            self._slots.put_nowait(await _usable(connection))
+            self._slots.put_nowait(await self._kept(connection))
 
     async def close(self) -> None:
-        """Close every connection that is not in use."""
+        """Close every connection: an idle one now, one in use when its statement is done."""
+        self._is_closed = True
         await self._forget_idle()
 
     async def _take(self) -> psycopg.AsyncConnection[Any] | None:
@@ -90,9 +92,11 @@ class Connections:
             if connection is not None:
                 await connection.close()
 
-
-async def _usable(connection: psycopg.AsyncConnection[Any] | None) -> psycopg.AsyncConnection[Any] | None:
-    if connection is None or connection.info.transaction_status == TransactionStatus.IDLE:
-        return connection
-    await connection.close()
-    return None
+    async def _kept(self, connection: psycopg.AsyncConnection[Any] | None) -> psycopg.AsyncConnection[Any] | None:
+        """Return a connection that another statement may use; any other is closed."""
+        if connection is None:
+            return None
+        if connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
+            return connection
+        await connection.close()
+        return None

@@ -150,7 +150,7 @@ def yard(world: tuple[Shop, Resources, Engine], tmp_path: Path) -> StepYard:
     return StepYard(shop, Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)}), tmp_path)
 
 
-@pytest.mark.req("S-007", "S-054", "S-055", "S-056")
+@pytest.mark.req("S-007", "S-054", "S-055", "S-056", "S-077")
 def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     yard: StepYard, world: tuple[Shop, Resources, Engine]
 ) -> None:
@@ -168,8 +168,16 @@ def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     assert '"permissionMode":"bypassPermissions"' in said
     for line in ("You are the agent `frontend-de", "root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
         assert re.search(line, said), line
+    for line in ("ANTHROPIC_MODEL=claude-sonnet-4-6", r"ANTHROPIC_AUTH_TOKEN=\[token\]"):  # given at the start
+        assert re.search(line, said), line
     assert CANARY not in said
     assert yard.shop.url not in said
+    stored = yard.shop.rows(
+        "SELECT row_to_json(run_step)::text FROM run_step UNION ALL SELECT row_to_json(e)::text FROM agent_executions e"
+        " UNION ALL SELECT row_to_json(job)::text FROM job UNION ALL SELECT row_to_json(run)::text FROM run"
+    )
+    assert stored
+    assert not any("pma_" in text or CANARY in text for (text,) in stored)
 
 
 @pytest.mark.req("S-006", "S-008")
