@@ -24,7 +24,7 @@ from sandbox.rehearsal.log import billed_nanousd, read_log
 from tests.engine import TestEngine
 from tests.services import wait_until
 
-HOOK_PORT = 8098
+HOOK_PORT = 8112
 _POST = """
 import sys, urllib.request
 url, key, body = sys.argv[1:]

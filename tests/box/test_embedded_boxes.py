@@ -62,3 +62,4 @@ def test_a_port_that_is_taken_is_named(daemon: TestEngine, engine: Engine) -> No
     assert found.off.startswith("nothing can listen on ")
     assert f":{GATEWAY}: Address already in use" in found.off
     assert taken.requests() == []
+    taken.stop()

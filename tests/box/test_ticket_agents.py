@@ -33,8 +33,8 @@ from workers.lifecycle import Resources
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
-GATEWAY_PORT = 8094
-MODEL_PORT = 8095
+GATEWAY_PORT = 8110
+MODEL_PORT = 8111
 CANARY = "sk-ant-canary-of-the-agents-0123456789abcdef"
 SCENARIO = """
 rules:
