@@ -168,8 +168,7 @@ def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     assert '"permissionMode":"bypassPermissions"' in said
     for line in ("You are the agent `frontend-de", "root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
         assert re.search(line, said), line
-    for line in ("ANTHROPIC_MODEL=claude-sonnet-4-6", r"ANTHROPIC_AUTH_TOKEN=\[token\]"):  # given at the start
-        assert re.search(line, said), line
+    assert "ANTHROPIC_MODEL=claude-sonnet-4-6" in said  # what the layers chose, given as the CLI was started
     assert CANARY not in said
     assert yard.shop.url not in said
     stored = yard.shop.rows(
