@@ -31,8 +31,10 @@ pytestmark = [
 ]
 
 KILLS = int(os.environ.get("KILLS", "0"))
-"""How many kills at random moments `make chaos` asks for; the ones by name below are made always."""
+"""How many kills at random moments `make chaos` asks for; a few by name are made always."""
 SEED = int(os.environ.get("SEED", "5"))
+in_chaos = pytest.mark.skipif(not KILLS, reason="`make chaos` asks for it")
+"""Every check has half a minute for the likes of it, and no more."""
 EDIT = "Add our opening hours to index.html"
 PAGE = """<!doctype html>
 <html lang="en">
@@ -147,6 +149,7 @@ def test_the_doctor_finds_nothing_amiss_beside_it(fleet: Fleet) -> None:
     assert {"ok  ledger", "ok  package registry", "ok  box engine", "ok  box image"} <= set(lines)
 
 
+@in_chaos
 def test_the_benchmark_of_boxes_measures_both_starts_and_every_step(fleet: Fleet, tmp_path: Path) -> None:
     figures = answer(acquire_times(fleet.daemon, 1), session_steps(fleet, 1), 1)
     shown = figures.table()
@@ -183,6 +186,7 @@ def test_a_job_whose_pool_child_is_killed_is_done_again_on_one_bill(fleet: Fleet
     assert live_release(fleet, site) == release
 
 
+@in_chaos
 @pytest.mark.threat("A13")
 def test_a_job_whose_worker_is_killed_is_done_again_from_its_lease(fleet: Fleet, hook: Listener, site: str) -> None:
     job_id, slots = start_session(fleet, site)
@@ -193,6 +197,7 @@ def test_a_job_whose_worker_is_killed_is_done_again_from_its_lease(fleet: Fleet,
     assert end(fleet, hook, job_id) == "rejected"
 
 
+@in_chaos
 def test_a_session_outlives_its_gateway_and_all_that_was_streamed_is_billed(
     fleet: Fleet, hook: Listener, site: str
 ) -> None:
@@ -233,7 +238,7 @@ VICTIMS: dict[str, Callable[[Fleet], None]] = {
 _ALLOWED = frozenset({"awaiting_approval", "box_failed", "agent_failed"})
 
 
-@pytest.mark.skipif(not KILLS, reason="`make chaos` asks for it")
+@in_chaos
 @pytest.mark.parametrize("number", range(KILLS))
 def test_whatever_dies_whenever_a_job_ends_once_on_a_whole_bill(
     fleet: Fleet, hook: Listener, site: str, number: int
