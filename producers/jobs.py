@@ -16,6 +16,7 @@ from monitoring.ledger.money import Bill, bill_of, calls_of
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.rounds import rounds_of, successor_of, verb_of
 from monitoring.ledger.run_tables import AgentExecution
+from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
 from routing.jobs import State
@@ -250,11 +251,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         prompt=job.prompt,
         site=site.name if site else None,
         project=job.request.get("project"),
-        session=job.root_id,
-        round=next(one.round for one in rounds if one.id == job.id),
-        rounds=rounds,
-        parent_id=job.parent_id,
-        continued_as=successor_of(session, job.id),
+        **_place(session, job, rounds),
         base_release_id=job.base_release_id,
         start_release_id=job.start_release_id,
         release_id=job.release_id,
@@ -317,6 +314,18 @@ def _question_of(job: Job) -> ClarificationView | None:
     asked = Clarification.model_validate(job.clarification)
     options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in asked.options)
     return ClarificationView(question=asked.question, options=options, is_pending=asked.pending is not None)
+
+
+def _place(session: Session, job: Job, rounds: Sequence[RoundView]) -> dict[str, Any]:
+    """Return where a job stands in its session; a step of a run stands where its run does."""
+    own = job.parent_id if is_step(job) else job.id
+    return {
+        "session": job.root_id,
+        "round": next(one.round for one in rounds if one.id == own),
+        "rounds": rounds,
+        "parent_id": job.parent_id,
+        "continued_as": successor_of(session, job.id),
+    }
 
 
 def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:

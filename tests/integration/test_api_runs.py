@@ -153,6 +153,16 @@ def test_the_steps_of_a_run_are_no_jobs_of_their_own_in_lists_and_notify_nobody(
     assert door.yard.shop.scalar("SELECT count(*) FROM notification") == 1
 
 
+def test_a_step_of_a_run_is_shown_as_the_job_that_it_is(door: Door) -> None:
+    run_id = door.submit()
+    door.yard.play(run_id)
+    for execution in door.yard.executions(run_id):
+        view = door.get(f"/v1/jobs/{execution.job_id}")
+        assert (view["parent_id"], view["session"], view["round"]) == (str(run_id), str(run_id), 1)
+        assert [one["id"] for one in view["rounds"]] == [str(run_id)]
+        assert view["continued_as"] is None
+
+
 @pytest.mark.req("S-101", "S-105")
 def test_a_person_passes_a_gate_over_http_and_only_once(door: Door) -> None:
     run_id = door.submit(priority="P0")
