@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import socket
@@ -24,6 +23,7 @@ from monitoring.ledger.clock import after, now
 from monitoring.ledger.record_tables import Notification
 from monitoring.ledger.store import Ledger
 from producers.config import WebhookConfig
+from sandbox.addresses import is_public
 
 logger = logging.getLogger(__name__)
 
@@ -36,16 +36,13 @@ DEADLINE_SECONDS = 10.0
 _CLAIM_SECONDS = 60
 
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-
 def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> str | None:
     """Tell why a callback must not go to `url`, or None when it may (SSRF: the address decides, not the name)."""
     if not _is_sound(url):
         return "the URL must be http or https, with a host and without credentials"
     if not addresses:
         return "the host has no address"
-    if not allow_private and not all(_is_public(address) for address in addresses):
+    if not allow_private and not all(is_public(address) for address in addresses):
         return "the host has an address that is not public"
     return None
 
@@ -58,15 +55,6 @@ def _is_sound(url: str) -> bool:
     except (ValueError, httpx.InvalidURL):
         return False
     return parts.scheme in ("http", "https") and is_addressed and not parts.username and not parts.password
-
-
-def _is_public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if not found.is_global or found.is_multicast:
-        return False
-    if isinstance(found, ipaddress.IPv4Address):
-        return True
-    return found not in _NAT64 and found.ipv4_mapped is None and found.sixtofour is None and found.teredo is None
 
 
 def _addresses(url: str) -> list[str]:

@@ -21,7 +21,7 @@ from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
-from monitoring.ledger.rounds import spent_on_bill
+from monitoring.ledger.spending import booked_on_bill
 from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
@@ -127,7 +127,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
             if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
                 job.base_release_id = base.id if base else None
         begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
-        spent = spent_on_bill(session, job.root_id)
+        spent = sum(booked_on_bill(session, job.root_id))
 
     books = _Books(resources, claimed)
     return Attempt(

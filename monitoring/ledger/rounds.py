@@ -16,7 +16,8 @@ from sqlmodel import Session, col
 
 from monitoring.errors import MonitoringError
 from monitoring.ledger.releases import lock_site
-from monitoring.ledger.tables import Cap, Job, Release, Site
+from monitoring.ledger.spending import booked_on_bill
+from monitoring.ledger.tables import Job, Release, Site
 from routing.tiers import QueueName
 
 MAX_ROUNDS = 50
@@ -81,12 +82,6 @@ def verb_of(job: Job) -> str | None:
     return str(job.result.get("verb") or "debate")
 
 
-def spent_on_bill(session: Session, root_id: UUID) -> int:
-    """Return the nanodollars that a session's rounds have spent or hold in reserve, by the account that caps it."""
-    held = select(func.coalesce(func.sum(col(Cap.spent_nanousd) + col(Cap.reserved_nanousd)), 0))
-    return int(session.scalar(held.where(col(Cap.scope) == "job", col(Cap.key) == str(root_id))) or 0)
-
-
 def stand_on(session: Session, job: Job) -> Ground:
     """Return what a new round that goes on from a locked job stands on, with its site's row locked.
 
@@ -106,4 +101,4 @@ def stand_on(session: Session, job: Job) -> Ground:
         raise NotContinuableError(job.id, "release_swept")
     if start is not None and site is not None and start.base_release_id != site.active_release_id:
         raise NotContinuableError(job.id, "site_moved_on")
-    return Ground(site, start, spent_on_bill(session, job.root_id))
+    return Ground(site, start, sum(booked_on_bill(session, job.root_id)))

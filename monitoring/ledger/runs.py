@@ -23,8 +23,9 @@ from monitoring.ledger.jobs import NewJob, accept, wait_on
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep
 from monitoring.ledger.run_values import Absorbed, RunChange, RunRows, StepSpec, StepStart
+from monitoring.ledger.spending import booked_on_bill
 from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Attempt, Call, Cap, Job
+from monitoring.ledger.tables import Attempt, Call, Job
 from monitoring.ledger.ticket_notes import STARTED, owe_note
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, State
 from routing.tiers import QueueName
@@ -111,7 +112,7 @@ def load_run(session: Session, job: Job) -> RunRows:
     return RunRows(
         job=job, run=run, project=session.get_one(Project, run.project_id), steps=steps, executions=executions,
         gates=gates, cancelling=frozenset(cancelling), costs=_costs(session, job),
-        spent_nanousd=spent_on_bill(session, job),
+        spent_nanousd=booked_on_bill(session, job.root_id).spent,
         cap_nanousd=job.cap_nanousd,
     )  # fmt: skip
 
@@ -124,15 +125,6 @@ def _costs(session: Session, job: Job) -> dict[UUID, int]:
         .group_by(col(Call.job_id))
     )
     return {job_id: int(cost) for job_id, cost in rows}
-
-
-def spent_on_bill(session: Session, job: Job) -> int:
-    """Return the nanodollars that were spent on the bill a job adds to: its root and everything that hangs on it.
-
-    The cap's own row has booked every settled call of them, in the statement that settled it.
-    """
-    cap = session.get(Cap, ("job", str(job.root_id)), populate_existing=True)
-    return cap.spent_nanousd if cap is not None else 0
 
 
 def change_run(session: Session, run: Run, change: RunChange) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import CompoundSelect, Uuid, func, literal, select
 from sqlmodel import Session, col
 
 from monitoring.ledger.run_tables import AgentExecution
-from monitoring.ledger.tables import Attempt, Call, Job
+from monitoring.ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import ENDS, State
 
 USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
@@ -21,6 +22,22 @@ def members_of(job_id: UUID) -> CompoundSelect[UUID]:
     """Select a job and, when it is a run, the executions of its steps."""
     steps = select(col(AgentExecution.job_id)).where(col(AgentExecution.run_id) == job_id)
     return steps.union_all(select(literal(job_id, type_=Uuid())))
+
+
+class Booked(NamedTuple):
+    """What stands on a bill, in nanodollars."""
+
+    spent: int
+    reserved: int
+
+
+def booked_on_bill(session: Session, root_id: UUID) -> Booked:
+    """Return what a root job and all that adds to its bill have spent and hold: rounds, steps of a run, debates.
+
+    The cap's own row has booked every call of them, in the statement that reserved or settled it.
+    """
+    cap = session.get(Cap, ("job", str(root_id)), populate_existing=True)
+    return Booked(cap.spent_nanousd, cap.reserved_nanousd) if cap is not None else Booked(0, 0)
 
 
 def spent_by_attempt(session: Session, job: Job, attempt_id: UUID) -> int:

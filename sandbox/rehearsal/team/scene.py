@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from routing.path_rules import is_covered
 from sandbox.rehearsal.team.order import Order
 
 SOURCE = (".ts", ".tsx", ".js", ".jsx", ".mjs")
@@ -54,7 +55,7 @@ class Scene:
 
     def may_write(self, path: str) -> bool:
         """Tell whether the order covers a path."""
-        return any(_covers(rule, path) for rule in self.order.writes)
+        return is_covered(path, self.order.writes)
 
     def count(self, pattern: str) -> int:
         """Return how many files there are whose path matches a regular expression as a whole."""
@@ -76,9 +77,3 @@ class Role(NamedTuple):
 def complete(summary: str, **fields: Any) -> Result:
     """Return the result of an agent that has done its task."""
     return {"status": "complete", "summary": summary, **fields}
-
-
-def _covers(rule: str, path: str) -> bool:
-    if rule.startswith("*"):
-        return path.endswith(rule[1:]) and not path.startswith("artifacts/")
-    return path.startswith(rule) if rule.endswith("/") else path == rule
