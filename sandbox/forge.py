@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
@@ -19,7 +20,8 @@ from github.Repository import Repository
 from routing.accounts import Account
 from sandbox.errors import SandboxError
 
-TIMEOUT_SECONDS = 10
+TIMEOUT_SECONDS = 4
+"""For one request. Opening a pull request takes two."""
 MAX_TEXT = 60_000
 """Characters of a comment or of a pull request's text; GitHub takes 65,536."""
 _MANY_COMMENTS = 300
@@ -94,10 +96,8 @@ def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) 
     sign = f"<!-- pointsman {mark} -->"
     with _github(account, repository) as found:
         issue = found.get_issue(int(number))
-        for seen, comment in enumerate(issue.get_comments()):
-            if sign in (comment.body or "") or seen >= _MANY_COMMENTS:
-                return
-        issue.create_comment(f"{text[:MAX_TEXT]}\n\n{sign}")
+        if not any(sign in (comment.body or "") for comment in islice(issue.get_comments(), _MANY_COMMENTS)):
+            issue.create_comment(f"{text[:MAX_TEXT]}\n\n{sign}")
 
 
 @contextmanager

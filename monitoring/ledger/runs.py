@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from sqlalchemy import func, select
@@ -80,11 +80,23 @@ def find_run(session: Session, run_id: UUID, *, tenant: str | None = None) -> tu
     return job, run
 
 
-def open_run_of_ticket(session: Session, project: Project, key: str) -> UUID | None:
-    """Return the run of a project that works on a ticket now; None when none does."""
+class TicketRuns(NamedTuple):
+    """The runs of a project about one ticket."""
+
+    open: UUID | None
+    """The one that works on it now."""
+    ended: int
+
+
+def runs_of_ticket(session: Session, project: Project, key: str) -> TicketRuns:
+    """Return which runs of a project a ticket has had."""
     same = (col(Run.project_id) == project.id) & (col(Run.ticket)["key"].astext == key)
-    query = select(col(Run.job_id)).join(Job, col(Job.id) == col(Run.job_id)).where(same, col(Job.ended_at).is_(None))
-    return session.scalars(query.order_by(col(Job.created_at)).limit(1)).first()
+    query = select(col(Job.id), col(Job.ended_at)).join(Run, col(Run.job_id) == col(Job.id)).where(same)
+    found = session.execute(query.order_by(col(Job.created_at))).all()
+    return TicketRuns(
+        next((job_id for job_id, ended_at in found if ended_at is None), None),
+        sum(ended_at is not None for _, ended_at in found),
+    )
 
 
 def load_run(session: Session, job: Job) -> RunRows:

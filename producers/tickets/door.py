@@ -6,6 +6,7 @@ signature, an unknown project and a project without webhooks are one and the sam
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
-from monitoring.ledger.runs import open_run_of_ticket
+from monitoring.ledger.runs import runs_of_ticket
 from monitoring.ledger.store import Ledger
 from producers.errors import AuthenticationError
 from producers.submit import Submitter
@@ -84,13 +86,16 @@ class TicketDoor:
         if isinstance(news, Ignored):
             return news
         with self._ledger.begin() as session:
-            open_run = open_run_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
-        if open_run is not None:
-            return Taken(open_run, is_new=False)
-        accepted = self._submitter.submit(
-            _request(news, project, delivery=_delivery(headers, tracker)),
-            tenant=tenant, door=Door.HTTP, actor=f"{tracker}:{tenant}/{project}",
-        )  # fmt: skip
+            runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
+        if runs.open is not None:
+            return Taken(runs.open, is_new=False)
+        try:
+            accepted = self._submitter.submit(
+                _request(news, project, number=runs.ended + 1),
+                tenant=tenant, door=Door.HTTP, actor=f"{tracker}:{tenant}/{project}",
+            )  # fmt: skip
+        except IdempotencyConflictError as error:  # another delivery about the ticket came at the same moment
+            return Taken(error.job_id, is_new=False)
         if State(accepted.job.state) is State.REJECTED:
             return Ignored(f"it was refused: {accepted.job.detail}")
         return Taken(accepted.job.id, is_new=accepted.is_new)
@@ -149,17 +154,17 @@ def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _C
     return news
 
 
-def _delivery(headers: Mapping[str, str], tracker: Tracker) -> str:
-    return headers.get("x-github-delivery" if tracker == "github" else "linear-delivery", "")[:100]
+def _request(news: Wanted, project: str, *, number: int) -> dict[str, Any]:
+    """Return the job that a ticket asks for. Its key names the ticket and which of its runs it is.
 
-
-def _request(news: Wanted, project: str, *, delivery: str) -> dict[str, Any]:
-    request: dict[str, Any] = {
+    Trackers tell of one deed in several deliveries at once (an issue opened with a label is `opened` and `labeled`), so
+    the key is not the delivery's.
+    """
+    key = hashlib.sha256(str(news.ticket.key).encode()).hexdigest()[:32]
+    return {
+        "idempotency_key": f"{news.ticket.source}:{project}:{key}:{number}",
         "prompt": news.prompt,
         "project": project,
         "priority": news.priority,
         "ticket": news.ticket.model_dump(exclude_none=True, mode="json"),
     }
-    if delivery:
-        request["idempotency_key"] = f"{news.ticket.source}:{project}:{delivery}"
-    return request

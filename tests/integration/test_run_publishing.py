@@ -15,7 +15,9 @@ from monitoring.ledger.tables import Job
 from producers.tickets.notes import TicketWriter
 from routing.accounts import Account, AccountsConfig
 from routing.jobs import Reason, State
+from routing.policy import platform_policy
 from routing.tiers import QueueName
+from sandbox.forge import TIMEOUT_SECONDS
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.run_world import PROJECT, Yard
@@ -145,6 +147,19 @@ def test_a_forge_that_refuses_ends_the_run_and_what_was_done_is_kept(
     assert str(failures[0]) in str(job.detail)
     assert job.result["kept"]["head"] == yard.run(run_id).head_commit
     assert TOKEN not in str(job.detail)
+
+
+def test_all_that_publishing_may_wait_for_fits_its_queue() -> None:
+    longest = publishing.PATIENCE_SECONDS + publishing.PUSH_SECONDS + 2 * TIMEOUT_SECONDS
+    assert longest < platform_policy().queues[QueueName.CONTROL].soft_seconds
+
+
+def test_no_further_try_begins_when_patience_is_over(yard: Yard, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = to_publishing(yard)
+    monkeypatch.setattr(publishing, "PATIENCE_SECONDS", 0.0)
+    forge.failures = [502, 502]
+    assert publish(yard, run_id).reason == Reason.PUBLISH_FAILED
+    assert len(forge.failures) == 1
 
 
 def test_a_project_whose_account_is_somebody_elses_gets_no_pull_request(yard: Yard, forge: Forge) -> None:

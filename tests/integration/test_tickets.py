@@ -5,6 +5,7 @@ import hmac
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -116,6 +117,17 @@ def test_a_delivery_that_comes_again_makes_no_second_run(hooks: Hooks) -> None:
     assert first.json()["is_new"]
     assert (again.json()["run_id"], again.json()["is_new"]) == (first.json()["run_id"], False)
     assert (another.json()["run_id"], another.json()["is_new"]) == (first.json()["run_id"], False)
+
+
+def test_deliveries_about_one_deed_that_come_at_once_make_one_run(hooks: Hooks) -> None:
+    bodies = [issue(), issue() | {"action": "opened"}, issue() | {"action": "opened"}, issue()]
+    for number, body in enumerate(bodies):  # as the tracker's state moves on between them
+        body["issue"]["body"] += f" {number}"
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        answers = list(pool.map(lambda one: hooks.send(one[1], delivery=f"d-{one[0]}"), enumerate(bodies)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["run_id"] for answer in answers}) == 1
+    assert sum(answer.json()["is_new"] for answer in answers) == 1
 
 
 def test_a_ticket_can_be_handed_over_again_once_its_run_is_over(hooks: Hooks) -> None:

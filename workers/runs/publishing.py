@@ -34,8 +34,10 @@ logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-PUSH_SECONDS = 12.0
-"""For one push: below the soft limit of `control`, with room for the pull request."""
+PUSH_SECONDS = 8.0
+"""For one push."""
+PATIENCE_SECONDS = 8.0
+"""No second try begins later than this: with a push and a pull request after it, all stays within `control`'s limit."""
 PAUSES = (1.0, 3.0)
 """Seconds between tries while a remote or forge is away."""
 
@@ -68,6 +70,7 @@ def _end(
 
 def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dict[str, Any]:
     """Bring a run's changes to its forge; returns what its owner is told of it."""
+    until = time.monotonic() + PATIENCE_SECONDS
     commit = _squash(rows, workspace)
     if commit is None:
         return {"branch": None, "commit": None}
@@ -77,13 +80,13 @@ def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dic
     config = ProjectConfig.model_validate(rows.project.config)
     remote = remote_of(config, resources.accounts, tenant=rows.job.tenant)
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
-    _patiently(lambda: push(workspace, commit, branch=branch, remote=remote, rules=rules))
+    _patiently(lambda: push(workspace, commit, branch=branch, remote=remote, rules=rules), until=until)
     told: dict[str, Any] = {"branch": branch, "commit": commit}
     github = config.integrations.github
     if github is None:
         return told
     account = account_for(github, resources, tenant=rows.job.tenant)
-    pull = _patiently(lambda: _open(rows, ticket, branch, config=config, github=github, account=account))
+    pull = _patiently(lambda: _open(rows, ticket, branch, config=config, github=github, account=account), until=until)
     return {**told, "pull_request": {"number": pull.number, "url": pull.url}}
 
 
@@ -108,17 +111,16 @@ def _open(
     )
 
 
-def _patiently(do: Callable[[], ResultT]) -> ResultT:
+def _patiently(do: Callable[[], ResultT], *, until: float) -> ResultT:
     """Do something that may have to be done again in a moment."""
     for pause in PAUSES:
         try:
             return do()
-        except ForgeError as error:
-            if not error.is_passing:
+        except (ForgeError, RemoteError) as error:
+            is_passing = not isinstance(error, ForgeError) or error.is_passing
+            if not is_passing or time.monotonic() + pause > until:
                 raise
             logger.warning("forge_away", extra={"error": str(error)[:200]})
-        except RemoteError as error:
-            logger.warning("remote_away", extra={"error": str(error)[:200]})
         time.sleep(pause)
     return do()
 

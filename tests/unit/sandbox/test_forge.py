@@ -76,6 +76,12 @@ def test_a_ticket_is_written_to_once_for_each_mark(forge: Forge) -> None:
     assert forge.comments[0]["body"].startswith("A pull request is open.")
 
 
+def test_a_ticket_with_very_many_comments_still_hears_of_it(forge: Forge) -> None:
+    forge.comments = [{"id": number, "issue": "a/shop#12", "body": "me too", "url": "x"} for number in range(400)]
+    write_to_ticket(github(forge), reference="a/shop#12", text="A pull request is open.", mark=uuid4())
+    assert forge.comments[-1]["body"].startswith("A pull request is open.")
+
+
 def test_a_ticket_of_linear_is_written_to_once_for_each_mark(forge: Forge) -> None:
     mark, other = uuid4(), uuid4()
     for each in (mark, mark, other):
