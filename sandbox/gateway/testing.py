@@ -1,37 +1,16 @@
-"""A gateway inside a test's own process: the real server on a free port, in a thread."""
+"""A gateway inside a test's own process."""
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import uvicorn
+from contextlib import AbstractContextManager
 
 from routing.policy import Policy
 from sandbox.gateway.config import GatewayConfig
 from sandbox.gateway.serve import server_config
+from sandbox.threaded import running
 
-_SECONDS = 10.0
 
-
-@contextmanager
-def running_gateway(config: GatewayConfig, ledger_url: str, policy: Policy) -> Iterator[str]:
-    """Serve in a thread for as long as the context is open, and yield the base URL."""
-    server = uvicorn.Server(server_config(config, ledger_url, policy))
-    listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, args=([listener],), name="gateway", daemon=True)
-    thread.start()
-    try:
-        deadline = time.monotonic() + _SECONDS
-        while not server.started and thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if not server.started:
-            raise TimeoutError("the gateway did not start")
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(config.grace_seconds + _SECONDS)
-        listener.close()
+def running_gateway(config: GatewayConfig, ledger_url: str, policy: Policy) -> AbstractContextManager[str]:
+    """Serve in a thread for as long as the context is open; it gives the base URL."""
+    server = server_config(config, ledger_url, policy)
+    return running(server, name="gateway", grace_seconds=config.grace_seconds)
