@@ -52,7 +52,8 @@ _FAILED_REASONS = (
 )  # fmt: skip
 END_REASONS: tuple[tuple[str, str], ...] = (
     (State.ANSWERED, Reason.DONE), (State.PUBLISHED, Reason.DONE), (State.REJECTED, Reason.REVIEWER_REJECTED),
-    (State.EXPIRED, Reason.APPROVAL_EXPIRED), (State.CANCELLED, Reason.CANCELLED), (State.TIMED_OUT, Reason.TIME_LIMIT),
+    (State.EXPIRED, Reason.APPROVAL_EXPIRED), (State.EXPIRED, Reason.QUEUE_EXPIRED),
+    (State.CANCELLED, Reason.CANCELLED), (State.CANCELLED, Reason.SUPERSEDED), (State.TIMED_OUT, Reason.TIME_LIMIT),
     (State.BUDGET_EXCEEDED, Reason.COST_CAP), (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
     (State.ESCALATED, Reason.DEBATE_ESCALATED),
     *((State.FAILED, reason) for reason in _FAILED_REASONS),

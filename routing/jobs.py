@@ -113,6 +113,8 @@ class Reason(StrEnum):
     DEBATE_STOPPED = "debate_stopped"
     DEBATE_ESCALATED = "debate_escalated"
     APPROVAL_EXPIRED = "approval_expired"
+    QUEUE_EXPIRED = "queue_expired"
+    SUPERSEDED = "superseded"
     CANCELLED = "cancelled"
     WORKER_LOST = "worker_lost"
     NO_PROVIDER_KEY = "no_provider_key"

@@ -125,3 +125,40 @@ class Leader(SQLModel, table=True):
     role: str = Field(primary_key=True)
     holder: str
     until: datetime = when_column(nullable=False)
+
+
+class Lane(SQLModel, table=True):
+    """One model of one provider, as the whole fleet sees it: parked, throttled by its buckets, or open."""
+
+    __tablename__ = "lane"
+
+    provider: str = Field(primary_key=True)
+    model: str = Field(primary_key=True)
+    parked_until: datetime | None = when_column()
+    """No call is made before then."""
+    reason: str | None = None
+    """Why it is parked: `rate_limited`, `overloaded` or `failing`."""
+    failures: int = 0
+    """Calls in a row that the provider failed; from a number of the policy on the breaker is open."""
+    probing_until: datetime | None = when_column()
+    """While the breaker is half open: until when the one call is out that tries the lane."""
+    requests: float = 0.0
+    """Requests left in the bucket of the minute, as of `filled_at`."""
+    tokens: float = 0.0
+    """Tokens left in the bucket of the minute, as of `filled_at`."""
+    filled_at: datetime | None = when_column()
+    changed_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Backlog(SQLModel, table=True):
+    """How much waits, as the dispatcher last counted: admission reads two rows of it instead of counting itself."""
+
+    __tablename__ = "backlog"
+
+    queue: str = Field(primary_key=True)
+    tenant: str = Field(primary_key=True)
+    """Empty: all tenants together."""
+    waiting: int = 0
+    drained_per_second: float = 0.0
+    """How fast it was worked off lately: what a refusal's Retry-After is reckoned from."""
+    counted_at: datetime = when_column(nullable=False, default_now=True)

@@ -31,6 +31,10 @@ class Tenant(SQLModel, table=True):
     """Layer 2 of the policy (routing.policy.ProjectOverrides)."""
     auto_approve: bool = False
     """Opt-in of ruling A24: clean tier 1 work without high stakes is approved by policy."""
+    weight: int = Field(default=1, sa_column_kwargs={"server_default": "1"})
+    """How many turns it takes where a tenant of weight 1 takes one, while both have work waiting on a queue."""
+    max_running: int | None = None
+    """How many of its jobs may run at once over all queues; None leaves it to the policy."""
     paused_at: datetime | None = when_column()
     created_at: datetime = when_column(nullable=False, default_now=True)
 
@@ -79,11 +83,21 @@ class Job(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("tenant", "idempotency_key"),
         Index("ix_job_waiting", "queue", "waiting_since", postgresql_where=text("waiting_since IS NOT NULL")),
-        Index("ix_job_unpushed", "queue", "priority", "created_at",
-              postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL")),
+        Index("ix_job_ready", "queue", "tenant", "priority", "created_at",
+              postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL")),
+        Index("ix_job_held_until", "held_until", postgresql_where=text("held_until IS NOT NULL")),
+        Index("ix_job_held_for_site", "site_id", "priority", "created_at",
+              postgresql_where=text("held_for = 'site'")),
+        Index("ix_job_supersede", "tenant", "supersede_key",
+              postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL")),
+        Index("ix_job_dead", "tenant", "failure_signature", "ended_at",
+              postgresql_where=text("failure_signature IS NOT NULL AND dismissed_at IS NULL")),
+        Index("ix_job_ended", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
         Index("ix_job_runway", "queue", "tenant",
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
         Index("ix_job_tenant_created", "tenant", "created_at"),
+        Index("ix_job_queue_deadline", "queue_deadline",
+              postgresql_where=text("waiting_since IS NOT NULL AND queue_deadline IS NOT NULL")),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
         Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
     )  # fmt: skip
@@ -116,6 +130,19 @@ class Job(SQLModel, table=True):
     waiting_since: datetime | None = when_column()
     pushed_at: datetime | None = when_column()
     """When its message went to the broker; empty while it waits for room on the runway."""
+    held_for: str | None = None
+    """Why a waiting job must not go to the broker yet (routing.waits.Hold); empty: it may, when its turn comes."""
+    held_until: datetime | None = when_column()
+    """When the dispatcher lets it go on, where a time decides; a job held for its site goes on when that is free."""
+    queue_deadline: datetime | None = when_column()
+    """When it expires if no worker has taken it up by then."""
+    supersede_key: str | None = None
+    """A newer job of the same tenant and target with the same key takes its place while it is not yet published."""
+    superseded_by: UUID | None = None
+    failure_signature: str | None = None
+    """Of a dead letter: what its end has in common with others of its kind."""
+    dismissed_at: datetime | None = when_column()
+    """When somebody said that a dead letter needs nothing more, or replayed it."""
     lost_attempts: int = 0
     cap_nanousd: int = money_column()
     cancel_requested_at: datetime | None = when_column()
