@@ -1,4 +1,4 @@
-"""Why a job that waits for a worker must not go to the broker yet: every wait is a fact of the ledger, never a timer."""
+"""Why a waiting job must not go to the broker yet: every wait is a fact of the ledger, never a timer in a process."""
 
 from __future__ import annotations
 
