@@ -162,7 +162,7 @@ class Dispatcher:
     def _top_up(self) -> None:
         for queue in TASK_OF_QUEUE:
             with self._ledger.begin() as session:
-                pushes = top_up(session, queue, runway=self._policy.runway)
+                pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
             for position, push in enumerate(pushes):
                 if not self._push(push):
                     with self._ledger.begin() as session:

@@ -25,7 +25,7 @@ from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.releases import active_release, ensure_site, find_site
 from monitoring.ledger.run_tables import Project
 from monitoring.ledger.runs import new_run
-from monitoring.ledger.runway import Push, has_room
+from monitoring.ledger.runway import Place, Push, find_place
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site, Tenant
 from producers.errors import PublishError, UnknownTenantError
@@ -50,6 +50,7 @@ Environment = Callable[[], Mapping[str, str]]
 """Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
 
 _ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
+_NOWHERE = Place(is_pushed=False)
 
 
 class _Target(NamedTuple):
@@ -126,7 +127,9 @@ class Submitter:
             site_id = target.site.id if target.site else None
             stage = _ASKING if asked else first_stage(route, policy, environment=self._environment())
             policy = _policy_of_run(session, target.project, policy) if target.project else policy
-            has_place = not asked and has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id)
+            place = _NOWHERE if asked else find_place(
+                session, stage.queue, tenant, site_id=site_id, runway=policy.runway, admission=policy.admission
+            )  # fmt: skip
             new = NewJob(
                 id=job_id,
                 tenant=tenant,
@@ -142,7 +145,8 @@ class Submitter:
                 cap_nanousd=_cap(policy, request),
                 clarification=asked.model_dump(mode="json") if asked else None,
                 clarify_hours=policy.approval.hours,
-                is_pushed=has_place,
+                is_pushed=place.is_pushed,
+                hold=place.hold,
             )
             accepted = accept(session, new)
             if target.project is not None and not route.trivial:

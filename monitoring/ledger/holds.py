@@ -67,21 +67,23 @@ _DUE = text("""
 """)
 
 _HEADS = text("""
-    WITH RECURSIVE sites AS (
-        (SELECT site_id FROM job WHERE held_for = 'site' ORDER BY site_id LIMIT 1)
+    WITH RECURSIVE lines AS (
+        (SELECT site_id, queue FROM job WHERE held_for = 'site' ORDER BY site_id, queue LIMIT 1)
         UNION ALL
-        SELECT (SELECT job.site_id FROM job WHERE job.held_for = 'site' AND job.site_id > sites.site_id
-                 ORDER BY job.site_id LIMIT 1)
-          FROM sites WHERE sites.site_id IS NOT NULL
+        SELECT next.site_id, next.queue FROM lines CROSS JOIN LATERAL (
+            SELECT job.site_id, job.queue FROM job
+             WHERE job.held_for = 'site' AND (job.site_id, job.queue) > (lines.site_id, lines.queue)
+             ORDER BY job.site_id, job.queue LIMIT 1
+        ) AS next
     ), free AS (
-        SELECT site.id FROM sites JOIN site ON site.id = sites.site_id AND site.lock_job_id IS NULL
-         WHERE NOT EXISTS (SELECT FROM job AS next
-                            WHERE next.site_id = site.id AND next.queue IN ('spec', 'patch', 'agent')
+        SELECT lines.site_id, lines.queue FROM lines JOIN site ON site.id = lines.site_id AND site.lock_job_id IS NULL
+         WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.site_id = lines.site_id AND next.queue = lines.queue
                               AND next.waiting_since IS NOT NULL AND next.held_for IS NULL)
          LIMIT :limit
     ), head AS (
         SELECT first.id FROM free CROSS JOIN LATERAL (
-            SELECT job.id FROM job WHERE job.held_for = 'site' AND job.site_id = free.id
+            SELECT job.id FROM job
+             WHERE job.held_for = 'site' AND job.site_id = free.site_id AND job.queue = free.queue
              ORDER BY job.priority, job.created_at LIMIT 1
         ) AS first
     ), locked AS (
@@ -90,9 +92,10 @@ _HEADS = text("""
     )
     UPDATE job SET held_for = NULL, held_until = NULL FROM locked WHERE job.id = locked.id RETURNING job.id
 """)
-"""One job for each free site that nobody else is about to write: its most urgent one, of those the oldest.
+"""One job for each free site and queue on which nobody else is about to write it: its most urgent, of those the oldest.
 
-Sites are found one by one through the index, so that this costs what busy sites there are, not what waits for them.
+Lines are found one by one through the index, so that this costs what busy sites there are, not what waits for them. A
+queue without workers keeps only its own line waiting.
 """
 
 

@@ -86,7 +86,7 @@ class Job(SQLModel, table=True):
         Index("ix_job_ready", "queue", "tenant", "priority", "created_at",
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL")),
         Index("ix_job_held_until", "held_until", postgresql_where=text("held_until IS NOT NULL")),
-        Index("ix_job_held_for_site", "site_id", "priority", "created_at",
+        Index("ix_job_held_for_site", "site_id", "queue", "priority", "created_at",
               postgresql_where=text("held_for = 'site'")),
         Index("ix_job_site_next", "site_id", "queue",
               postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL")),

@@ -56,7 +56,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_job_held_for_site",
         "job",
-        ["site_id", "priority", "created_at"],
+        ["site_id", "queue", "priority", "created_at"],
         unique=False,
         postgresql_where=sa.text("held_for = 'site'"),
     )
