@@ -6,6 +6,8 @@ import math
 
 from pydantic import BaseModel, ConfigDict, Field
 
+FURTHEST_START_DAYS = 30
+"""How far ahead a job may be asked to start."""
 LONGEST_RETRY_SECONDS = 3_600
 NO_RATE_SECONDS = 60
 """What a caller is told to wait while nothing is being worked off, so that nobody knows how long it will take."""

@@ -56,6 +56,19 @@ def fill(
         session.execute(_JOBS, values)
 
 
+@contextmanager
+def without_indexes(shop: Shop) -> Iterator[None]:
+    """Fill a table of jobs without its indexes, which are made at the end: several times as fast."""
+    found = shop.rows("""
+        SELECT indexname, indexdef FROM pg_indexes
+         WHERE tablename = 'job' AND indexname NOT IN (SELECT conname FROM pg_constraint)
+    """)
+    shop.execute("; ".join(f"DROP INDEX {row.indexname}" for row in found))
+    yield
+    made = "; ".join(row.indexdef for row in found)
+    shop.execute(f"SET LOCAL statement_timeout = 0; {made}; ANALYZE")
+
+
 @dataclass(frozen=True)
 class Look:
     """What one statement did."""

@@ -18,7 +18,8 @@ from monitoring.errors import MonitoringError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clock import after, now
-from monitoring.ledger.jobs import NewJob, end, lock_job, move, wait_on
+from monitoring.ledger.jobs import end, lock_job, move, wait_on
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.step_ends import is_run
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Approval, Job, Release, Site

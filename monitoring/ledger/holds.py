@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import DateTime, cast, func, select, text
 from sqlmodel import Session
 
-from monitoring.ledger.clock import after
+from monitoring.ledger.clock import after, now
 from monitoring.ledger.tables import Job
 from routing.waits import Hold
 
@@ -55,6 +55,15 @@ def hold_back(session: Session, job: Job, hold: Hold, *, seconds: float | None =
     job.pushed_at = None
     set_hold(job, hold, seconds=seconds)
     session.flush()
+
+
+def seconds_to_start(session: Session, job: Job) -> float | None:
+    """Return how long a job still has to wait for the start that its owner asked for; None when it need not."""
+    if (asked := job.request.get("start_at")) is None:
+        return None
+    left = select(func.extract("epoch", cast(asked, DateTime(timezone=True)) - now()))
+    seconds = float(session.scalar(left) or 0.0)
+    return seconds if seconds > 0 else None
 
 
 _DUE = text("""

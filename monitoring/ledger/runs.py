@@ -19,7 +19,8 @@ from sqlmodel import Session, col
 from monitoring.errors import JobNotFoundError
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import NewJob, accept, wait_on
+from monitoring.ledger.jobs import accept, wait_on
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep
 from monitoring.ledger.run_values import Absorbed, RunChange, RunRows, StepSpec, StepStart

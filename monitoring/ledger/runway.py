@@ -205,11 +205,17 @@ def standing(session: Session, queue: QueueName, *, older_than_seconds: float) -
     return [Push(job_id, fence, queue, tenant) for job_id, fence, tenant in rows]
 
 
-def unpush(session: Session, pushes: Sequence[Push]) -> None:
-    """Take back the mark of jobs whose message is not in the broker: they wait for the next top-up."""
+def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: float = 0.0) -> None:
+    """Take back the mark of jobs whose message is not in the broker: they wait for the next top-up.
+
+    Args:
+        session: the caller's transaction.
+        pushes: what is not there.
+        older_than_seconds: only what was pushed so long ago; what another dispatcher has pushed since then stays.
+    """
     if pushes:
         values = {"jobs": [push.job_id for push in pushes], "fences": [push.fence for push in pushes]}
-        session.execute(runway_sql.UNMARK, values)
+        session.execute(runway_sql.UNMARK, values | {"older": older_than_seconds})
 
 
 def is_paused(session: Session, queue: QueueName) -> bool:

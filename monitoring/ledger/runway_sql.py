@@ -113,6 +113,7 @@ UNMARK = text("""
     WITH lost AS (
         SELECT job.id FROM unnest(CAST(:jobs AS uuid[]), CAST(:fences AS integer[])) AS asked (id, fence)
           JOIN job ON job.id = asked.id AND job.fence = asked.fence AND job.waiting_since IS NOT NULL
+         WHERE job.pushed_at <= clock_timestamp() - make_interval(secs => CAST(:older AS double precision))
            FOR NO KEY UPDATE OF job SKIP LOCKED
     )
     UPDATE job SET pushed_at = NULL FROM lost WHERE job.id = lost.id

@@ -44,7 +44,8 @@ def api(ctx: typer.Context) -> None:
 @app.command()
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
-    from producers.dispatcher import Dispatcher, DispatcherLoop, deliver
+    from producers.dispatcher import Dispatcher
+    from producers.dispatching import DispatcherLoop, deliver
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists

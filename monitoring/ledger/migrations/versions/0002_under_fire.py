@@ -34,6 +34,7 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("provider", "model"),
     )
+    op.create_index("ix_attempt_started", "attempt", ["started_at"], unique=False)
     op.add_column("job", sa.Column("held_for", sa.String(), nullable=True))
     op.add_column("job", sa.Column("held_until", sa.DateTime(timezone=True), nullable=True))
     op.add_column("job", sa.Column("supersede_key", sa.String(), nullable=True))
