@@ -43,6 +43,30 @@ _JOBS = text("""
 """)
 
 
+_ATTEMPTS = text("""
+    INSERT INTO attempt (id, job_id, number, queue, fence, worker, token_hash, lease_until, deadline, started_at,
+                         ended_at)
+    SELECT gen_random_uuid(), id, 1, queue, 1, 'w', id::text, created_at, created_at, created_at, created_at
+      FROM job WHERE state = 'published'
+""")
+
+_CALLS = text("""
+    INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until, max_tokens,
+                      reserved_nanousd, cost_nanousd, input_tokens, output_tokens, cache_write_tokens,
+                      cache_read_tokens, prices_as_of)
+    SELECT gen_random_uuid(), job_id, id, '[]', 'settled', 'p', 'm', 'k', 'g', started_at, 1, 1, 1, 1, 1, 0, 0, '2026'
+      FROM attempt
+""")
+
+
+def fill_past(shop: Shop) -> None:
+    """Give every job that has ended an attempt and a model call."""
+    with shop.ledger.begin() as session:
+        session.execute(text("SET LOCAL session_replication_role = replica"))
+        session.execute(_ATTEMPTS)
+        session.execute(_CALLS)
+
+
 def fill(
     shop: Shop, *, queue: str, count: int, tenants: int = 20, state: str = "queued", held_for: str | None = None
 ) -> None:

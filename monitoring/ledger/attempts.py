@@ -19,7 +19,7 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from monitoring.errors import FencedError, JobNotFoundError
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.holds import clear_hold, hold_back
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
@@ -239,7 +239,7 @@ def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
     """Return the attempts whose lease has run out, oldest first."""
     return session.scalars(
         select(Attempt)
-        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < now())
+        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < moment())
         .order_by(col(Attempt.lease_until))
         .limit(limit)
     ).all()

@@ -26,7 +26,7 @@ _COUNT = text("""
         SELECT queue, tenant, count(*) AS jobs FROM job WHERE waiting_since IS NOT NULL GROUP BY queue, tenant
     ), started AS (
         SELECT attempt.queue, job.tenant, count(*) AS attempts FROM attempt JOIN job ON job.id = attempt.job_id
-         WHERE attempt.started_at > clock_timestamp() - make_interval(secs => :window)
+         WHERE attempt.started_at > (SELECT clock_timestamp() - make_interval(secs => :window))
          GROUP BY attempt.queue, job.tenant
     ), whole AS (
         SELECT queue, tenant, coalesce(jobs, 0) AS jobs, coalesce(attempts, 0) AS attempts

@@ -68,11 +68,11 @@ def seconds_to_start(session: Session, job: Job) -> float | None:
 
 _DUE = text("""
     WITH due AS (
-        SELECT id FROM job WHERE held_until <= clock_timestamp() ORDER BY held_until LIMIT :limit
+        SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) ORDER BY held_until LIMIT :limit
            FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE job SET held_for = NULL, held_until = NULL FROM due
-     WHERE job.id = due.id AND job.held_until <= clock_timestamp() RETURNING job.id
+     WHERE job.id = due.id RETURNING job.id
 """)
 
 _HEADS = text("""

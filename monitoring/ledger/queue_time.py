@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import after
+from monitoring.ledger.clock import after, moment
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.tables import Job
 from routing.jobs import Reason, State
@@ -24,7 +24,7 @@ _MAY_EXPIRE = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED})
 def stale_jobs(session: Session, queue: QueueName, *, wait_seconds: float, limit: int = 100) -> Sequence[UUID]:
     """Return jobs that have waited on a queue for longer than they may, the oldest first."""
     waits = (col(Job.queue) == queue.value) & (col(Job.waiting_since).is_not(None))
-    stale = select(col(Job.id)).where(waits, col(Job.waiting_since) < after(-wait_seconds))
+    stale = select(col(Job.id)).where(waits, col(Job.waiting_since) < moment(-wait_seconds))
     return session.scalars(stale.order_by(col(Job.waiting_since)).limit(limit)).all()
 
 

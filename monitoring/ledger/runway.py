@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from monitoring.ledger import runway_sql
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.events import wake_dispatcher
 from monitoring.ledger.record_tables import Leader, QueueControl
 from monitoring.ledger.tables import Job
@@ -199,7 +199,7 @@ def standing(session: Session, queue: QueueName, *, older_than_seconds: float) -
         select(col(Job.id), col(Job.fence), col(Job.tenant)).where(
             col(Job.queue) == queue.value,
             col(Job.waiting_since).is_not(None),
-            col(Job.pushed_at) < after(-older_than_seconds),
+            col(Job.pushed_at) < moment(-older_than_seconds),
         )
     )
     return [Push(job_id, fence, queue, tenant) for job_id, fence, tenant in rows]

@@ -13,19 +13,19 @@ _PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
 
 PLACE = text(f"""
     SELECT coalesce((SELECT site.lock_job_id IS NOT NULL FROM site WHERE site.id = CAST(:site AS uuid)), false)
-           OR EXISTS (SELECT FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue
-                         AND waiting_since IS NOT NULL AND held_for IS NULL)
-           OR EXISTS (SELECT FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue AND held_for = 'site')
-              AS is_crowded,
-           (SELECT count(*) FROM (SELECT FROM job WHERE queue = :queue AND {_PUSHED} LIMIT :per_queue) AS all_pushed)
-             < :per_queue
+           OR (SELECT id FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue
+                  AND waiting_since IS NOT NULL AND held_for IS NULL ORDER BY site_id, queue LIMIT 1) IS NOT NULL
+           OR (SELECT id FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue AND held_for = 'site'
+                ORDER BY priority LIMIT 1) IS NOT NULL AS is_crowded,
+           (SELECT count(*) FROM (SELECT FROM job WHERE queue = :queue AND {_PUSHED} ORDER BY tenant LIMIT :per_queue)
+                AS all_pushed) < :per_queue
            AND NOT EXISTS (SELECT FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
-           AND NOT EXISTS (SELECT FROM job WHERE queue = :queue AND tenant = :tenant AND {_READY})
+           AND (SELECT id FROM job WHERE queue = :queue AND tenant = :tenant AND {_READY}
+                 ORDER BY priority, created_at LIMIT 1) IS NULL
            AND EXISTS (
                SELECT FROM tenant CROSS JOIN LATERAL (
-                   SELECT count(*) AS pushed
-                     FROM (SELECT FROM job WHERE queue = :queue AND tenant = tenant.name AND {_PUSHED}
-                            LIMIT 10000) AS own_pushed
+                   SELECT count(*) AS pushed FROM job
+                    WHERE queue = :queue AND job.tenant = tenant.name AND {_PUSHED}
                ) AS own
                 WHERE tenant.name = :tenant AND tenant.paused_at IS NULL
                   AND own.pushed < CAST(:per_tenant AS integer) * tenant.weight
@@ -39,12 +39,14 @@ PLACE = text(f"""
 
 LOOK = text(f"""
     SELECT queue,
-           EXISTS (SELECT FROM job WHERE job.queue = queues.queue AND {_READY}) AS has_ready,
-           EXISTS (SELECT FROM job WHERE job.queue = queues.queue AND {_PUSHED}
-                      AND pushed_at < clock_timestamp() - make_interval(secs => CAST(:older AS double precision)))
-             AS has_pushed
+           (SELECT id FROM job WHERE job.queue = queues.queue AND {_READY} ORDER BY tenant LIMIT 1) IS NOT NULL
+             AS has_ready,
+           (SELECT id FROM job WHERE job.queue = queues.queue AND {_PUSHED}
+               AND pushed_at < (SELECT clock_timestamp() - make_interval(secs => CAST(:older AS double precision)))
+             ORDER BY tenant LIMIT 1) IS NOT NULL AS has_pushed
       FROM unnest(CAST(:queues AS text[])) WITH ORDINALITY AS queues (queue, place) ORDER BY place
 """)
+"""Each look asks for one row in the order of the index: without an order the planner may hope to meet one by chance."""
 
 STANDING = text(f"SELECT tenant, count(*) FROM job WHERE queue = :queue AND {_PUSHED} GROUP BY tenant")
 

@@ -20,7 +20,7 @@ from monitoring.ledger.tables import Site
 from routing.admission import Admission
 from routing.policy import Runway
 from routing.tiers import QueueName
-from tests.bulk import fill, looks_of, without_indexes
+from tests.bulk import fill, fill_past, looks_of, without_indexes
 from tests.factories import Shop
 from tests.services import Postgres
 
@@ -42,6 +42,7 @@ def crowd(postgres: Postgres) -> Iterator[Shop]:
             fill(shop, queue="spec", count=WAITING, held_for="site")
             fill(shop, queue="answer", count=WAITING, held_for="time")
             fill(shop, queue="spec", count=WAITING, state="published")
+            fill_past(shop)
         shop.execute("UPDATE site SET lock_job_id = gen_random_uuid() WHERE name <> 's1'")
         yield shop
         ledger.close()
