@@ -60,12 +60,12 @@ class LaneRules(_Section):
     """Tokens, read and written, in a minute; None for no limit of ours."""
     failures: int = Field(default=5, gt=0)
     """So many failed calls in a row park a lane. A provider that says it is busy is believed at once."""
-    pause_seconds: Seconds = 2
+    pause_seconds: Seconds = 2.0
     """How long a lane is parked first, where the provider names no time; doubled each time the lane fails its test."""
-    longest_pause_seconds: Seconds = 120
-    longest_retry_after_seconds: Seconds = 600
+    longest_pause_seconds: Seconds = 120.0
+    longest_retry_after_seconds: Seconds = 600.0
     """A provider that names a longer time is asked again after this one."""
-    probe_seconds: Seconds = 60
+    probe_seconds: Seconds = 60.0
     """How long the one call that tests a lane may take to be answered; then another one may."""
 
 
@@ -84,7 +84,7 @@ class LaneOverride(_Section):
 class Lanes(LaneRules):
     """How all lanes are held back, and those that are different."""
 
-    longest_wait_seconds: Seconds = 3600
+    longest_wait_seconds: Seconds = 3600.0
     """A job that waited so long for its lane, all waits together, ends `provider_busy`."""
     own: dict[LaneName, LaneOverride] = Field(default_factory=dict)
     """By `PROVIDER/MODEL`; a name wins over `*`, and the model's over the provider's."""

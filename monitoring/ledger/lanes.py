@@ -50,8 +50,11 @@ WITH noted AS (
                      (%(pauses)s::float[])[least(known.failures + 1, cardinality(%(pauses)s::float[]))] AS pause) x
     )
     RETURNING known.*
-), told AS ({_EVENT.format(change="'parked'", changed="noted WHERE changed_at = statement_timestamp() "
-                                                      "AND parked_until IS NOT NULL")})
+), told AS ({
+    _EVENT.format(
+        change="'parked'", changed="noted WHERE changed_at = statement_timestamp() AND parked_until IS NOT NULL"
+    )
+})
 SELECT failures, extract(epoch FROM parked_until - statement_timestamp()) FROM noted
 """
 
@@ -121,7 +124,7 @@ def fail(
         is_test: whether the call tested the lane.
     """
     values = {
-        "account": account, "model": model, "reason": trouble.value, "pauses": list(pauses), "asked": asked,
+        "account": account, "model": model, "reason": trouble.value, "pauses": [float(pause) for pause in pauses], "asked": asked,
         "is_test": is_test, "event": EventKind.LANE.value,
     }  # fmt: skip
     return Statement(_FAIL, values)

@@ -72,28 +72,28 @@ WITH seen AS MATERIALIZED (
                      / %(token_nanousd)s::bigint) AS tokens
     FROM held
 ), gate AS MATERIALIZED (
-    SELECT lane.parked_until IS NOT NULL AS is_test, lane.reason, left_.requests, left_.tokens, need.tokens AS needed,
-           {PARKED_SECONDS} AS parked,
-           greatest((1 - left_.requests) * 60 / %(requests_per_minute)s::float,
-                    (least(need.tokens, %(tokens_per_minute)s::float) - left_.tokens) * 60
-                        / %(tokens_per_minute)s::float) AS short
-    FROM verdict
-    CROSS JOIN lane
-    CROSS JOIN LATERAL (SELECT {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens) AS left_
-    CROSS JOIN LATERAL (SELECT %(input_tokens)s::float + verdict.tokens AS tokens) AS need
+    SELECT lane.parked_until IS NOT NULL AS is_test, lane.reason, {PARKED_SECONDS} AS parked,
+           {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
+           %(input_tokens)s::float + verdict.tokens AS needed
+    FROM verdict CROSS JOIN lane
     WHERE verdict.has_all_caps AND verdict.tokens >= %(least_tokens)s::bigint
       AND lane.provider = %(account)s AND lane.model = %(model)s
       AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
     FOR UPDATE OF lane
+), shortage AS MATERIALIZED (
+    SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
+                    (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
+           ) AS seconds
+    FROM gate
 ), passed AS (
     UPDATE lane SET probing_until = CASE WHEN gate.is_test THEN
                         clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
                     requests = coalesce(gate.requests - 1, lane.requests),
                     tokens = coalesce(gate.tokens - gate.needed, lane.tokens),
                     filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp() ELSE lane.filled_at END
-    FROM gate
+    FROM gate CROSS JOIN shortage
     WHERE lane.provider = %(account)s AND lane.model = %(model)s
-      AND coalesce(gate.parked, 0) <= 0 AND coalesce(gate.short, 0) <= 0
+      AND coalesce(gate.parked, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
     RETURNING gate.is_test
 ), opened AS (
     INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
@@ -114,12 +114,13 @@ WITH seen AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM bearer), verdict.has_all_caps, tightest.scope, tightest.room,
        opened.max_tokens, opened.reserved_nanousd,
        seen.failures, coalesce(passed.is_test, false), coalesce(gate.reason, seen.reason),
-       greatest(seen.wait, gate.parked), gate.short
+       greatest(seen.wait, gate.parked), shortage.seconds
 FROM verdict
 LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
 LEFT JOIN opened ON true
 LEFT JOIN seen ON true
 LEFT JOIN gate ON true
+LEFT JOIN shortage ON true
 LEFT JOIN passed ON true
 """
 
