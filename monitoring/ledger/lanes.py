@@ -124,8 +124,8 @@ def fail(
         is_test: whether the call tested the lane.
     """
     values = {
-        "account": account, "model": model, "reason": trouble.value, "pauses": [float(pause) for pause in pauses], "asked": asked,
-        "is_test": is_test, "event": EventKind.LANE.value,
+        "account": account, "model": model, "reason": trouble.value, "asked": asked, "is_test": is_test,
+        "pauses": [float(pause) for pause in pauses], "event": EventKind.LANE.value,
     }  # fmt: skip
     return Statement(_FAIL, values)
 
