@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
+
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
@@ -31,6 +34,9 @@ ResultT = TypeVar("ResultT")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
 _LEAST_NANOUSD = 100_000
+CHECK_SECONDS = 2.0
+"""How often an attempt whose command runs in a box asks whether its job is still wanted."""
+logger = logging.getLogger(__name__)
 
 
 def _flows(model: str) -> float | None:
@@ -209,6 +215,26 @@ class Attempt:
             yield
         finally:
             self.report_step(name, seconds=time.monotonic() - started)
+
+    def watcher(self) -> Callable[[], None]:
+        """Return what asks from time to time, while a command runs in a box, whether the job is still wanted.
+
+        A command may be silent for minutes; a job that was cancelled must not be worked on so long. A ledger that is
+        away for a moment says nothing about the job, and the attempt's lease goes on by itself.
+        """
+        asked = time.monotonic()
+
+        def watch() -> None:
+            nonlocal asked
+            if time.monotonic() - asked < CHECK_SECONDS:
+                return
+            asked = time.monotonic()
+            try:
+                self.check()
+            except (OperationalError, InterfaceError):
+                logger.warning("watch_without_ledger")
+
+        return watch
 
     def enter(self, box: Box) -> None:
         """Work through a box's door from now on, and put on record whether the box was ready (H-075).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,9 +13,6 @@ from sandbox.claude.command import SessionPlan, arguments, environment
 from sandbox.claude.session import End, SessionReader, Verdict
 from workers.attempt import Attempt
 from workers.transcript import Hider, Transcript
-
-_CHECK_SECONDS = 2.0
-"""How often a session that prints asks whether its job is still wanted."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +44,15 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     hider = Hider(attempt.claim.token)
     reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
     order = prompt.encode("utf-8", "replace")
-    checked = time.monotonic()
 
     def on_line(line: bytes) -> bool:
-        nonlocal checked
         line = hider.line(line)
         transcript.add(line)
-        if time.monotonic() - checked > _CHECK_SECONDS:
-            checked = time.monotonic()
-            attempt.check()
         return reader.take(line)
 
     attempt.check()
     result = box.run(
-        argv, clocks=clocks, stdin=order, on_line=on_line,
+        argv, clocks=clocks, stdin=order, on_line=on_line, watch=attempt.watcher(),
         env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
     )  # fmt: skip
     facts = _facts(reader, result) | {
