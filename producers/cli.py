@@ -15,6 +15,7 @@ from producers.commands import (
     image,
     jobs,
     ladder,
+    lanes,
     local,
     operate,
     programs,
@@ -38,7 +39,7 @@ for panel, modules in {
     "Jobs": (jobs, rounds),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
-    "Operating it": (operate,),
+    "Operating it": (operate, lanes),
 }.items():
     for module in modules:
         for command in module.app.registered_commands:
@@ -49,7 +50,7 @@ for name, group in {"project": runs.project_app, "run": runs.app, "gate": runs.g
     app.add_typer(group, name=name, rich_help_panel="Jobs")
 for name, group in {
     "site": sites.app, "key": operate.key_app, "queue": operate.queue_app, "audit": operate.audit_app,
-    "image": image.app,
+    "image": image.app, "lane": lanes.lane_app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel="Operating it")
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from routing.admission import Admission
 from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
+from routing.lanes import Lanes
 from routing.prices import NANOUSD_PER_USD, Price
 from routing.run_rules import RunRules
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
@@ -195,6 +196,7 @@ class Policy(_Section):
     speeds: dict[str, Speed]
     calls: dict[CallPurpose, ModelCall]
     gateway: GatewayRules
+    lanes: Lanes = Lanes()
     budgets: Budgets
     runway: Runway
     admission: Admission = Admission()
