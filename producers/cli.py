@@ -11,6 +11,7 @@ import typer
 from producers.commands import (
     agents,
     apply,
+    dead,
     decide,
     image,
     jobs,
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 for panel, modules in {
     "Everything on this machine": (local,),
-    "Jobs": (jobs, rounds),
+    "Jobs": (jobs, rounds, dead),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
     "Operating it": (operate,),
