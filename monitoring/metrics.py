@@ -63,7 +63,7 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
 )  # fmt: skip
-OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated"})
+OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting"})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
     *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),

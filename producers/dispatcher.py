@@ -108,7 +108,10 @@ class Dispatcher:
         for attempt in lapsed:
             with contained("recover", job_id=str(attempt.job_id)):
                 with self._ledger.begin() as session:
-                    recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds)
+                    recover(
+                        session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds,
+                        pauses=self._policy.pauses.lost_worker,
+                    )  # fmt: skip
                 logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
 
     def _presume(self) -> None:

@@ -91,6 +91,25 @@ class Attempts(_Section):
         return self
 
 
+PauseSeconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+
+
+class Pauses(_Section):
+    """How long work rests in the ledger, in seconds, before its second try, its third and so on; the last one repeats.
+
+    Nothing of it is a timer of a worker: a job that rests costs nobody anything, and survives every restart.
+    """
+
+    lost_worker: tuple[PauseSeconds, ...] = Field(min_length=1)
+    """Of a job whose worker died: what killed that one has time to go away."""
+    step: tuple[PauseSeconds, ...] = Field(min_length=1)
+    """Of a run's step that its surroundings failed; one that failed at its work is tried again at once."""
+    control: tuple[PauseSeconds, ...] = Field(min_length=1)
+    """Of a publish or the advance of a run that a forge, the Den or the disk was away for."""
+    control_hours: float = Field(gt=0)
+    """After so long without getting through, such work ends."""
+
+
 class Assist(_Section):
     """Whether a model has a say where the rules cannot tell (seed 000, V2)."""
 
@@ -197,6 +216,7 @@ class Policy(_Section):
     budgets: Budgets
     runway: Runway
     attempts: Attempts
+    pauses: Pauses
     patch: PatchRules
     agent: AgentRules
     agents: dict[AgentName, AgentDefinition]

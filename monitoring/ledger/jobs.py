@@ -289,6 +289,14 @@ def wait_on(
     wake_dispatcher(session)
 
 
+def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
+    """Let a locked job wait on `queue`, and for so many seconds keep it from its next try."""
+    if seconds > 0:
+        wait_on(session, job, queue, hold=Hold.TIME, seconds=seconds)
+    else:
+        wait_on(session, job, queue)
+
+
 def _left_queue(job: Job) -> str | None:
     """Return the queue on which a job waits and which it is about to leave without a claim."""
     return job.queue if job.waiting_since is not None else None
