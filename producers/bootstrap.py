@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
-from producers.config import ApiConfig, DispatcherConfig, PagesConfig, WebhookConfig
+from producers.config import ApiConfig, DispatcherConfig, PagesConfig, RunsPlace, WebhookConfig
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
@@ -45,6 +45,7 @@ class Settings(BaseModel):
     pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
+    runs: RunsPlace = RunsPlace()
     webhook: WebhookConfig = WebhookConfig()
     mirror: MirrorConfig = MirrorConfig()
 

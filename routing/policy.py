@@ -146,12 +146,24 @@ class Approval(_Section):
     """Whether whoever asked for an edit may approve it too; without it every publish needs a second person."""
 
 
+Days = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class Retention(_Section):
-    """How long the files of releases are kept that nobody sees any more."""
+    """How long the files of releases are kept that nobody sees any more, and the ledger's rows about what is over."""
 
     releases: int = Field(ge=1)
     days: float = Field(ge=0)
     draft_hours: float = Field(ge=1)
+    job_days: Days = 90
+    """Jobs with all that belongs to them: a session or a run goes as a whole, so long after the last of it ended. Those
+    whose releases still have files stay."""
+    dead_letter_days: Days = 180
+    """Jobs that ended as nobody wanted and that nobody has seen to."""
+    event_days: Days = 30
+    """The events of jobs that have ended. What metrics are made of them stays for ever."""
+    audit_days: Days = 365
+    """Rows of the audit trail stay in the ledger so long; then they go into the archive, where one is configured."""
 
 
 class Tools(_Section):
