@@ -66,7 +66,7 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
 )  # fmt: skip
-OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", *PARKED_OUTCOMES})
+OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
     *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),

@@ -49,7 +49,9 @@ LEDGER_AWAY = (OperationalError, InterfaceError)
 """The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for."""
+"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for.
+
+The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it."""
 
 Handler = Callable[[Attempt], Outcome]
 

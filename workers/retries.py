@@ -7,10 +7,12 @@ attempt, or a long one for which the job gives its worker back.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from routing.calls import CallFailure
 from routing.jobs import Reason, State
+from routing.waits import pause_before
 from sandbox.errors import (
     BoxFrozenError,
     BoxLostError,
@@ -20,6 +22,7 @@ from sandbox.errors import (
     SandboxUnavailableError,
     UnwalledSessionError,
 )
+from sandbox.forge import ForgeError
 from sandbox.models import (
     CancelledCallError,
     CostCapError,
@@ -31,13 +34,22 @@ from sandbox.models import (
 )
 from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
 from workers.outcomes import Ended, Parked
-from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError
+from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError, WorkspaceError
 
 BUSY_RETRIES = 2
 """How often a call that the provider or the gateway was too busy for is made again within one attempt."""
 LONGEST_WAIT_SECONDS = 5.0
 _SHARE_OF_TIME = 0.25
 """A wait may take so much of the time that the attempt has left."""
+
+
+_SURROUNDINGS = frozenset(
+    {
+        Reason.PROVIDER_BUSY, Reason.PROVIDER_ERROR, Reason.GATEWAY_UNREACHABLE, Reason.REMOTE_UNREACHABLE,
+        Reason.BOX_FAILED, Reason.WORKER_LOST,
+    }
+)  # fmt: skip
+"""Why a step failed although nobody did anything wrong: its next try waits until that may be over."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,26 @@ def decide_call_failure(error: SandboxError) -> CallFailure | None:
     if isinstance(error, GatewayUnreachableError):
         return "transport_error"
     return "invalid"
+
+
+def is_passing(error: Exception) -> bool:
+    """Tell whether control work that failed so may come off later: a forge, a remote, the Den or the disk was away."""
+    if isinstance(error, ForgeError):
+        return error.is_passing
+    if isinstance(error, WorkspaceError):
+        return isinstance(error, RemoteError)
+    return isinstance(error, OSError)
+
+
+def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
+    """Return how many seconds the next try of a step waits.
+
+    Args:
+        pauses: the policy's.
+        tries: how often it was tried.
+        failure: the reason code of its last try.
+    """
+    return pause_before(pauses, tries=tries) if failure in _SURROUNDINGS else 0.0
 
 
 def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Parked | Abandon:
