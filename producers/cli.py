@@ -50,8 +50,8 @@ app.add_typer(route.app, name="route", rich_help_panel="Decisions and checks, of
 for name, group in {"project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app}.items():
     app.add_typer(group, name=name, rich_help_panel="Jobs")
 for name, group in {
-    "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app, "audit": operate.audit_app,
-    "image": image.app,
+    "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app,
+    "audit": operate.audit_app, "image": image.app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel="Operating it")
 

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from routing.admission import Admission
 from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
 from routing.prices import NANOUSD_PER_USD, Price
@@ -227,6 +228,7 @@ class Policy(_Section):
     gateway: GatewayRules
     budgets: Budgets
     runway: Runway
+    admission: Admission = Admission()
     attempts: Attempts
     pauses: Pauses
     patch: PatchRules
@@ -247,6 +249,8 @@ class Policy(_Section):
         for queue, limits in self.queues.items():
             if limits.hard_seconds <= limits.soft_seconds:
                 raise ValueError(f"queues.{queue}: hard_seconds must be above soft_seconds")
+            if limits.wait_seconds is not None and queue in (QueueName.STEPS, QueueName.CONTROL):
+                raise ValueError(f"queues.{queue}: wait_seconds: what waits there finishes work that has begun")
         if uncalled := [purpose for purpose in get_args(CallPurpose) if purpose not in self.calls]:
             raise ValueError(f"calls must hold {', '.join(uncalled)}")
         for purpose, call in self.calls.items():

@@ -14,7 +14,8 @@ from sqlmodel import SQLModel
 from monitoring.ledger.approvals import approve, await_approval
 from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.holds import release_due
-from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
+from monitoring.ledger.jobs import accept, close_attempt, end, move
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant

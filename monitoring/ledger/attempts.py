@@ -19,10 +19,12 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from monitoring.errors import FencedError, JobNotFoundError
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.holds import clear_hold, hold_back
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
+from monitoring.ledger.runway import WRITING_QUEUES
+from monitoring.ledger.starting import may_start
 from monitoring.ledger.step_ends import is_step, note_start
 from monitoring.ledger.tables import Attempt, Job, Site, Tenant
 from routing.errors import PolicyError
@@ -31,7 +33,6 @@ from routing.policy import Policy, ProjectOverrides, lower
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.waits import Hold, pause_before
 
-_WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
 _TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
 """What a message cannot talk a job out of; of a free site it may be the first that knows."""
 
@@ -87,8 +88,9 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         policy: the platform's policy.
 
     Returns:
-        None when there is nothing to do: a stale copy of the message, a cancelled job or a busy site; or when the
-        tenant's overrides do not fit or an action has no site, which ends the job.
+        None when there is nothing to do: a stale copy of the message, a cancelled job, a busy site, a paused queue or
+        tenant, or a tenant with as many attempts as it may have; or when the tenant's overrides do not fit or an
+        action has no site, which ends the job.
     """
     try:
         job = lock_job(session, message.job_id)
@@ -103,10 +105,14 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     except PolicyError as error:
         end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
         return None
-    if queue in _WRITING_QUEUES and job.site_id is None:
+    if queue in WRITING_QUEUES and job.site_id is None:
         end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
-    if queue in _WRITING_QUEUES and not _lock_site(session, job):
+    if not may_start(session, job, queue, admission=policy.admission):
+        job.pushed_at = None  # the dispatcher pushes it again when it may
+        session.flush()
+        return None
+    if queue in WRITING_QUEUES and not _lock_site(session, job):
         hold_back(session, job, Hold.SITE)
         return None
     return _open_attempt(session, job, queue=queue, worker=worker, effective=effective)
@@ -233,7 +239,7 @@ def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
     """Return the attempts whose lease has run out, oldest first."""
     return session.scalars(
         select(Attempt)
-        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < now())
+        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < moment())
         .order_by(col(Attempt.lease_until))
         .limit(limit)
     ).all()

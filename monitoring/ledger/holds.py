@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import DateTime, cast, func, select, text
 from sqlmodel import Session
 
-from monitoring.ledger.clock import after
+from monitoring.ledger.clock import after, now
 from monitoring.ledger.tables import Job
 from routing.waits import Hold
 
@@ -57,31 +57,42 @@ def hold_back(session: Session, job: Job, hold: Hold, *, seconds: float | None =
     session.flush()
 
 
+def seconds_to_start(session: Session, job: Job) -> float | None:
+    """Return how long a job still has to wait for the start that its owner asked for; None when it need not."""
+    if (asked := job.request.get("start_at")) is None:
+        return None
+    left = select(func.extract("epoch", cast(asked, DateTime(timezone=True)) - now()))
+    seconds = float(session.scalar(left) or 0.0)
+    return seconds if seconds > 0 else None
+
+
 _DUE = text("""
     WITH due AS (
-        SELECT id FROM job WHERE held_until <= clock_timestamp() ORDER BY held_until LIMIT :limit
+        SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) ORDER BY held_until LIMIT :limit
            FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE job SET held_for = NULL, held_until = NULL FROM due
-     WHERE job.id = due.id AND job.held_until <= clock_timestamp() RETURNING job.id
+     WHERE job.id = due.id RETURNING job.id
 """)
 
 _HEADS = text("""
-    WITH RECURSIVE sites AS (
-        (SELECT site_id FROM job WHERE held_for = 'site' ORDER BY site_id LIMIT 1)
+    WITH RECURSIVE lines AS (
+        (SELECT site_id, queue FROM job WHERE held_for = 'site' ORDER BY site_id, queue LIMIT 1)
         UNION ALL
-        SELECT (SELECT job.site_id FROM job WHERE job.held_for = 'site' AND job.site_id > sites.site_id
-                 ORDER BY job.site_id LIMIT 1)
-          FROM sites WHERE sites.site_id IS NOT NULL
+        SELECT next.site_id, next.queue FROM lines CROSS JOIN LATERAL (
+            SELECT job.site_id, job.queue FROM job
+             WHERE job.held_for = 'site' AND (job.site_id, job.queue) > (lines.site_id, lines.queue)
+             ORDER BY job.site_id, job.queue LIMIT 1
+        ) AS next
     ), free AS (
-        SELECT site.id FROM sites JOIN site ON site.id = sites.site_id AND site.lock_job_id IS NULL
-         WHERE NOT EXISTS (SELECT FROM job AS next
-                            WHERE next.site_id = site.id AND next.queue IN ('spec', 'patch', 'agent')
+        SELECT lines.site_id, lines.queue FROM lines JOIN site ON site.id = lines.site_id AND site.lock_job_id IS NULL
+         WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.site_id = lines.site_id AND next.queue = lines.queue
                               AND next.waiting_since IS NOT NULL AND next.held_for IS NULL)
          LIMIT :limit
     ), head AS (
         SELECT first.id FROM free CROSS JOIN LATERAL (
-            SELECT job.id FROM job WHERE job.held_for = 'site' AND job.site_id = free.id
+            SELECT job.id FROM job
+             WHERE job.held_for = 'site' AND job.site_id = free.site_id AND job.queue = free.queue
              ORDER BY job.priority, job.created_at LIMIT 1
         ) AS first
     ), locked AS (
@@ -90,9 +101,10 @@ _HEADS = text("""
     )
     UPDATE job SET held_for = NULL, held_until = NULL FROM locked WHERE job.id = locked.id RETURNING job.id
 """)
-"""One job for each free site that nobody else is about to write: its most urgent one, of those the oldest.
+"""One job for each free site and queue on which nobody else is about to write it: its most urgent, of those the oldest.
 
-Sites are found one by one through the index, so that this costs what busy sites there are, not what waits for them.
+Lines are found one by one through the index, so that this costs what busy sites there are, not what waits for them. A
+queue without workers keeps only its own line waiting.
 """
 
 

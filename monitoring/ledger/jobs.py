@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.holds import clear_hold, set_hold
+from monitoring.ledger.new_jobs import NewJob, new_row, request_digest
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt
 from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import storable
@@ -34,48 +32,8 @@ from routing.stages import work_queue
 from routing.tiers import QueueName
 from routing.waits import Hold
 
-WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
-"""States in which a job can wait for a worker."""
-
 KEPT_FACTS = ("debate", "needs_person", "begun")
 """What is known of a job that every further try of it has to keep to."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewJob:
-    """A job as it is about to be accepted: validated and routed."""
-
-    id: UUID
-    tenant: str
-    door: Door
-    request: JobRequest
-    state: State
-    queue: QueueName
-    mode: str | None = None
-    tier: int | None = None
-    route: Mapping[str, Any] = field(default_factory=dict)
-    site_id: UUID | None = None
-    cap_nanousd: int = 0
-    requested_by: str = ""
-    parent_id: UUID | None = None
-    root_id: UUID | None = None
-    start_release_id: UUID | None = None
-    keeps_route: bool = False
-    """Whether its decision is the one about its parent, which is counted already."""
-    digest: str | None = None
-    """Hash of what was asked, where that is more than the request: of a job that goes on from another one."""
-    clarification: Mapping[str, Any] | None = None
-    """What is asked, of a job that is accepted `clarifying`."""
-    clarify_hours: float = 0.0
-    """How long the question stays open."""
-    result: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of it from the start, because of the job it goes on from."""
-    is_pushed: bool = False
-    """Whether the caller pushes its message right after the commit."""
-    hold: Hold | None = None
-    """Why it must not go to the broker yet."""
-    held_until: datetime | None = None
-    """When it may, where a time decides; one that is over already keeps nothing."""
 
 
 class Accepted(NamedTuple):
@@ -84,12 +42,6 @@ class Accepted(NamedTuple):
     job: Job
     is_new: bool
     """False when the same request was accepted before: the caller gets that job."""
-
-
-def request_digest(request: JobRequest) -> str:
-    """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
-    body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
@@ -103,7 +55,7 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
     """
-    row = _row_of(new)
+    row = new_row(new)
     job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
     if job is None:
         same = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
@@ -130,45 +82,6 @@ def _lay_to_rest(session: Session, job_id: UUID) -> None:
     """Take a job that another one goes on from off the dead letters."""
     is_dead = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
     session.execute(sql_update(Job).where(col(Job.id) == job_id, is_dead).values(dismissed_at=now()))
-
-
-def _row_of(new: NewJob) -> dict[str, Any]:
-    """Return the columns of a new job's row."""
-    return {
-        "id": new.id,
-        "tenant": new.tenant,
-        "door": new.door.value,
-        "requested_by": new.requested_by,
-        "state": new.state.value,
-        "prompt": new.request.prompt,
-        "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
-        "request_digest": new.digest or request_digest(new.request),
-        "idempotency_key": new.request.idempotency_key,
-        "priority": new.request.priority,
-        "site_id": new.site_id,
-        "parent_id": new.parent_id,
-        "root_id": new.root_id or new.id,
-        "start_release_id": new.start_release_id,
-        "route": dict(new.route),
-        "mode": new.mode,
-        "tier": new.tier,
-        "queue": new.queue.value,
-        "waiting_since": _waits_since(new) if new.state in WAITING_STATES else None,
-        "held_for": new.hold.value if new.hold is not None else None,
-        "held_until": new.held_until,
-        "pushed_at": now() if new.is_pushed else None,
-        "cap_nanousd": new.cap_nanousd,
-        "clarification": new.clarification,
-        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
-        "fence": 0,
-        "lost_attempts": 0,
-        "result": dict(new.result),
-    }
-
-
-def _waits_since(new: NewJob) -> ColumnElement[datetime]:
-    """Return since when a new job waits for a worker: one with a start in the future, from then on."""
-    return func.greatest(now(), new.held_until) if new.hold is Hold.TIME else now()
 
 
 def same_request(
@@ -318,6 +231,8 @@ def end(
     check_move(origin, target)
     assert target in ENDS
     left = _left_queue(job)
+    if target is State.CANCELLED and job.superseded_by is not None:
+        reason, result = Reason.SUPERSEDED, {**(result or {}), "superseded_by": str(job.superseded_by)}
     consequence = count_end(session, job, target, reason=reason, detail=detail)
     target = consequence.state
     job.state = target.value

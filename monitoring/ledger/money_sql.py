@@ -121,8 +121,8 @@ WITH closed AS (
 PRESUME_LOST = f"""
 WITH lost AS MATERIALIZED (
     SELECT id FROM call
-    WHERE state = 'reserved' AND lease_until < clock_timestamp()
-    LIMIT %(limit)s
+    WHERE state = 'reserved' AND lease_until < (SELECT clock_timestamp())
+    ORDER BY lease_until LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), closed AS (
     UPDATE call SET state = 'presumed', finish = 'gateway_lost', status = 0, cost_nanousd = reserved_nanousd,

@@ -20,7 +20,8 @@ from monitoring.errors import JobNotFoundError
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.holds import hold_back
-from monitoring.ledger.jobs import NewJob, accept, wait_on
+from monitoring.ledger.jobs import accept, wait_on
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep
 from monitoring.ledger.run_values import Absorbed, RunChange, RunRows, StepSpec, StepStart

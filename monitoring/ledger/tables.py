@@ -82,11 +82,12 @@ class Job(SQLModel, table=True):
     __tablename__ = "job"
     __table_args__ = (
         UniqueConstraint("tenant", "idempotency_key"),
-        Index("ix_job_waiting", "queue", "waiting_since", postgresql_where=text("waiting_since IS NOT NULL")),
+        Index("ix_job_waiting", "queue", "waiting_since", postgresql_include=["tenant"],
+              postgresql_where=text("waiting_since IS NOT NULL")),
         Index("ix_job_ready", "queue", "tenant", "priority", "created_at",
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL")),
         Index("ix_job_held_until", "held_until", postgresql_where=text("held_until IS NOT NULL")),
-        Index("ix_job_held_for_site", "site_id", "priority", "created_at",
+        Index("ix_job_held_for_site", "site_id", "queue", "priority", "created_at",
               postgresql_where=text("held_for = 'site'")),
         Index("ix_job_site_next", "site_id", "queue",
               postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL")),
@@ -168,6 +169,7 @@ class Attempt(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("job_id", "number"),
         Index("ix_attempt_live", "lease_until", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_attempt_started", "started_at"),
     )
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)

@@ -45,7 +45,8 @@ def api(ctx: typer.Context) -> None:
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
     from monitoring.audit_archive import Archive
-    from producers.dispatcher import Dispatcher, DispatcherLoop, deliver
+    from producers.dispatcher import Dispatcher
+    from producers.dispatching import DispatcherLoop, deliver
     from producers.housekeeping import Housekeeper
     from producers.projections import Projector
     from producers.routing_log import open_routing_log

@@ -11,6 +11,7 @@ from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.holds import hold_back, release_due, release_sites
 from monitoring.ledger.jobs import lock_job, move, wait_on
 from monitoring.ledger.runway import Push, top_up
+from routing.admission import Admission
 from routing.jobs import Reason, State
 from routing.policy import Runway
 from routing.tiers import QueueName
@@ -22,7 +23,7 @@ SPEC, ANSWER = QueueName.SPEC, QueueName.ANSWER
 
 def take(shop: Shop, queue: QueueName = SPEC) -> list[Push]:
     with shop.ledger.begin() as session:
-        return list(top_up(session, queue, runway=Runway(per_queue=64, per_tenant=16)))
+        return list(top_up(session, queue, runway=Runway(per_queue=64, per_tenant=16), admission=Admission()))
 
 
 def freed(shop: Shop) -> Sequence[UUID]:

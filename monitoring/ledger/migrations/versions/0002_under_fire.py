@@ -34,6 +34,7 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("provider", "model"),
     )
+    op.create_index("ix_attempt_started", "attempt", ["started_at"], unique=False)
     op.add_column("audit_seal", sa.Column("archived", sa.String(), nullable=True))
     op.create_index(op.f("ix_call_attempt_id"), "call", ["attempt_id"], unique=False)
     op.add_column("job", sa.Column("held_for", sa.String(), nullable=True))
@@ -58,7 +59,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_job_held_for_site",
         "job",
-        ["site_id", "priority", "created_at"],
+        ["site_id", "queue", "priority", "created_at"],
         unique=False,
         postgresql_where=sa.text("held_for = 'site'"),
     )
