@@ -17,6 +17,8 @@ from celery import Celery
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import LedgerConfig, LogsConfig
+from monitoring.errors import SchemaMismatchError
+from monitoring.ledger.schema import await_schema
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.accounts import AccountsConfig
 from routing.app import create_app
@@ -162,8 +164,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)
+        await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         app, hooks = build_worker(settings, worker=worker, queues=arguments.queues)
-    except PolicyError as error:
+    except (PolicyError, SchemaMismatchError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
     run_worker(app, arguments.queues, concurrency=arguments.concurrency, worker=worker)
