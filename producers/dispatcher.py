@@ -25,6 +25,7 @@ from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
 from monitoring.ledger.events import WORK_CHANNEL
 from monitoring.ledger.gates import expire_gate, overdue_gates
+from monitoring.ledger.holds import release_due, release_sites
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.runs import unabsorbed_runs, wake_run
@@ -87,8 +88,8 @@ class Dispatcher:
         if not is_leader:
             return False
         for step in (
-            self._recover, self._presume, self._expire, self._wake_runs, self._look_for_missing, self._top_up,
-            self._seal, self._log_routes, self._project,
+            self._recover, self._presume, self._expire, self._wake_runs, self._release_holds,
+            self._look_for_missing, self._top_up, self._seal, self._log_routes, self._project,
         ):  # fmt: skip
             with contained(step.__name__):
                 step()
@@ -133,6 +134,13 @@ class Dispatcher:
         for run_id in settled:
             with contained("wake_run", run_id=str(run_id)), self._ledger.begin() as session:
                 wake_run(session, lock_job(session, run_id))
+
+    def _release_holds(self) -> None:
+        """Let jobs go on that were held for a time that has come, or for a site that is free."""
+        with self._ledger.begin() as session:
+            release_due(session)
+        with self._ledger.begin() as session:
+            release_sites(session)
 
     def _look_for_missing(self) -> None:
         for queue in TASK_OF_QUEUE:

@@ -21,6 +21,7 @@ from sqlmodel import Session, col
 from monitoring.errors import FencedError, JobNotFoundError
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
+from monitoring.ledger.holds import clear_hold, hold_back
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
 from monitoring.ledger.step_ends import is_step, note_start
 from monitoring.ledger.tables import Attempt, Job, Site, Tenant
@@ -28,8 +29,11 @@ from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, ProjectOverrides, lower
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.waits import Hold
 
 _WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
+_TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
+"""What a message cannot talk a job out of; of a free site it may be the first that knows."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         job = lock_job(session, message.job_id)
     except JobNotFoundError:
         return None
-    if job.fence != message.fence or job.waiting_since is None or job.queue != queue.value:
+    is_stale = job.fence != message.fence or job.waiting_since is None or job.queue != queue.value
+    if is_stale or job.held_for in _TIMED_HOLDS:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
     try:
@@ -102,8 +107,7 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
     if queue in _WRITING_QUEUES and not _lock_site(session, job):
-        job.pushed_at = None
-        session.flush()
+        hold_back(session, job, Hold.SITE)
         return None
     return _open_attempt(session, job, queue=queue, worker=worker, effective=effective)
 
@@ -121,6 +125,7 @@ def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, 
     job.fence += 1
     job.waiting_since = None
     job.pushed_at = None
+    clear_hold(job)
     job.started_at = job.started_at or now()  # type: ignore[assignment]
     session.flush()
     if job.state == State.QUEUED:

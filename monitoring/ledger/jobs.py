@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -19,6 +20,7 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
+from monitoring.ledger.holds import clear_hold, set_hold
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt
 from monitoring.ledger.step_ends import is_run, note_end
 from monitoring.ledger.storable import storable
@@ -30,6 +32,7 @@ from routing.planning import Debate
 from routing.router import Route
 from routing.stages import work_queue
 from routing.tiers import QueueName
+from routing.waits import Hold
 
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
 """States in which a job can wait for a worker."""
@@ -69,6 +72,10 @@ class NewJob:
     """What is known of it from the start, because of the job it goes on from."""
     is_pushed: bool = False
     """Whether the caller pushes its message right after the commit."""
+    hold: Hold | None = None
+    """Why it must not go to the broker yet."""
+    held_until: datetime | None = None
+    """When it may, where a time decides; one that is over already keeps nothing."""
 
 
 class Accepted(NamedTuple):
@@ -138,7 +145,9 @@ def _row_of(new: NewJob) -> dict[str, Any]:
         "mode": new.mode,
         "tier": new.tier,
         "queue": new.queue.value,
-        "waiting_since": now() if new.state in WAITING_STATES else None,
+        "waiting_since": _waits_since(new) if new.state in WAITING_STATES else None,
+        "held_for": new.hold.value if new.hold is not None else None,
+        "held_until": new.held_until,
         "pushed_at": now() if new.is_pushed else None,
         "cap_nanousd": new.cap_nanousd,
         "clarification": new.clarification,
@@ -147,6 +156,11 @@ def _row_of(new: NewJob) -> dict[str, Any]:
         "lost_attempts": 0,
         "result": dict(new.result),
     }
+
+
+def _waits_since(new: NewJob) -> ColumnElement[datetime]:
+    """Return since when a new job waits for a worker: one with a start in the future, from then on."""
+    return func.greatest(now(), new.held_until) if new.hold is Hold.TIME else now()
 
 
 def same_request(
@@ -245,12 +259,23 @@ def route_job(session: Session, job: Job, route: Route) -> None:
     wait_on(session, job, work_queue(route))
 
 
-def wait_on(session: Session, job: Job, queue: QueueName) -> None:
-    """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message."""
+def wait_on(
+    session: Session, job: Job, queue: QueueName, *, hold: Hold | None = None, seconds: float | None = None
+) -> None:
+    """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message.
+
+    Args:
+        session: the caller's transaction.
+        job: nobody works on it any more.
+        queue: where.
+        hold: why it must not go to the broker yet; None when it may as soon as its turn comes.
+        seconds: how long it is held at least; None without a hold, and for a job that waits for its site.
+    """
     left = _left_queue(job)
     job.queue = queue.value
     job.waiting_since = now()  # type: ignore[assignment]
     job.pushed_at = None
+    set_hold(job, hold, seconds=seconds)
     session.flush()
     record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left)
     wake_dispatcher(session)
@@ -286,6 +311,7 @@ def end(
     job.result = {**job.result, **_follow_up(session, job, consequence, successor)}
     job.waiting_since = None
     job.pushed_at = None
+    clear_hold(job)
     job.expires_at = None
     job.fence += 1
     job.ended_at = now()  # type: ignore[assignment]
@@ -316,7 +342,7 @@ def _follow_up(session: Session, job: Job, consequence: Consequence, successor: 
 def _debated(new: NewJob, consequence: Consequence) -> NewJob:
     """Return a job that goes on from one whose task failed again: it is debated before it works."""
     known = {**new.result, "failure_debate": True, "failures": list(consequence.failures)}
-    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, result=known)
+    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, hold=None, held_until=None, result=known)
 
 
 def _another_try(job: Job) -> NewJob:

@@ -71,7 +71,7 @@ _TOP_UP = text("""
           LEFT JOIN site ON site.id = job.site_id
           LEFT JOIN pushed ON pushed.tenant = job.tenant
          WHERE job.queue = :queue AND job.waiting_since IS NOT NULL AND job.pushed_at IS NULL
-           AND (NOT :writes OR site.lock_job_id IS NULL OR site.lock_job_id = job.id)
+           AND job.held_for IS NULL AND (NOT :writes OR site.lock_job_id IS NULL OR site.lock_job_id = job.id)
     )
     SELECT id FROM ready WHERE turn <= :per_tenant ORDER BY turn, priority, created_at
      LIMIT greatest(0, :per_queue - (SELECT coalesce(sum(standing), 0) FROM pushed))
@@ -100,6 +100,7 @@ def top_up(session: Session, queue: QueueName, *, runway: Runway) -> Sequence[Pu
     marked = session.execute(
         sql_update(Job)
         .where(col(Job.id).in_(chosen), col(Job.waiting_since).is_not(None), col(Job.pushed_at).is_(None))
+        .where(col(Job.held_for).is_(None))
         .values(pushed_at=now())
         .returning(col(Job.id), col(Job.fence), col(Job.tenant))
     ).all()

@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("waiting", sa.Integer(), nullable=False),
         sa.Column("drained_per_second", sa.Float(), nullable=False),
+        sa.Column("turn", sa.Float(), server_default="0", nullable=False),
         sa.Column("counted_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("queue", "tenant"),
     )
@@ -35,7 +36,6 @@ def upgrade() -> None:
     )
     op.add_column("job", sa.Column("held_for", sa.String(), nullable=True))
     op.add_column("job", sa.Column("held_until", sa.DateTime(timezone=True), nullable=True))
-    op.add_column("job", sa.Column("queue_deadline", sa.DateTime(timezone=True), nullable=True))
     op.add_column("job", sa.Column("supersede_key", sa.String(), nullable=True))
     op.add_column("job", sa.Column("superseded_by", sa.Uuid(), nullable=True))
     op.add_column("job", sa.Column("failure_signature", sa.String(), nullable=True))
@@ -64,18 +64,18 @@ def upgrade() -> None:
         "ix_job_held_until", "job", ["held_until"], unique=False, postgresql_where=sa.text("held_until IS NOT NULL")
     )
     op.create_index(
-        "ix_job_queue_deadline",
-        "job",
-        ["queue_deadline"],
-        unique=False,
-        postgresql_where=sa.text("waiting_since IS NOT NULL AND queue_deadline IS NOT NULL"),
-    )
-    op.create_index(
         "ix_job_ready",
         "job",
         ["queue", "tenant", "priority", "created_at"],
         unique=False,
         postgresql_where=sa.text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"),
+    )
+    op.create_index(
+        "ix_job_site_next",
+        "job",
+        ["site_id", "queue"],
+        unique=False,
+        postgresql_where=sa.text("waiting_since IS NOT NULL AND held_for IS NULL"),
     )
     op.create_index(
         "ix_job_supersede",
