@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +27,10 @@ from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
+from monitoring.ledger.unread import give_back
 from monitoring.ledger.whole_steps import charge_whole
 from routing.accounts import AccountsConfig
+from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy
 from routing.tiers import QueueName
@@ -90,6 +93,13 @@ def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim |
     logs.bind(job_id=str(message.job_id), queue=queue.value, tier=claimed.job.tier, attempt=claimed.attempt.number)
     logger.info("attempt_started")
     return claimed
+
+
+def leave_to_others(unread: UnknownMessageError, queue: QueueName, resources: Resources) -> None:
+    """Give back the job of a message that a newer version sent. Without a ledger the dispatcher finds it missing."""
+    logger.warning("message_of_unknown_version", extra={"job_id": str(unread.job_id), "version": unread.version})
+    with suppress(*LEDGER_AWAY), resources.ledger.begin() as session:
+        give_back(session, unread, queue=queue)
 
 
 def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:

@@ -1,4 +1,4 @@
-"""Which schema a ledger has, as seen by a process that was made for one: processes of two versions share it for a while.
+"""Which schema a ledger has, as seen by a process made for one: for a while, two versions share a ledger.
 
 A revision's number says it: `0002` is the second of era `00`. Within an era every migration only adds (a test reads the
 scripts), so a process works on any newer revision of its own era. On an older one it waits for `pointsman migrate`.

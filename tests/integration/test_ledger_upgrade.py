@@ -113,6 +113,12 @@ def test_what_old_code_writes_still_fits_after_a_migration(old: Shop) -> None:
     assert old.scalar("SELECT weight FROM tenant WHERE name = 'old-code'") == 1
 
 
+HANDLERS = {
+    QueueName.ANSWER: returns(Answered("done")),
+    QueueName.INTAKE: returns(Ended(State.REJECTED, Reason.DEBATE_STOPPED, "")),
+}
+
+
 class Upgraded:
     """New workers over a ledger that old ones filled."""
 
@@ -137,18 +143,13 @@ class Upgraded:
 
     def turn(self) -> None:
         """Every waiting job meets a worker, every preview a reviewer."""
-        for job_id, queue in self.shop.rows(
-            "SELECT id, queue FROM job WHERE waiting_since IS NOT NULL ORDER BY created_at"
-        ):
+        waiting = "SELECT id, queue FROM job WHERE waiting_since IS NOT NULL ORDER BY created_at"
+        for job_id, queue in self.shop.rows(waiting):
             message = self.shop.message(job_id)
             if queue == QueueName.CONTROL:
                 run_control(message, self.rig.resources)
             else:
-                answer = returns(Answered("done")) if queue == QueueName.ANSWER else change
-                stop = returns(Ended(State.REJECTED, Reason.DEBATE_STOPPED, ""))
-                run_attempt(
-                    message, QueueName(queue), stop if queue == QueueName.INTAKE else answer, self.rig.resources
-                )
+                run_attempt(message, QueueName(queue), HANDLERS.get(QueueName(queue), change), self.rig.resources)
         for (job_id,) in self.shop.rows("SELECT id FROM job WHERE state = 'awaiting_approval'"):
             self.shop.approve(job_id)
 
@@ -168,19 +169,12 @@ def test_jobs_that_an_older_version_accepted_go_on_to_their_ends(old: Shop, tmp_
     rows = old.rows("SELECT id, state, prompt, detail FROM job")
     assert [row for row in rows if row.state not in ENDS] == []
     states = {row.prompt: row.state for row in rows}
-    assert (
-        states["Publish cake"]
-        == states["Offer cake"]
-        == states["Work on it"]
-        == states["Wait for the site"]
-        == "published"
-    )
+    edits = ("Publish cake", "Offer cake", "Work on it", "Wait for the site")
+    assert [states[prompt] for prompt in edits] == ["published"] * 4
     assert old.scalar("SELECT sum(reserved_nanousd) FROM cap") == 0
     assert old.scalar("SELECT count(*) FROM site WHERE lock_job_id IS NOT NULL") == 0
-    notes = old.scalar(
-        "SELECT count(*) FROM job LEFT JOIN notification ON job_id = id WHERE job_id IS NULL AND queue <> 'steps'"
-    )
-    assert notes == 0
+    untold = "SELECT count(*) FROM job LEFT JOIN notification ON job_id = id WHERE job_id IS NULL AND queue <> 'steps'"
+    assert old.scalar(untold) == 0
 
 
 # ------------------------------------------------------------------------------------------ beside running processes

@@ -31,6 +31,7 @@ jobs_finished_total{tier,queue_name,state,reason} counter
 jobs_started_total{tier,queue_name} counter
 ladder_events_total{event,reason} counter
 limit_hits_total{tier,queue_name,limit,phase} counter
+messages_unread_total{queue_name} counter
 mirror_bytes_total{} counter
 mirror_requests_total{result} counter
 queue_depth{queue_name} gauge

@@ -15,9 +15,8 @@ ADDING = frozenset({"create_table", "add_column", "create_index", "drop_index", 
 
 def operations(tree: ast.AST) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if isinstance(node.func.value, ast.Name) and node.func.value.id == "op":
-                yield node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "op":
+            yield node
 
 
 def name_of(call: ast.Call) -> str:
@@ -44,11 +43,8 @@ def breaches(script: str) -> list[str]:
             assert isinstance(column, ast.Call)
             if not is_true(option(column, "nullable")) and option(column, "server_default") is None:
                 found.append(f"{ast.unparse(column.args[0])} must be nullable or have a server_default")
-        if (
-            name_of(call) == "create_index"
-            and is_true(option(call, "unique"))
-            and ast.unparse(call.args[1]) not in made
-        ):
+        is_unique = name_of(call) == "create_index" and is_true(option(call, "unique"))
+        if is_unique and ast.unparse(call.args[1]) not in made:
             found.append(f"{ast.unparse(call.args[0])} may refuse what the version before writes")
     return found
 
