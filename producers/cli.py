@@ -11,6 +11,7 @@ import typer
 from producers.commands import (
     agents,
     apply,
+    backup,
     decide,
     image,
     jobs,
@@ -38,7 +39,7 @@ for panel, modules in {
     "Jobs": (jobs, rounds),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
-    "Operating it": (operate,),
+    "Operating it": (operate, backup),
 }.items():
     for module in modules:
         for command in module.app.registered_commands:
