@@ -56,8 +56,8 @@ def restore(
         signing_key = installation.settings.audit.signing_key.get_secret_value().encode()
         done = bring_back(
             installation.ledger, installation.ledger_url, installation.den, source.absolute(),
-            environment=without_settings(installation.environment()), is_forced=force, resend=resend, signing_key=signing_key,
-            progress=_tell,
+            environment=without_settings(installation.environment()), is_forced=force, resend=resend,
+            signing_key=signing_key, progress=_tell,
         )  # fmt: skip
     if as_json:
         print_json({

@@ -51,7 +51,7 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     with resources.ledger.begin() as session:
         rows = load_run(session, hold(session, claimed.attempt))
     try:
-        facts = _hand_over(rows, resources, workspace)
+        facts = _hand_over(rows, resources, workspace, check=lambda: _check(claimed, resources))
     except (WorkspaceError, ForgeError) as error:
         detail = f"{error}; what was done is kept at {rows.run.head_commit}, and nothing was merged"
         _end(
@@ -61,6 +61,12 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     _end(claimed, resources, State.PUBLISHED, Reason.DONE, facts={**end_facts(rows, State.PUBLISHED), **facts})
 
 
+def _check(claimed: Claim, resources: Resources) -> None:
+    """Let nothing more leave the house for a run that somebody else publishes by now, or that has ended."""
+    with resources.ledger.begin() as session:
+        hold(session, claimed.attempt)
+
+
 def _end(
     claimed: Claim, resources: Resources, state: State, reason: Reason, *, facts: Mapping[str, Any], detail: str = ""
 ) -> None:
@@ -68,8 +74,10 @@ def _end(
         end(session, hold(session, claimed.attempt), state, reason=reason, detail=detail, result=facts)
 
 
-def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dict[str, Any]:
-    """Bring a run's changes to its forge; returns what its owner is told of it."""
+def _hand_over(
+    rows: RunRows, resources: Resources, workspace: Workspace, *, check: Callable[[], None]
+) -> dict[str, Any]:
+    """Bring a run's changes to its forge; returns what its owner is told of it. `check` goes before each word to it."""
     until = time.monotonic() + PATIENCE_SECONDS
     commit = _squash(rows, workspace)
     if commit is None:
@@ -80,13 +88,15 @@ def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dic
     config = ProjectConfig.model_validate(rows.project.config)
     remote = remote_of(config, resources.accounts, tenant=rows.job.tenant)
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
-    _patiently(lambda: push(workspace, commit, branch=branch, remote=remote, rules=rules), until=until)
+    _patiently(lambda: push(workspace, commit, branch=branch, remote=remote, rules=rules), until=until, check=check)
     told: dict[str, Any] = {"branch": branch, "commit": commit}
     github = config.integrations.github
     if github is None:
         return told
     account = account_for(github, resources, tenant=rows.job.tenant)
-    pull = _patiently(lambda: _open(rows, ticket, branch, config=config, github=github, account=account), until=until)
+    pull = _patiently(
+        lambda: _open(rows, ticket, branch, config=config, github=github, account=account), until=until, check=check
+    )
     return {**told, "pull_request": {"number": pull.number, "url": pull.url}}
 
 
@@ -111,9 +121,10 @@ def _open(
     )
 
 
-def _patiently(do: Callable[[], ResultT], *, until: float) -> ResultT:
+def _patiently(do: Callable[[], ResultT], *, until: float, check: Callable[[], None]) -> ResultT:
     """Do something that may have to be done again in a moment."""
     for pause in PAUSES:
+        check()
         try:
             return do()
         except (ForgeError, RemoteError) as error:
@@ -122,6 +133,7 @@ def _patiently(do: Callable[[], ResultT], *, until: float) -> ResultT:
                 raise
             logger.warning("forge_away", extra={"error": str(error)[:200]})
         time.sleep(pause)
+    check()
     return do()
 
 
