@@ -23,11 +23,13 @@ app = typer.Typer()
 @app.command()
 def worker(
     ctx: typer.Context,
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Queues to work off.")],
+    queues: Annotated[list[str] | None, typer.Argument(metavar="QUEUE...", help="Queues to work off.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Processes in the pool.")] = 2,
+    check: Annotated[bool, typer.Option("--check", help="Tell by the exit code whether the worker is well.")] = False,
 ) -> None:
     """Work off one or several queues with a Celery prefork pool."""
-    argv = [sys.executable, "-m", "workers.main", *queues, "--concurrency", str(concurrency)]
+    argv = [sys.executable, "-m", "workers.main", *(queues or ()), "--concurrency", str(concurrency)]
+    argv += ["--check"] if check else []
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))
 
 
