@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
+from routing.lanes import Lanes
 from routing.prices import NANOUSD_PER_USD, Price
 from routing.run_rules import RunRules
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
@@ -194,6 +195,7 @@ class Policy(_Section):
     speeds: dict[str, Speed]
     calls: dict[CallPurpose, ModelCall]
     gateway: GatewayRules
+    lanes: Lanes = Lanes()
     budgets: Budgets
     runway: Runway
     attempts: Attempts

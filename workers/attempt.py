@@ -20,17 +20,21 @@ from routing.rounds import brief
 from routing.tiers import Limits, QueueName
 from sandbox.box import Box
 from sandbox.den import Den
-from sandbox.errors import SandboxError
+from sandbox.errors import ProviderBusyError, SandboxError
 from sandbox.models import ModelClient
 from sandbox.release import manifest_of
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
-from workers.retries import decide_call
+from workers.retries import LONGEST_WAIT_SECONDS, decide_call
 
 ResultT = TypeVar("ResultT")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
 _LEAST_NANOUSD = 100_000
+
+
+def _flows(model: str) -> float | None:
+    return None
 
 
 def _cannot_charge(nanousd: int, model: str) -> str | None:
@@ -55,6 +59,8 @@ class Attempt:
     """Names the cap, if any, that has refused or cut a model call of this attempt."""
     bind_door: Callable[[str | None], None]
     """Lets the attempt's token be used from one address alone: the forwarder's of its box; None ends the token."""
+    lane_wait: Callable[[str], float | None] = _flows
+    """Says for how many seconds the lane of a model is parked; 0 while it has to be tested yet, None while it flows."""
     begun: Release | None = None
     """What an earlier round of the session kept, and the work goes on from; None when it starts from the base."""
     spent_nanousd: int = 0
@@ -178,11 +184,22 @@ class Attempt:
                 with self.step(f"model:{name}"):
                     return make(self.models)
             except SandboxError as error:
-                retry = decide_call(error, tries=tries)
+                left = self.limits.soft_seconds - (time.monotonic() - self.began)
+                retry = decide_call(error, tries=tries, left_seconds=left)
                 if retry is None:
                     raise
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             time.sleep(retry.delay_seconds)
+
+    def await_lane(self, model: str) -> None:
+        """Look whether the lane of a model flows, before something is begun that costs more than a model call.
+
+        Raises:
+            ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
+        """
+        wait = self.lane_wait(model)
+        if wait is not None and wait > LONGEST_WAIT_SECONDS:
+            raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

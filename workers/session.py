@@ -11,7 +11,7 @@ from typing import Any
 from monitoring.ledger.events import EventKind
 from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment
-from sandbox.claude.session import SessionReader, Verdict
+from sandbox.claude.session import End, SessionReader, Verdict
 from workers.attempt import Attempt
 from workers.transcript import Hider, Transcript
 
@@ -70,6 +70,17 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     }
     verdict = reader.judge(result)
     return Held(replace(verdict, text=hider.text(verdict.text)), facts)
+
+
+def lane_that_ended(attempt: Attempt, verdict: Verdict, *, model: str) -> float | None:
+    """Return for how many seconds the lane is parked that ended a session; None when something else did.
+
+    The session's own words are not asked: that its model calls had failed, and that the lane is not open again by now,
+    is what the ledger knows.
+    """
+    if verdict.end is not End.FAILED or attempt.cap_hit() is not None:
+        return None
+    return attempt.lane_wait(model)
 
 
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:
