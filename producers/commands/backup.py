@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from producers.commands.context import FAILED, OK, AsJson, err, installed, out, print_json
+from producers.commands.context import FAILED, OK, AsJson, clear_errors, context_of, err, installed, out, print_json
 from routing.config import without_settings
+
+if TYPE_CHECKING:
+    from producers.restore import Restored
 
 app = typer.Typer()
 
@@ -47,18 +52,15 @@ def restore(
         bool,
         typer.Option(help="Send notifications that were due when the backup was made; their receivers may have them."),
     ] = False,
+    home: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Restore into what `pointsman up --home DIR` runs; it must not run now."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup into a ledger and a store that no process uses. Exit 1 when the audit chain is not whole."""
-    from producers.restore import restore as bring_back
-
-    with installed(ctx) as installation:
-        signing_key = installation.settings.audit.signing_key.get_secret_value().encode()
-        done = bring_back(
-            installation.ledger, installation.ledger_url, installation.den, source.absolute(),
-            environment=without_settings(installation.environment()), is_forced=force, resend=resend,
-            signing_key=signing_key, progress=_tell,
-        )  # fmt: skip
+    with clear_errors(), _target(ctx, home) as (ledger_url, den, signing_key):
+        done = _restore(ctx, source.absolute(), ledger_url, den, force=force, resend=resend, signing_key=signing_key)
     if as_json:
         print_json({
             "backup": done.backup.model_dump(mode="json"), "repaired": done.repaired._asdict(), "shown": done.shown,
@@ -74,6 +76,37 @@ def restore(
     for problem in done.audit_problems or ():
         err.print(f"pointsman: {problem}", markup=False)
     raise typer.Exit(FAILED if done.audit_problems else OK)
+
+
+@contextmanager
+def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Path, bytes]]:
+    """Give the ledger's URL, the Den's directory and the audit trail's key of what is restored into."""
+    if home is not None:
+        from producers.resting import resting
+
+        with resting(home) as found:
+            yield found.ledger_url, found.den, found.signing_key
+        return
+    with installed(ctx) as installation:
+        key = installation.settings.audit.signing_key.get_secret_value()
+        yield installation.ledger_url, installation.settings.den.root, key.encode()
+
+
+def _restore(
+    ctx: typer.Context, source: Path, ledger_url: str, den: Path, *, force: bool, resend: bool, signing_key: bytes
+) -> Restored:
+    from monitoring.ledger.store import Ledger, create_ledger_engine
+    from producers.restore import restore as bring_back
+    from sandbox.den import Den
+
+    ledger = Ledger(create_ledger_engine(ledger_url))
+    try:
+        return bring_back(
+            ledger, ledger_url, Den(den), source, environment=without_settings(context_of(ctx).environment),
+            is_forced=force, resend=resend, signing_key=signing_key, progress=_tell,
+        )  # fmt: skip
+    finally:
+        ledger.close()
 
 
 def _tell(what: str) -> None:

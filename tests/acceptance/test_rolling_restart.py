@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -20,7 +21,7 @@ from monitoring.ledger.store import Ledger
 from tests.acceptance.installation import ENDS, Installation
 from tests.services import wait_until
 
-JOBS = int(os.environ.get("JOBS", "100"))
+JOBS = int(os.environ.get("JOBS", "60"))
 SITES = 3
 PROCESSES = ("gateway", "worker-edits", "worker-quick", "worker-agent", "api", "dispatcher", "exporter")
 END_SECONDS = 90.0
@@ -56,7 +57,7 @@ class Client:
 
 def prompts() -> Iterator[tuple[str, dict[str, Any]]]:
     """Work for every pool: quick answers, model calls of two seconds, edits that are published without a person."""
-    for number in range(JOBS):
+    for number in count():
         if number % 4 == 1:
             yield f"Explain how bread rises, part {number} [rehearse:linger]", {}
         elif number % 10 == 0:
@@ -67,7 +68,7 @@ def prompts() -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def load(installation: Installation, client: Client) -> Iterator[list[UUID]]:
-    """Submit all the while, by both doors."""
+    """Submit all the while by both doors, and so many jobs at least."""
     accepted: list[UUID] = []
     failures: list[BaseException] = []
     stopping = threading.Event()
@@ -77,8 +78,8 @@ def load(installation: Installation, client: Client) -> Iterator[list[UUID]]:
             for number, (prompt, body) in enumerate(prompts()):
                 by_celery = number % 7 == 3
                 accepted.append((installation.submit_by_celery if by_celery else client.submit)(prompt, **body))
-                if stopping.wait(0.2):
-                    continue
+                if stopping.wait(0.25) and number >= JOBS:
+                    return
         except BaseException as error:  # noqa: BLE001 - handed to the test
             failures.append(error)
 
@@ -87,10 +88,9 @@ def load(installation: Installation, client: Client) -> Iterator[list[UUID]]:
     try:
         yield accepted
     finally:
-        stopping.set()  # the rest at once
-        thread.join(PATIENCE_SECONDS)
+        stopping.set()  # what is left of them comes at once
+        thread.join(2 * PATIENCE_SECONDS)
     assert failures == []
-    assert len(accepted) == JOBS
 
 
 @contextmanager
@@ -141,12 +141,11 @@ def test_a_rolling_restart_under_load_fails_no_job_and_loses_no_attempt(installa
             session.connection().execute(text("UPDATE tenant SET auto_approve = true"))
         with load(installation, client) as accepted, watched(installation.embedded.api_url) as gaps:
             for name in PROCESSES:
-                in_flight = wait_until(lambda: open_calls(ledger), seconds=30, what="a model is being called")
+                if name == "gateway":
+                    drained = list(wait_until(lambda: open_calls(ledger), seconds=60, what="a model is being called"))
                 supervisor.end(name, seconds=END_SECONDS)
                 supervisor.restart(name)
                 supervisor.wait_ready([name])
-                if name == "gateway":
-                    drained = list(in_flight)
         wait_for_ends(ledger, accepted)
         check(ledger, accepted, drained)
     finally:
@@ -154,8 +153,8 @@ def test_a_rolling_restart_under_load_fails_no_job_and_loses_no_attempt(installa
             session.connection().execute(text("UPDATE tenant SET auto_approve = false"))
         ledger.close()
     print(
-        f"rolling restart: {JOBS} jobs, {len(PROCESSES)} processes, {time.monotonic() - began:.0f} s; one API process"
-        f" away for {gaps[-1]:.1f} s, {sum(client.retries.values())} retries hid it: {dict(client.retries)}"
+        f"rolling restart: {len(accepted)} jobs, {len(PROCESSES)} processes, {time.monotonic() - began:.0f} s;"
+        f" one API process away for {gaps[-1]:.1f} s, {sum(client.retries.values())} retries hid it: {dict(client.retries)}"
     )
 
 
@@ -164,7 +163,7 @@ def wait_for_ends(ledger: Ledger, accepted: list[UUID]) -> None:
         found = rows(ledger, "SELECT state FROM job WHERE id = ANY(:ids)", accepted)
         return len(found) == len(accepted) and all(state in ENDS for (state,) in found)
 
-    wait_until(ended, seconds=120, what="every accepted job has ended")
+    wait_until(ended, seconds=180, what="every accepted job has ended")
 
 
 def check(ledger: Ledger, accepted: list[UUID], drained: list[UUID]) -> None:

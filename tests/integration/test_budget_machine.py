@@ -22,7 +22,7 @@ from routing.policy import platform_policy
 from routing.prices import Usage
 from tests.factories import Shop
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "4"))
 DAYS = ("2026-01-01", "2026-01-02")
 SCOPES = ("tier", "job", "tenant_day", "key_day", "fleet_day")
 LARGE = 10**12
@@ -230,7 +230,7 @@ def test_no_order_of_calls_breaks_the_books(module_ledger: tuple[Ledger, str]) -
     run_state_machine_as_test(
         BudgetMachine,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=40, derandomize=True, deadline=None, database=None,
+            max_examples=EXAMPLES, stateful_step_count=30, derandomize=True, deadline=None, database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

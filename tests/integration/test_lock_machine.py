@@ -34,7 +34,7 @@ from routing.policy import Runway
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "4"))
 SITES = ("one", "two", "three")
 CLOSED = (FencedError, WrongStateError, PublishConflictError)
 WRITING = ("spec", "patch", "agent")
@@ -221,7 +221,7 @@ def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger,
     run_state_machine_as_test(
         LockMachine,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=40, derandomize=True, deadline=None, database=None,
+            max_examples=EXAMPLES, stateful_step_count=30, derandomize=True, deadline=None, database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
