@@ -7,12 +7,21 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
 
 from monitoring.ledger import money
 from monitoring.ledger.attempts import hash_token, lapsed_attempts, recover
@@ -22,7 +31,7 @@ from routing.policy import platform_policy
 from routing.prices import Usage
 from tests.factories import Shop
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
 DAYS = ("2026-01-01", "2026-01-02")
 SCOPES = ("tier", "job", "tenant_day", "key_day", "fleet_day")
 LARGE = 10**12
@@ -52,8 +61,8 @@ class BudgetMachine(RuleBasedStateMachine):
     shop: Shop
     holders = Bundle("holders")
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(target=holders)
+    def start(self) -> Any:
         self.shop.clear()
         self.policy = platform_policy()
         self.accounts: dict[Key, Account] = defaultdict(Account)
@@ -62,11 +71,15 @@ class BudgetMachine(RuleBasedStateMachine):
         self.closed: list[UUID] = []
         self.gone: set[UUID] = set()
         self.roots: list[tuple[str, UUID]] = []
+        return multiple(*(self.new_holder(tenant, on_a_bill=True) for tenant in ("acme", "acme", "zulu")))
 
     # -------------------------------------------------------------------------------------------------- who calls
 
     @rule(target=holders, tenant=st.sampled_from(["acme", "zulu"]), on_a_bill=st.booleans())
     def claim(self, tenant: str, on_a_bill: bool) -> Bearer:
+        return self.new_holder(tenant, on_a_bill=on_a_bill)
+
+    def new_holder(self, tenant: str, *, on_a_bill: bool) -> Bearer:
         roots = [root for owner, root in self.roots if owner == tenant] if on_a_bill else []
         more = {"root_id": roots[0]} if roots else {}
         claimed = self.shop.running(tenant=tenant, tier=None, **more)
@@ -74,8 +87,8 @@ class BudgetMachine(RuleBasedStateMachine):
         with self.shop.ledger.begin() as session:
             return money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
 
-    @rule(holder=holders, way=st.sampled_from(["fenced", "cancelled", "lost"]))
-    def lose_the_job(self, holder: Bearer, way: str) -> None:
+    @rule(target=holders, holder=holders, way=st.sampled_from(["fenced", "cancelled", "lost"]))
+    def lose_the_job(self, holder: Bearer, way: str) -> Bearer:
         self.gone.add(holder.job_id)
         if way == "fenced":
             self.shop.execute("UPDATE job SET fence = fence + 1 WHERE id = :id", id=holder.job_id)
@@ -87,6 +100,7 @@ class BudgetMachine(RuleBasedStateMachine):
             with self.shop.ledger.begin() as session:
                 for attempt in lapsed_attempts(session):
                     recover(session, attempt, max_lost=9)
+        return self.new_holder(holder.tenant, on_a_bill=True)
 
     @rule(scope=st.sampled_from(SCOPES), limit=st.integers(0, 2500))
     def change_a_limit(self, scope: str, limit: int) -> None:
@@ -116,7 +130,7 @@ class BudgetMachine(RuleBasedStateMachine):
             return money.read_reserve(money.run(session, money.reserve(holder, call, caps))[0], call)
 
     @rule(
-        holder=holders, day=st.sampled_from(DAYS), input_nanousd=st.integers(0, 600), token=st.integers(1, 3),
+        holder=holders, day=st.sampled_from(DAYS), input_nanousd=st.integers(0, 300), token=st.integers(1, 3),
         wanted=st.integers(1, 200), least=st.integers(1, 200), call_limit=st.sampled_from([LARGE, 400]),
     )  # fmt: skip
     def reserve(
@@ -155,6 +169,12 @@ class BudgetMachine(RuleBasedStateMachine):
             self.accounts[key].spent += cost
         del self.open[call.id]
         self.closed.append(call.id)
+
+    @rule(holder=holders, calls=st.integers(2, 5), day=st.sampled_from(DAYS))
+    def reserve_in_parallel(self, holder: Bearer, calls: int, day: str) -> None:
+        """What an agent does that asks for several things at once."""
+        for number in range(calls):
+            self.reserve(holder, day, 100 + number, 1, 200, 1, LARGE)
 
     def pick(self, which: int) -> Open | None:
         return list(self.open.values())[which % len(self.open)] if self.open else None

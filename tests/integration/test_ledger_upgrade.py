@@ -17,6 +17,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
+from typer.testing import CliRunner
 
 from monitoring.audit import verify
 from monitoring.errors import LedgerBusyError, SchemaMismatchError
@@ -28,6 +29,7 @@ from monitoring.ledger.migrate import is_current, migrate
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.schema import Fit, await_schema, fit, serves, wanted_revision
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.cli import app
 from routing.jobs import ENDS, Reason, State
 from routing.tiers import QueueName
 from sandbox.den import Den
@@ -36,6 +38,7 @@ from tests.integration.test_lifecycle import FILES, Rig, change, returns
 from tests.services import Postgres, wait_until
 from workers.control import run_control
 from workers.lifecycle import run_attempt
+from workers.main import main as worker_main
 from workers.outcomes import Answered, Ended
 
 DUMP = Path(__file__).parents[1] / "data" / "ledger" / "0001.sql.gz"
@@ -294,3 +297,28 @@ def test_an_empty_ledger_asks_for_its_migration(postgres: Postgres) -> None:
 
 def test_a_ledger_that_is_away_is_no_wrong_version() -> None:
     await_schema("postgresql://nobody@127.0.0.1:1/none", patience_seconds=0)
+
+
+PROGRAMS = ("api", "dispatcher", "exporter", "gateway", "mirror")
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, "worker"])
+def test_every_program_ends_with_exit_code_2_on_a_schema_that_stays_old(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    settings = {
+        "LEDGER__URL": shop.url, "LEDGER__MIGRATION_WAIT_SECONDS": "0", "AUDIT__SIGNING_KEY": "k",
+        "PREVIEW__KEYS": '["k"]', "GATEWAY__PEPPER": "p" * 16,
+    }  # fmt: skip
+    for name, value in settings.items():
+        monkeypatch.setenv(f"POINTSMAN_{name}", value)
+    at_revision(shop, "0001")
+    try:
+        if program == "worker":
+            code, said = worker_main(["tools"]), capsys.readouterr().err
+        else:
+            done = CliRunner().invoke(app, [program])
+            code, said = done.exit_code, done.stderr
+    finally:
+        at_revision(shop, wanted_revision())
+    assert (code, "run `pointsman migrate`" in " ".join(said.split())) == (2, True), said

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 import hypothesis.strategies as st
@@ -13,6 +14,7 @@ from hypothesis.stateful import (
     consumes,
     initialize,
     invariant,
+    multiple,
     rule,
     run_state_machine_as_test,
 )
@@ -34,8 +36,8 @@ from routing.policy import Runway
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "4"))
-SITES = ("one", "two", "three")
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
+SITES = ("one", "two")
 CLOSED = (FencedError, WrongStateError, PublishConflictError)
 WRITING = ("spec", "patch", "agent")
 RUNWAY = Runway(per_queue=4, per_tenant=3)
@@ -44,22 +46,23 @@ ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="ann")
 
 
 class LockMachine(RuleBasedStateMachine):
-    """Three sites, edits on all tiers, revisions, cancellations, deaths, publishes, and the dispatcher's rounds."""
+    """Two sites, edits on all tiers, revisions, cancellations, deaths, publishes, and the dispatcher's rounds."""
 
     shop: Shop
     jobs = Bundle("jobs")
     claims = Bundle("claims")
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(target=jobs)
+    def start(self) -> Any:
         self.shop.clear()
         self.shop.tenant()
         self.sites = [self.shop.site(name) for name in SITES]
         self.rounds = Rounds(self.shop.ledger, self.shop.policy)
         self.runway: dict[UUID, tuple[QueueName, int]] = {}
         """The broker: where a job's message stands, and with which fence."""
+        return multiple(*(self.shop.accept(site_id=site) for site in self.sites for _ in range(2)))
 
-    @rule(target=jobs, site=st.integers(0, 2), tier=st.sampled_from(list(Tier)), priority=st.sampled_from(["P0", "P2"]))
+    @rule(target=jobs, site=st.integers(0, 1), tier=st.sampled_from(list(Tier)), priority=st.sampled_from(["P0", "P2"]))
     def accept(self, site: int, tier: Tier, priority: str) -> UUID:
         return self.shop.accept(site_id=self.sites[site], tier=tier, priority=priority)
 
@@ -78,6 +81,11 @@ class LockMachine(RuleBasedStateMachine):
             with self.shop.ledger.begin() as session:
                 pushes = top_up(session, queue, runway=RUNWAY)
             self.runway |= {push.job_id: (queue, push.fence) for push in pushes}
+
+    @rule(target=claims, first=jobs, second=jobs)
+    def work_at_once(self, first: UUID, second: UUID) -> Any:
+        """Two workers take up work, perhaps on one site."""
+        return multiple(*(self.shop.try_claim(self.shop.message(job)) for job in (first, second)))
 
     @rule(target=claims, which=st.integers(0, 20))
     def work(self, which: int) -> Claim | None:
