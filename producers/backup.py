@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from monitoring.audit import head_of
 from monitoring.ledger.dump import open_snapshot, write_dump
-from monitoring.ledger.restored import counts
 from monitoring.ledger.retention import KeptRelease, kept_releases
 from monitoring.ledger.schema import found_revision
 from monitoring.ledger.store import Ledger
+from monitoring.restored import counts
 from producers.errors import ProducerError
 from sandbox.den import Den
 from sandbox.disk import Disk

@@ -1,7 +1,7 @@
 """Bring a backup back to life: checked as a whole before anything is touched, then files, ledger, and repairs.
 
 Files come first, so that no row names one that is not there. What a restored past does not know of is told to it in
-`monitoring.ledger.restored`.
+`monitoring.restored`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from monitoring.errors import SchemaMismatchError
 from monitoring.ledger.dump import clear, is_empty, read_dump, users_of
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.releases import lagging_sites
-from monitoring.ledger.restored import Repaired, repair
 from monitoring.ledger.schema import Fit, fit_of, wanted_revision
 from monitoring.ledger.store import Ledger
+from monitoring.restored import Repaired, repair
 from producers.backup import BLOBS, DUMP, BackupError, BackupManifest, Progress, read_backup, stored_blobs
 from sandbox.den import Den
 from sandbox.errors import BlobCorruptError

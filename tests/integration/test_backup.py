@@ -18,10 +18,10 @@ from monitoring.audit import seal, verify
 from monitoring.errors import FencedError, SchemaMismatchError
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.dump import DumpError, find_program, is_empty
-from monitoring.ledger.restored import FENCE_JUMP
 from monitoring.ledger.retention import kept_releases
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Release, Site
+from monitoring.restored import FENCE_JUMP
 from monitoring.rollup import fold_pending
 from producers import backup as backup_module
 from producers.backup import BLOBS, DUMP, MANIFEST, BackupError, back_up, read_backup
