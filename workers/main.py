@@ -17,6 +17,8 @@ from celery import Celery
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import LedgerConfig, LogsConfig
+from monitoring.errors import SchemaMismatchError
+from monitoring.ledger.schema import await_schema
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.accounts import AccountsConfig
 from routing.app import create_app
@@ -30,6 +32,7 @@ from sandbox.den import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Resources
+from workers.liveness import is_well, show_life
 from workers.pool import PoolHooks
 
 PROVIDERS = "pointsman.tasks"
@@ -130,9 +133,12 @@ def build_worker(
         )  # fmt: skip
     hooks = PoolHooks(
         _ledger_for_parent(settings), log_level=settings.logs.level, worker=worker,
-        prepare=resources.prepare, close=resources.close,
+        prepare=resources.prepare, close=resources.close, stop_seconds=settings.worker.stop_seconds,
+        most_memory_kib=settings.worker.most_memory_kib_per_child,
     )  # fmt: skip
     hooks.connect()
+    if settings.worker.heartbeat is not None:
+        show_life(app, settings.worker.heartbeat)
     return app, hooks
 
 
@@ -151,9 +157,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="pointsman worker", description="Work off one or several queues.")
     served = [queue.value for queue in QueueName if queue != QueueName.UNROUTED]
-    parser.add_argument("queues", nargs="+", choices=served, metavar="QUEUE", help=", ".join(served))
+    parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
     parser.add_argument("--concurrency", type=int, default=2, help="processes in the pool (default 2)")
-    return parser.parse_args(argv)
+    parser.add_argument("--check", action="store_true", help="tell by the exit code whether the worker here is well")
+    arguments = parser.parse_args(argv)
+    if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
+        parser.error(f"name one or several queues of {', '.join(served)}")
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -162,13 +172,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)
+        if arguments.check:
+            return check(settings.worker)
+        await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         app, hooks = build_worker(settings, worker=worker, queues=arguments.queues)
-    except PolicyError as error:
+    except (PolicyError, SchemaMismatchError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
     run_worker(app, arguments.queues, concurrency=arguments.concurrency, worker=worker)
     del hooks
     return 0
+
+
+def check(config: WorkerConfig) -> int:
+    """Return the exit code that says whether the worker which writes the configured heartbeat is well."""
+    if config.heartbeat is None:
+        print("pointsman worker: --check needs POINTSMAN_WORKER__HEARTBEAT, as the worker has it", file=sys.stderr)
+        return 2
+    return 0 if is_well(config.heartbeat) else 1
 
 
 def run_worker(app: Celery, queues: Sequence[str], *, concurrency: int, worker: str) -> None:
