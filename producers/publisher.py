@@ -9,6 +9,7 @@ from monitoring.ledger.runway import Push
 from producers.errors import PublishError
 from routing.jobs import JobMessage
 from routing.tiers import TASK_OF_QUEUE, Limits
+from routing.topology import list_of
 
 
 def message_id(push: Push) -> str:
@@ -34,7 +35,7 @@ class Publisher:
                 TASK_OF_QUEUE[push.queue].value,
                 args=[message.model_dump(mode="json")],
                 task_id=message_id(push),
-                queue=push.queue.value,
+                queue=list_of(push.queue),
                 soft_time_limit=limits.soft_seconds,
                 time_limit=limits.hard_seconds,
                 ignore_result=True,

@@ -47,6 +47,7 @@ def api(ctx: typer.Context) -> None:
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
     from producers.dispatcher import Dispatcher, DispatcherLoop, deliver
+    from producers.door import CeleryDoor, DoorLists
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
@@ -59,13 +60,14 @@ def dispatcher(ctx: typer.Context) -> None:
         signing_key = settings.audit.signing_key.get_secret_value()
         if not signing_key:
             fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
+        holder = f"{socket.gethostname()}.{os.getpid()}"
         one = Dispatcher(
             installation.ledger,
             installation.publisher,
             BrokerLists(settings.broker.url),
             policy=installation.policy,
             config=settings.dispatcher,
-            holder=f"{socket.gethostname()}.{os.getpid()}",
+            holder=holder,
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
             show_lagging=Projector(installation.ledger, installation.den).run,
@@ -73,10 +75,13 @@ def dispatcher(ctx: typer.Context) -> None:
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
         tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+        lists = DoorLists(settings.broker.url)
+        door = CeleryDoor(lists, installation.ledger, installation.submitter, holder=holder)
         threads = [
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))
         ]
+        threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
         for thread in threads:
             thread.start()
         try:
@@ -86,6 +91,7 @@ def dispatcher(ctx: typer.Context) -> None:
             for thread in threads:
                 thread.join()
             sender.close()
+            lists.close()
 
 
 @app.command()

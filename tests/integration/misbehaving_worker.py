@@ -52,6 +52,6 @@ if __name__ == "__main__":
     name = f"misbehaving@test.{os.getpid()}"
     app, hooks = build_worker(
         read_settings(WorkerSettings, os.environ), worker=name,
-        overrides={"handlers": {**HANDLERS, QueueName.ANSWER: obey}},
+        handlers={**HANDLERS, QueueName.ANSWER: obey},
     )  # fmt: skip
     run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)
