@@ -51,15 +51,15 @@ for position = 1, #KEYS - 1 do
     if #body > tonumber(ARGV[2]) then
       redis.call('LREM', list, -1, body)
       redis.call('LPUSH', KEYS[#KEYS], body)
-      table.insert(found, {position, ''})
+      table.insert(found, {position, 1, ''})
     elseif #found < tonumber(ARGV[1]) then
-      table.insert(found, {position, body})
+      table.insert(found, {position, 0, body})
     end
   end
 end
 return found
 """
-"""Looks at the oldest messages. What is too large is put aside unread, and shown as empty."""
+"""Looks at the oldest messages. What is too large is put aside unread."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,9 @@ class Standing:
     """A message where it stands."""
 
     list_name: str
+    is_unread: bool
+    """Whether it was too large, and was put aside."""
     body: bytes
-    """Empty for one that was put aside unread."""
 
     @property
     def digest(self) -> str:
@@ -89,7 +90,7 @@ class DoorLists:
             keys=[*DOOR_LISTS, QueueName.UNROUTED.value], args=[BATCH, MAX_MESSAGE_BYTES]
         )  # fmt: skip
         assert isinstance(found, list)
-        return [Standing(DOOR_LISTS[position - 1], body) for position, body in found]
+        return [Standing(DOOR_LISTS[position - 1], bool(unread), body) for position, unread, body in found]
 
     def count_try(self, standing: Standing) -> int:
         """Note that a message is about to be taken in; returns how often that was so, this time included."""
@@ -181,7 +182,7 @@ class CeleryDoor:
             logger.warning("ledger_unreachable")
 
     def _take(self, standing: Standing) -> None:
-        if not standing.body:
+        if standing.is_unread:
             logger.warning("intake_refused", extra={"rule": f"a message has at most {MAX_MESSAGE_BYTES} bytes"})
             return
         if self._lists.count_try(standing) > MAX_TRIES:

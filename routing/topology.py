@@ -13,8 +13,8 @@ from kombu.entity import Exchange, Queue
 from routing.tiers import QueueName
 
 TRANSPORT_OPTIONS: dict[str, Any] = {
-    "socket_timeout": 5,
-    "socket_connect_timeout": 5,
+    "socket_timeout": 2,
+    "socket_connect_timeout": 3,
     "socket_keepalive": True,
     "health_check_interval": 10,
     "deadletter_queue": QueueName.UNROUTED.value,

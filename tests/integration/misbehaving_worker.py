@@ -8,6 +8,7 @@ import time
 
 from routing.config import read_settings
 from routing.tiers import QueueName
+from routing.topology import TRANSPORT_OPTIONS
 from workers.attempt import Attempt
 from workers.main import WorkerSettings, build_worker, run_worker
 from workers.outcomes import Answered, Outcome
@@ -37,6 +38,11 @@ def obey(attempt: Attempt) -> Outcome:
             child = subprocess.Popen(["sleep", "300"])
             print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
             nap(float(seconds))
+        case ["heed", seconds]:
+            deadline = time.monotonic() + float(seconds)
+            while time.monotonic() < deadline:
+                attempt.check()
+                time.sleep(0.05)
         case ["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
         case ["hog", mebibytes]:
@@ -54,4 +60,9 @@ if __name__ == "__main__":
         read_settings(WorkerSettings, os.environ), worker=name,
         handlers={**HANDLERS, QueueName.ANSWER: obey},
     )  # fmt: skip
+    # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
+    app.conf.broker_transport_options = TRANSPORT_OPTIONS | {
+        "visibility_timeout": 1, "unacked_restore_interval": 0.5, "unacked_restore_throttle": 1,
+        "health_check_interval": 1,
+    }  # fmt: skip
     run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)
