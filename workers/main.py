@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+
 from celery import Celery
 from pydantic import BaseModel, ConfigDict
 
@@ -103,7 +104,11 @@ class ProcessResources:
 
 
 def build_worker(
-    settings: WorkerSettings, *, worker: str, queues: Collection[str] = (), handlers: Mapping[QueueName, Handler] | None = None
+    settings: WorkerSettings,
+    *,
+    worker: str,
+    queues: Collection[str] = (),
+    handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
     policy = load_policy(settings.policy.path)
@@ -116,7 +121,7 @@ def build_worker(
     resources = ProcessResources(settings, policy, worker=worker, queues=queues)
     register_tasks(
         app, resources=resources, policy=policy, environment=_environment, vocabularies=vocabularies,
-        handlers=handlers or HANDLERS,
+        handlers=handlers,
     )  # fmt: skip
     hooks = PoolHooks(
         _ledger_for_parent(settings), log_level=settings.logs.level, worker=worker,
@@ -165,7 +170,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PolicyError as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
-    run_worker(app, [list_of(QueueName(queue)) for queue in arguments.queues], concurrency=arguments.concurrency, worker=worker)
+    run_worker(
+        app, [list_of(QueueName(queue)) for queue in arguments.queues], concurrency=arguments.concurrency, worker=worker
+    )
     del hooks
     return 0
 

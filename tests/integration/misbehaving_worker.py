@@ -1,4 +1,4 @@
-"""A worker whose queue `answer` does what its prompts say, for worker_world.py: `python -m ... CONCURRENCY QUEUE...`."""
+"""A worker whose queues `answer` and `tools` do what its prompts say, for worker_world.py: `python -m ... CONCURRENCY QUEUE...`."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ if __name__ == "__main__":
     name = f"misbehaving@test.{os.getpid()}"
     app, hooks = build_worker(
         read_settings(WorkerSettings, os.environ), worker=name,
-        handlers={**HANDLERS, QueueName.ANSWER: obey},
+        handlers={**HANDLERS, QueueName.ANSWER: obey, QueueName.TOOLS: obey},
     )  # fmt: skip
     # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
     app.conf.broker_transport_options = TRANSPORT_OPTIONS | {

@@ -7,10 +7,8 @@ One worker serves most tests; its visibility timeout is one second, so whatever 
 import ast
 import base64
 import json
-import os
 import pickle
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,24 +103,18 @@ def test_02_the_keys_of_unacknowledged_messages_are_our_own_and_no_message_is_in
 
 
 @pytest.mark.timeout(300)
-def test_03_and_04_a_host_s_death_costs_a_lease_whoever_acked_what_and_whatever_the_clock_of_the_next_one_says(
-    world: World,
-) -> None:
-    """The next worker lives ten minutes ahead: leases are of the ledger's clock."""
-    doomed, _ = world.start("tools"), None
-    job_id = world.ask("echo slow", queue=QueueName.TOOLS)
-    world.ended(job_id)
-    os.killpg(doomed.process.pid, signal.SIGKILL)
-    claimed_by_the_dead = world.shop.claim(world.ask("echo again", queue=QueueName.TOOLS), worker="dead")
-    world.shop.execute("UPDATE attempt SET lease_until = now() + interval '2 seconds' WHERE ended_at IS NULL")
+def test_03_and_04_a_host_s_death_costs_a_lease_though_its_message_was_acked_and_clocks_differ(world: World) -> None:
+    """The host that takes over lives ten minutes ahead: leases are of the ledger's clock."""
     faketime = shutil.which("faketime")
-    began = time.monotonic()
-    ahead = ("faketime", "-f", "+10m") if faketime else ()
-    world.start("tools", prefix=ahead)
-    job = world.ended(claimed_by_the_dead.job.id)
-    assert time.monotonic() - began < 100
+    world.start("tools", prefix=(faketime, "-f", "+10m") if faketime else ())
+    with world.broker() as broker:
+        assert broker.llen("tools") == unacked(broker) == 0
+    job_id = world.ask("nap 0", queue=QueueName.TOOLS, is_pushed=True)
+    world.shop.claim(job_id, worker="a host that dies now")
+    world.shop.execute("UPDATE attempt SET lease_until = now() + interval '1 second' WHERE ended_at IS NULL")
+    job = world.ended(job_id, seconds=60)
     assert (job.state, job.lost_attempts) == ("answered", 1)
-    assert world.attempts(job.id) == [("lost", "worker_lost"), ("answered", "done")]
+    assert world.attempts(job_id) == [("lost", "worker_lost"), ("answered", "done")]
 
 
 @pytest.mark.timeout(300)
@@ -204,7 +196,9 @@ def calls(names: frozenset[str]) -> list[str]:
 
 
 def test_10_nothing_waits_in_a_worker_s_memory_no_message_has_an_eta_and_no_task_retries_itself(world: World) -> None:
-    used = calls(frozenset({"apply_async", "countdown", "retry_backoff", "autoretry_for", "crontab", "add_periodic_task"}))
+    used = calls(
+        frozenset({"apply_async", "countdown", "retry_backoff", "autoretry_for", "crontab", "add_periodic_task"})
+    )
     assert used == []
     world.ask("date", queue=QueueName.PATCH)
     with world.broker() as broker:
@@ -335,7 +329,9 @@ def test_19_a_typo_makes_no_queue_an_unknown_task_is_kept_and_urgency_needs_no_s
         broker.delete("unrouted")
         for priority in ("P0", "P3"):
             world.ask("date", queue=QueueName.PATCH, priority=priority)
-        found = wait_until(lambda: len(messages(broker, "patch")) == 2 and messages(broker, "patch"), seconds=10, what="both")
+        found = wait_until(
+            lambda: len(messages(broker, "patch")) == 2 and messages(broker, "patch"), seconds=10, what="both"
+        )
         assert {message["properties"]["priority"] for message in found} == {0}
         broker.delete("patch")
     served = {queue for queues in WORKERS.values() for queue in queues}
@@ -356,7 +352,10 @@ def test_20_pickle_is_refused_a_swollen_child_is_replaced_and_a_runaway_fails_al
         broker.lpush("answer", json.dumps({
             "body": base64.b64encode(pickle.dumps(Evil())).decode(), "content-type": "application/x-python-serialize",
             "content-encoding": "binary", "headers": {"task": "pointsman.answer", "id": "x"},
-            "properties": {"body_encoding": "base64", "delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": "answer"}},
+            "properties": {
+                "body_encoding": "base64", "delivery_tag": "t",
+                "delivery_info": {"exchange": "", "routing_key": "answer"},
+            },
         }))  # fmt: skip
     assert world.ended(world.ask("hog 450")).state == "answered"
     (swollen,) = worker.started("hog 450")
