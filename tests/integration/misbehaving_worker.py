@@ -1,4 +1,4 @@
-"""A worker whose queues `answer` and `tools` do what its prompts say, for worker_world.py: `python -m ... CONCURRENCY QUEUE...`."""
+"""A worker whose queues `answer` and `tools` do what prompts say: `python -m tests.integration... CONCURRENCY LIST...`."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def obey(attempt: Attempt) -> Outcome:
         case ["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
         case ["hog", mebibytes]:
-            _ = bytearray(int(mebibytes) * MEBIBYTE)
+            _ = bytearray(int(mebibytes) * MEBIBYTE)  # written to, so that it is resident
         case ["swell"]:
             kept = []
             while True:

@@ -120,7 +120,7 @@ class World:
     @property
     def policy(self) -> Policy:
         values = platform_policy().model_dump(mode="json")
-        values["attempts"] |= {"lease_seconds": 3, "lease_renew_seconds": 0.5}
+        values["attempts"] |= {"lease_seconds": 8, "lease_renew_seconds": 1}
         for queue, limits in self.policy_changes.items():
             values["queues"][queue] |= limits
         return Policy.model_validate(values)
