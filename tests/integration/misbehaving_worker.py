@@ -1,5 +1,6 @@
-"""A worker whose queues `answer` and `tools` do what prompts say: `python -m tests.integration... CONCURRENCY LIST...`."""
+"""A worker that does on queues `answer` and `tools` what prompts say: `python -m ... CONCURRENCY LIST...`."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -55,6 +56,7 @@ def obey(attempt: Attempt) -> Outcome:
 
 
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing of a broken-off test run stays
     name = f"misbehaving@test.{os.getpid()}"
     app, hooks = build_worker(
         read_settings(WorkerSettings, os.environ), worker=name,

@@ -59,7 +59,7 @@ def standing(module_ledger: tuple[Ledger, str], valkey: Valkey, home: Path) -> I
 
 @pytest.fixture
 def world(standing: World, shop: Shop) -> Iterator[World]:
-    standing.policy_changes = {"answer": {"soft_seconds": 5, "hard_seconds": 9}}
+    standing.policy_changes = {"answer": {"soft_seconds": 14, "hard_seconds": 18}}
     with standing.dispatching():
         yield standing
 
