@@ -10,8 +10,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.metadata import entry_points
-from typing import Any
 
 from celery import Celery
 from pydantic import BaseModel, ConfigDict
@@ -26,17 +24,16 @@ from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
 from routing.tiers import QueueName
+from routing.topology import list_of
 from routing.vocabularies import load_vocabularies
 from sandbox.config import BoxConfig, DenConfig
 from sandbox.den import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
-from workers.lifecycle import Resources
+from workers.lifecycle import Handler, Resources
 from workers.liveness import is_well, show_life
 from workers.pool import PoolHooks
-
-PROVIDERS = "pointsman.tasks"
-"""Entry point group of everything that registers tasks."""
+from workers.tasks import HANDLERS, register_tasks
 
 QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH, QueueName.STEPS})
 """Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
@@ -78,10 +75,6 @@ class ProcessResources:
             self._opened = (pid, self._open())
         return self._opened[1]
 
-    def ledger(self) -> Ledger:
-        """Return this process's ledger."""
-        return self().ledger
-
     def prepare(self) -> None:
         """Begin, right after the fork, what takes long: boxes and the sweeping of what dead workers left."""
         if self._has_spares:
@@ -113,9 +106,13 @@ class ProcessResources:
 
 
 def build_worker(
-    settings: WorkerSettings, *, worker: str, queues: Collection[str] = (), overrides: Mapping[str, Any] | None = None
+    settings: WorkerSettings,
+    *,
+    worker: str,
+    queues: Collection[str] = (),
+    handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
-    """Return a worker's application with every provider's tasks, and the hooks that must stay alive with it."""
+    """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
     policy = load_policy(settings.policy.path)
     vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(
@@ -124,13 +121,10 @@ def build_worker(
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )
     resources = ProcessResources(settings, policy, worker=worker, queues=queues)
-    for provider in sorted(entry_points(group=PROVIDERS), key=lambda point: point.name):
-        register: Callable[..., None] = provider.load()
-        register(
-            app, resources=resources, ledger=resources.ledger, policy=policy, environment=_environment,
-            vocabularies=vocabularies,
-            **(overrides or {}),
-        )  # fmt: skip
+    register_tasks(
+        app, resources=resources, policy=policy, environment=_environment, vocabularies=vocabularies,
+        handlers=handlers,
+    )  # fmt: skip
     hooks = PoolHooks(
         _ledger_for_parent(settings), log_level=settings.logs.level, worker=worker,
         prepare=resources.prepare, close=resources.close, stop_seconds=settings.worker.stop_seconds,
@@ -179,7 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (PolicyError, SchemaMismatchError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
-    run_worker(app, arguments.queues, concurrency=arguments.concurrency, worker=worker)
+    run_worker(
+        app, [list_of(QueueName(queue)) for queue in arguments.queues], concurrency=arguments.concurrency, worker=worker
+    )
     del hooks
     return 0
 
@@ -192,10 +188,10 @@ def check(config: WorkerConfig) -> int:
     return 0 if is_well(config.heartbeat) else 1
 
 
-def run_worker(app: Celery, queues: Sequence[str], *, concurrency: int, worker: str) -> None:
-    """Run Celery's worker in this process."""
+def run_worker(app: Celery, lists: Sequence[str], *, concurrency: int, worker: str) -> None:
+    """Run Celery's worker in this process, on lists of the broker."""
     app.worker_main([
-        "worker", "--pool", "prefork", "--concurrency", str(concurrency), "--queues", ",".join(queues),
+        "worker", "--pool", "prefork", "--concurrency", str(concurrency), "--queues", ",".join(lists),
         "--hostname", worker, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO",
     ])  # fmt: skip
 

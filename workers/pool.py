@@ -22,6 +22,7 @@ from monitoring.ledger.store import Ledger
 from routing.jobs import JobMessage, Reason
 from workers.interrupts import install_interrupts
 from workers.stopping import Stopping
+from workers.unrouted import keep_unknown
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class PoolHooks:
         signals.task_prerun.connect(self.on_prerun)
         signals.task_postrun.connect(self.on_postrun)
         signals.task_failure.connect(self.on_failure)
+        signals.task_unknown.connect(keep_unknown)
         signals.worker_ready.connect(self._stopping.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
 

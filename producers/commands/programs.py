@@ -50,6 +50,7 @@ def dispatcher(ctx: typer.Context) -> None:
     from monitoring.audit_archive import Archive
     from producers.dispatcher import Dispatcher
     from producers.dispatching import DispatcherLoop, deliver
+    from producers.door import CeleryDoor, DoorLists
     from producers.housekeeping import Housekeeper
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
@@ -80,6 +81,8 @@ def dispatcher(ctx: typer.Context) -> None:
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
         tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+        lists = DoorLists(settings.broker.url)
+        door = CeleryDoor(lists, installation.ledger, installation.submitter, holder=holder)
         threads = [
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))
@@ -89,6 +92,7 @@ def dispatcher(ctx: typer.Context) -> None:
         )  # fmt: skip
         hours = settings.dispatcher.housekeeping_hours
         threads.append(threading.Thread(target=keeper.run, args=(stopping,), kwargs={"hours": hours}))
+        threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
         for thread in threads:
             thread.start()
         try:
@@ -98,6 +102,7 @@ def dispatcher(ctx: typer.Context) -> None:
             for thread in threads:
                 thread.join()
             sender.close()
+            lists.close()
 
 
 @app.command()

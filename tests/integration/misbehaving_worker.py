@@ -1,5 +1,6 @@
-"""A worker whose queue `answer` does what its prompts say, for worker_world.py: `python -m ... SLOTS QUEUE...`."""
+"""A worker that does on queues `answer` and `tools` what prompts say: `python -m ... CONCURRENCY LIST...`."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 
 from routing.config import read_settings
 from routing.tiers import QueueName
+from routing.topology import TRANSPORT_OPTIONS
 from workers.attempt import Attempt
 from workers.main import WorkerSettings, build_worker, run_worker
 from workers.outcomes import Answered, Outcome
@@ -37,10 +39,15 @@ def obey(attempt: Attempt) -> Outcome:
             child = subprocess.Popen(["sleep", "300"])
             print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
             nap(float(seconds))
+        case ["heed", seconds]:
+            deadline = time.monotonic() + float(seconds)
+            while time.monotonic() < deadline:
+                attempt.check()
+                time.sleep(0.05)
         case ["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
         case ["hog", mebibytes]:
-            _ = bytearray(int(mebibytes) * MEBIBYTE)
+            _ = bytearray(int(mebibytes) * MEBIBYTE)  # written to, so that it is resident
         case ["swell"]:
             kept = []
             while True:
@@ -49,9 +56,15 @@ def obey(attempt: Attempt) -> Outcome:
 
 
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing of a broken-off test run stays
     name = f"misbehaving@test.{os.getpid()}"
     app, hooks = build_worker(
         read_settings(WorkerSettings, os.environ), worker=name,
-        overrides={"handlers": {**HANDLERS, QueueName.ANSWER: obey}},
+        handlers={**HANDLERS, QueueName.ANSWER: obey, QueueName.TOOLS: obey},
     )  # fmt: skip
+    # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
+    app.conf.broker_transport_options = TRANSPORT_OPTIONS | {
+        "visibility_timeout": 1, "unacked_restore_interval": 0.5, "unacked_restore_throttle": 1,
+        "health_check_interval": 1,
+    }  # fmt: skip
     run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)

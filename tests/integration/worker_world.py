@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,12 +120,14 @@ class World:
     @property
     def policy(self) -> Policy:
         values = platform_policy().model_dump(mode="json")
-        values["attempts"] |= {"lease_seconds": 3, "lease_renew_seconds": 0.5}
+        values["attempts"] |= {"lease_seconds": 8, "lease_renew_seconds": 1}
         for queue, limits in self.policy_changes.items():
             values["queues"][queue] |= limits
         return Policy.model_validate(values)
 
-    def start(self, *queues: str, ready: bool = True, concurrency: int = 1, **settings: Any) -> Worker:
+    def start(
+        self, *queues: str, ready: bool = True, concurrency: int = 1, prefix: Sequence[str] = (), **settings: Any
+    ) -> Worker:
         """Start a worker. `settings` become its environment: `worker__stop_seconds=1` and the like."""
         number = len(self.workers)
         log, policy = self.home / f"worker-{number}.log", self.home / f"policy-{number}.yaml"
@@ -134,7 +136,7 @@ class World:
         environment = {f"POINTSMAN_{name.upper()}": str(value) for name, value in (mine | settings).items()}
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(concurrency), *queues],
+                [*prefix, sys.executable, "-m", MODULE, str(concurrency), *queues],
                 env=os.environ | environment, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         worker = Worker(process, log)
