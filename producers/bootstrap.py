@@ -82,7 +82,7 @@ class Installation:
     @cached_property
     def publisher(self) -> Publisher:
         """The way to the broker."""
-        return Publisher(create_app(self.settings.broker.url))
+        return Publisher(create_app(self.settings.broker.url, broker_use_ssl=self.settings.broker.tls))
 
     @cached_property
     def submitter(self) -> Submitter:

@@ -11,6 +11,7 @@ import typer
 from producers.commands import (
     agents,
     apply,
+    broker,
     decide,
     image,
     jobs,
@@ -49,7 +50,7 @@ for name, group in {"project": runs.project_app, "run": runs.app, "gate": runs.g
     app.add_typer(group, name=name, rich_help_panel="Jobs")
 for name, group in {
     "site": sites.app, "key": operate.key_app, "queue": operate.queue_app, "audit": operate.audit_app,
-    "image": image.app,
+    "image": image.app, "broker": broker.app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel="Operating it")
 

@@ -1,6 +1,7 @@
 """The Celery door: any Celery client sends `pointsman.submit` to queue `intake` with plain JSON kwargs.
 
 The message's task id is the job's id and its idempotency key, so a client finds its job by the id it already has.
+What comes in at a tenant's own queue, `intake.TENANT`, reaches the same workers through producers/doors.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from monitoring.ledger.store import Ledger
 from producers.errors import UnknownTenantError
 from producers.publisher import Publisher
 from producers.submit import Environment, Submitter
-from routing.errors import InvalidJobError
+from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
 from routing.policy import Policy
 from routing.tiers import QueueName, TaskName
@@ -34,9 +35,9 @@ LEDGER_PAUSE_SECONDS = 2.0
 
 def register_tasks(
     app: Celery, *, ledger: Callable[[], Ledger], policy: Policy, environment: Environment,
-    vocabularies: Vocabularies | None = None, **_: Any,
+    vocabularies: Vocabularies | None = None, shared_door: bool = True, **_: Any,
 ) -> None:  # fmt: skip
-    """Register the intake task on an application.
+    """Register the intake tasks on an application.
 
     Args:
         app: the worker's application.
@@ -44,21 +45,36 @@ def register_tasks(
         policy: the platform's policy; the task's time limits are those of queue `intake`.
         environment: switches that are read for every decision.
         vocabularies: the words that routing looks for; the shipped ones by default.
+        shared_door: whether a message on queue `intake` may name its tenant.
         _: resources that only other providers need.
     """
     limits = policy.queues[QueueName.INTAKE]
     publisher = Publisher(app)
 
-    @app.task(
-        name=TaskName.SUBMIT.value, bind=True, shared=False,
-        soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
-    )  # fmt: skip
+    settings = {
+        "bind": True,
+        "shared": False,
+        "soft_time_limit": limits.soft_seconds,
+        "time_limit": limits.hard_seconds,
+    }
+
+    @app.task(name=TaskName.SUBMIT.value, **settings)
     def submit(task: Task, /, **kwargs: Any) -> None:
+        if not shared_door:
+            logger.warning("intake_refused", extra={"rule": "the shared door is closed: use the tenant's own queue"})
+            return
+        _take(task, kwargs, tenant=None)
+
+    @app.task(name=TaskName.ADMIT.value, **settings)
+    def admit(task: Task, tenant: str, request: dict[str, Any], /) -> None:
+        _take(task, request, tenant=tenant)
+
+    def _take(task: Task, request: dict[str, Any], *, tenant: str | None) -> None:
         submitter = Submitter(
             ledger(), publisher, policy, environment=environment, vocabularies=vocabularies
         )  # fmt: skip
         try:
-            take_in(kwargs, task_id=str(task.request.id), submitter=submitter)
+            take_in(request, task_id=str(task.request.id), submitter=submitter, tenant=tenant)
         except (OperationalError, InterfaceError) as error:
             # The message was acknowledged when it came: no row holds the job yet, and nobody else has it.
             logger.warning("intake_delayed", extra={"job_id": str(task.request.id), "error": type(error).__name__})
@@ -66,16 +82,29 @@ def register_tasks(
             raise task.retry(countdown=0, max_retries=None) from None
 
 
-def take_in(kwargs: dict[str, Any], *, task_id: str, submitter: Submitter) -> None:
-    """Submit what a Celery message carries; a refusal becomes a `rejected` row under the task's id."""
-    tenant = str(kwargs.pop("tenant", ""))
+def take_in(
+    kwargs: dict[str, Any], *, task_id: str, submitter: Submitter, tenant: str | None = None
+) -> None:  # fmt: skip
+    """Submit what a Celery message carries; a refusal becomes a `rejected` row under the task's id.
+
+    Args:
+        kwargs: of the message.
+        task_id: of the message.
+        submitter: takes it in.
+        tenant: whose own queue it came in at; None for the shared one, where the message names its tenant.
+    """
+    named = kwargs.pop("tenant", None)
     try:
         job_id = UUID(task_id)
     except ValueError:
         logger.warning("intake_refused", extra={"rule": "the task id must be a UUID"})
         return
     try:
-        submitter.submit(kwargs, tenant=tenant, door=Door.CELERY, job_id=job_id)
+        if tenant is not None and named not in (None, tenant):
+            stranger = InvalidJobError((FieldError("tenant", "is not the tenant of this queue; leave it out"),))
+            submitter.record_refusal(stranger, tenant=tenant, door=Door.CELERY, job_id=job_id)
+            raise stranger
+        submitter.submit(kwargs, tenant=str(named or "") if tenant is None else tenant, door=Door.CELERY, job_id=job_id)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
     except UnknownTenantError:

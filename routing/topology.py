@@ -24,6 +24,11 @@ TRANSPORT_OPTIONS: dict[str, Any] = {
 PUBLISH_RETRY: dict[str, Any] = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "interval_max": 0.5}
 
 
+def door_of(tenant: str) -> str:
+    """Return the name of the queue at which a tenant's own Celery clients submit."""
+    return f"{QueueName.INTAKE.value}.{tenant}"
+
+
 def build_queues() -> list[Queue]:
     """Return every queue of the fleet, `unrouted` included."""
     return [

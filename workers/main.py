@@ -117,6 +117,7 @@ def build_worker(
     vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(
         settings.broker.url,
+        broker_use_ssl=settings.broker.tls,
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )
@@ -125,7 +126,7 @@ def build_worker(
         register: Callable[..., None] = provider.load()
         register(
             app, resources=resources, ledger=resources.ledger, policy=policy, environment=_environment,
-            vocabularies=vocabularies,
+            vocabularies=vocabularies, shared_door=settings.broker.shared_door,
             **(overrides or {}),
         )  # fmt: skip
     hooks = PoolHooks(

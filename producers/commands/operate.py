@@ -118,6 +118,7 @@ def doctor(ctx: typer.Context) -> None:
     with installed(ctx) as installation:
         findings = [
             *_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation),
+            *_check_transport(installation),
         ]  # fmt: skip
         boxes = [*_check_packages(installation), *_check_boxes(context_of(ctx).environment)]
     for name, hint in findings:
@@ -165,11 +166,13 @@ def _check_packages(installation: Installation) -> Iterator[tuple[str, str]]:
 
 
 def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
-    from redis import Redis
     from redis.exceptions import RedisError
 
+    from producers.runway import open_broker
+
     try:
-        broker: Redis = Redis.from_url(installation.settings.broker.url, socket_timeout=3, socket_connect_timeout=3)
+        config = installation.settings.broker
+        broker = open_broker(config.url, tls=config.tls, timeout_seconds=3)
     except ValueError:
         yield "broker", "POINTSMAN_BROKER__URL must be a URL such as redis://host:6379/0"
         return
@@ -182,6 +185,15 @@ def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
         yield "broker", "cannot be reached at POINTSMAN_BROKER__URL"
     finally:
         broker.close()
+
+
+def _check_transport(installation: Installation) -> Iterator[tuple[str, str]]:
+    from routing.transport import is_exposed_broker, is_exposed_ledger
+
+    if is_exposed_broker(installation.settings.broker.url):
+        yield "broker over TLS", "passwords and prompts cross the network in the clear: use rediss://"
+    if is_exposed_ledger(installation.ledger_url):
+        yield "ledger over TLS", "nothing checks whose database this is: add sslmode=verify-full to the URL"
 
 
 def _check_boxes(environment: Mapping[str, str]) -> list[tuple[str, str]]:

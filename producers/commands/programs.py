@@ -45,9 +45,10 @@ def api(ctx: typer.Context) -> None:
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
     from producers.dispatcher import Dispatcher, DispatcherLoop, deliver
+    from producers.doors import Doorkeeper
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
-    from producers.runway import BrokerLists
+    from producers.runway import BrokerLists, open_broker
     from producers.tickets.notes import TicketWriter
     from producers.webhooks import WebhookSender
 
@@ -60,7 +61,7 @@ def dispatcher(ctx: typer.Context) -> None:
         one = Dispatcher(
             installation.ledger,
             installation.publisher,
-            BrokerLists(settings.broker.url),
+            BrokerLists(settings.broker.url, tls=settings.broker.tls),
             policy=installation.policy,
             config=settings.dispatcher,
             holder=f"{socket.gethostname()}.{os.getpid()}",
@@ -71,9 +72,13 @@ def dispatcher(ctx: typer.Context) -> None:
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
         tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+        doors = Doorkeeper(
+            installation.ledger, open_broker(settings.broker.url, tls=settings.broker.tls), installation.publisher,
+            installation.submitter,
+        )  # fmt: skip
         threads = [
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
-            for each in (sender, TicketWriter(installation.ledger, settings.accounts))
+            for each in (sender, TicketWriter(installation.ledger, settings.accounts), doors)
         ]
         for thread in threads:
             thread.start()
@@ -84,6 +89,7 @@ def dispatcher(ctx: typer.Context) -> None:
             for thread in threads:
                 thread.join()
             sender.close()
+            doors.close()
 
 
 @app.command()
