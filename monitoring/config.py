@@ -23,6 +23,9 @@ class AuditConfig(Section):
 
     signing_key: SecretStr = Field(default=SecretStr(""), validate_default=False)
     """Secret that signs each seal of the chain. Without one the dispatcher refuses to start."""
+    head_path: OptionalPath = None
+    """File in which the dispatcher keeps the chain's newest head, so that a cut-off tail is found; empty for
+    `audit-head` in the Den. Best is a place where nobody can write who can write to the ledger."""
 
 
 class LogsConfig(Section):

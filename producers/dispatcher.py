@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from monitoring.audit import seal
+from monitoring.audit_heads import HeadFile, head_of
 from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
 from monitoring.ledger.events import WORK_CHANNEL
@@ -68,7 +69,7 @@ class Dispatcher:
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
         holder: str, signing_key: bytes, routing_log: RoutingLog | None = None,
-        show_lagging: Callable[[], None] | None = None,
+        show_lagging: Callable[[], None] | None = None, heads: HeadFile | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
@@ -79,6 +80,7 @@ class Dispatcher:
         self._signing_key = signing_key
         self._routing_log = routing_log
         self._show_lagging = show_lagging
+        self._heads = heads
 
     def run_once(self) -> bool:
         """Do everything that is due now, as the leader; False while another leads."""
@@ -176,7 +178,11 @@ class Dispatcher:
 
     def _seal(self) -> None:
         with self._ledger.begin() as session:
-            seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+            made = seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+        if made is not None:
+            logger.info("audit_sealed", extra={"head": head_of(made), "rows": made.rows})
+            if self._heads is not None:
+                self._heads.keep(head_of(made))
 
     def _log_routes(self) -> None:
         if self._routing_log is not None:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from producers.commands.context import FAILED, USAGE, Tenant, context_of, err, fail, installed, out
+from producers.commands.context import (
+    FAILED,
+    USAGE,
+    AsJson,
+    Tenant,
+    context_of,
+    err,
+    fail,
+    installed,
+    out,
+    print_json,
+    print_table,
+)
 from routing.config import read_settings
 from routing.tiers import QueueName
 
@@ -52,6 +64,35 @@ def create_key(
                   markup=False)  # fmt: skip
 
 
+@key_app.command("list")
+def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = False) -> None:
+    """List a tenant's keys that are in force; secrets are not stored, and cannot be shown."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from producers import keys
+
+        found = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
+    if as_json:
+        print_json([{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in found])
+    else:
+        print_table(("NAME", "SCOPES", "MADE"), [(name, ",".join(scopes), at) for name, scopes, at in found])
+
+
+@key_app.command("revoke")
+def revoke_key(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")],
+    tenant: Tenant = "demo",
+) -> None:
+    """Take a key out of force, from its next request on. Exit 1 when there is none of this name."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from producers import keys
+
+        is_revoked = keys.revoke(session, tenant, name=name)
+    if not is_revoked:
+        fail(f"tenant {tenant} has no key {name!r} in force")
+    out.print(f"key {name} of tenant {tenant} is revoked", markup=False)
+
+
 Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="One of the queues of routing/platform.yaml.")]
 
 
@@ -87,14 +128,16 @@ def _signing_key(installation: Installation) -> bytes:
 def verify(
     ctx: typer.Context,
     head: Annotated[
-        str | None, typer.Option(metavar="HEAD", help="The head that you kept: then a cut-off tail is found, too.")
+        str | None,
+        typer.Option(metavar="HEAD", help="A head to check in place of the one that the dispatcher kept."),
     ] = None,
 ) -> None:
-    """Check the whole chain. Exit 1 when anything was edited, deleted, inserted or reordered."""
+    """Check the whole chain. Exit 1 when anything was edited, deleted, inserted, reordered or cut off."""
     with installed(ctx) as installation:
         from monitoring import audit as audit_trail
 
         key = _signing_key(installation)
+        head = head or installation.audit_heads.newest()
         with installation.ledger.begin() as session:
             verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
     out.print(f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}")

@@ -68,6 +68,7 @@ def dispatcher(ctx: typer.Context) -> None:
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
             show_lagging=Projector(installation.ledger, installation.den).run,
+            heads=installation.audit_heads,
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)

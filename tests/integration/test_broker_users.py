@@ -77,7 +77,7 @@ class Fleet:
             job: Job | None = self.shop.find(Job, job_id)
             return job if job is not None and job.ended_at is not None else None
 
-        return wait_until(look, seconds=60, what="the job has ended")
+        return wait_until(look, seconds=120, what="the job has ended")
 
 
 @pytest.fixture
@@ -105,9 +105,12 @@ def denied(guarded: Valkey) -> list[Any]:
         return [(found["username"], found["reason"], found["object"]) for found in admin.acl_log()]
 
 
-def test_a_job_comes_in_at_its_tenants_door_and_ends_with_every_program_under_its_own_rules(fleet: Fleet) -> None:
+def test_a_job_comes_in_at_its_tenants_door_and_ends_with_every_program_under_its_own_rules(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     argv = [sys.executable, "-m", "workers.main", "intake", "tools", "control", "--concurrency", "1"]
-    worker = subprocess.Popen(argv, env=fleet.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (tmp_path / "worker.log").open("w") as log:
+        worker = subprocess.Popen(argv, env=fleet.environment, stdout=log, stderr=log)
     try:
         job = fleet.ended(send(fleet.guarded, "acme", prompt="pwd"))
         strange = fleet.ended(send(fleet.guarded, "acme", prompt="pwd", tenant="other"))
