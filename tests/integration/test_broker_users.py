@@ -77,7 +77,7 @@ class Fleet:
             job: Job | None = self.shop.find(Job, job_id)
             return job if job is not None and job.ended_at is not None else None
 
-        return wait_until(look, seconds=120, what="the job has ended")
+        return wait_until(look, seconds=300, what="the job has ended")
 
 
 @pytest.fixture

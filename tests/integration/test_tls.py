@@ -91,7 +91,7 @@ def test_a_job_runs_to_its_end_with_broker_and_ledger_over_tls(guarded: Guarded,
     try:
         submitter = Submitter(ledger, publisher, shop.policy)
         job_id: UUID = submitter.submit({"prompt": "pwd"}, tenant="acme", door=Door.PYTHON).job.id
-        assert wait_until(ended, seconds=120, what="the job has ended").state == "answered"
+        assert wait_until(ended, seconds=300, what="the job has ended").state == "answered"
     finally:
         worker.terminate()
         worker.wait(30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -82,7 +83,5 @@ VALUES = JSON | st.dictionaries(st.sampled_from(["task", "id", "args", "kwargs",
 
 @given(st.binary() | st.builds(message, body=VALUES, headers=VALUES, properties=VALUES))
 def test_nothing_else_than_a_refusal_comes_of_any_bytes(raw: bytes) -> None:
-    try:
+    with suppress(BrokenMessageError):
         read_envelope(raw)
-    except BrokenMessageError as error:
-        assert str(error)
