@@ -61,6 +61,7 @@ END_REASONS: tuple[tuple[str, str], ...] = (
 """The ends that ordinary operation brings, with their reasons: these series start at 0."""
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
+    ("lost", Reason.WORKER_STOPPED),
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
 )  # fmt: skip
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated"})

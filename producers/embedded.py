@@ -208,6 +208,7 @@ class Embedded:
             "POINTSMAN_PAGES__PUBLIC_URL": self.pages_url,
             "POINTSMAN_EXPORTER__PORT": str(self._ports["exporter"]),
             "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
+            "POINTSMAN_WORKER__STOP_SECONDS": "4",  # Ctrl-C does not wait for long jobs: they begin again
         }
         if self.options.policy is not None:
             mine["POINTSMAN_POLICY__PATH"] = str(self.options.policy)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -10,7 +11,11 @@ from kombu.exceptions import OperationalError
 from monitoring.ledger.runway import Push
 from producers.errors import PublishError
 from routing.jobs import JobMessage
-from routing.tiers import TASK_OF_QUEUE, Limits, QueueName, TaskName
+from routing.tiers import TASK_OF_QUEUE, Limits
+from routing.topology import list_of
+
+REST_SECONDS = 2.0
+"""After a failure nothing is sent for so long: the first caller has paid for a broker that does not answer."""
 
 
 def message_id(push: Push) -> str:
@@ -19,38 +24,38 @@ def message_id(push: Push) -> str:
 
 
 class Publisher:
-    """Publishes with bounded waits: a dead broker costs seconds, never a hang (notes/fleet.md, 18)."""
+    """Publishes with bounded waits: a dead broker costs seconds, never a hang (docs/pitfalls.md, 18)."""
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
+        self._clock = clock
+        self._rests_until = float("-inf")
 
     def push(self, push: Push, *, limits: Limits) -> None:
         """Send one job's message to its queue, with the time limits that hold for its tenant.
 
         Raises:
-            PublishError: nobody's fault: the broker is away.
+            PublishError: nobody's fault: the broker is away, or was a moment ago.
         """
-        message = JobMessage(job_id=push.job_id, fence=push.fence)
-        self._send(
-            TASK_OF_QUEUE[push.queue], [message.model_dump(mode="json")], task_id=message_id(push), queue=push.queue,
-            soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
-        )  # fmt: skip
-
-    def admit(self, tenant: str, request: dict[str, Any], *, task_id: str) -> None:
-        """Hand a request that came in at a tenant's own door to the intake workers.
-
-        Raises:
-            PublishError: nobody's fault: the broker is away.
-        """
-        self._send(TaskName.ADMIT, [tenant, request], task_id=task_id, queue=QueueName.INTAKE)
-
-    def _send(
-        self, task: TaskName, args: list[Any], *, task_id: str, queue: QueueName, **limits: float
-    ) -> None:  # fmt: skip
+        if self._clock() < self._rests_until:
+            raise PublishError("the broker did not answer a moment ago")
         try:
-            self._app.send_task(
-                task.value, args=args, task_id=task_id, queue=queue.value, ignore_result=True, argsrepr="-",
-                kwargsrepr="-", retry=True, **limits,
-            )  # fmt: skip
+            self._send(push, limits)
         except (OperationalError, OSError) as error:
+            self._rests_until = self._clock() + REST_SECONDS
             raise PublishError(str(error)) from error
+
+    def _send(self, push: Push, limits: Limits) -> None:
+        message = JobMessage(job_id=push.job_id, fence=push.fence)
+        self._app.send_task(
+            TASK_OF_QUEUE[push.queue].value,
+            args=[message.model_dump(mode="json")],
+            task_id=message_id(push),
+            queue=list_of(push.queue),
+            soft_time_limit=limits.soft_seconds,
+            time_limit=limits.hard_seconds,
+            ignore_result=True,
+            argsrepr="-",
+            kwargsrepr="-",
+            retry=True,
+        )

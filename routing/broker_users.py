@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from routing.tiers import QueueName
-from routing.topology import door_of
+from routing.topology import DOOR_LISTS, door_of, list_of
 
 PREFIX = "pointsman"
 _CONNECT = ("+auth", "+hello", "+ping", "+select", "+client|setinfo", "+client|setname")
 _TOGETHER = ("+multi", "+exec", "+discard")
 _BINDINGS = ("_kombu.binding.", "_kombu.binding_permanent.")
 """Sets in which kombu notes which lists an exchange leads to."""
-_UNACKED = ("~unacked", "~unacked_index", "~unacked_mutex")
+_UNACKED = "~pointsman:unacked*"
 
 
 _PRIORITIES = "[^a-z0-9-][^a-z0-9-][369]"
@@ -43,7 +43,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
     publish = ("+lpush", "+llen", "+sadd", "+smembers", *_TOGETHER)
     queues = _keys_of(tuple(QueueName))
     bindings = tuple(f"~{prefix}*" for prefix in _BINDINGS)
-    doors = f"~{door_of('*')}"
+    doors = (f"~{DOOR_LISTS[0]}", f"~{DOOR_LISTS[0]}{_PRIORITIES}", f"~{door_of('*')}", "~pointsman:door:tries")
     consume = (
         "+brpop", "+rpop", "+rpush", "+hset", "+hget", "+hdel", "+zadd", "+zrem", "+zrevrangebyscore", "+zrange", "+zrangebyscore", "+watch", "+set", "+get",
         "+del", "+unwatch", "+evalsha", "+eval", "+script|load", "+exists", "+expire",
@@ -52,12 +52,13 @@ def fleet_users() -> tuple[BrokerUser, ...]:
         BrokerUser(f"{PREFIX}-api", (*_CONNECT, *publish, *queues, *bindings)),
         BrokerUser(
             f"{PREFIX}-dispatcher",
-            (*_CONNECT, *publish, "+lrange", "+lrem", "+lindex", "+rpop", "+eval", *queues, doors, *bindings),
+            (*_CONNECT, *publish, "+lrange", "+lrem", "+blmove", "+hincrby", "+hdel", "+expire", "+eval", "+evalsha",
+             "+script|load", *queues, *doors, *bindings),
         ),
         BrokerUser(
             f"{PREFIX}-worker",
             (*_CONNECT, *publish, *consume, "+subscribe", "+unsubscribe", "+psubscribe", "+punsubscribe", "+publish",
-             *queues, *_UNACKED, *bindings, "&/*.celeryev/*", "&/*celery.pidbox"),
+             *queues, _UNACKED, *bindings, "&/*.celeryev/*"),
         ),
         BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get")),
     )  # fmt: skip
@@ -74,4 +75,4 @@ def tenant_user(tenant: str) -> BrokerUser:
 
 def _keys_of(queues: Sequence[QueueName]) -> tuple[str, ...]:
     """Return patterns for the queues' lists, those for priorities included."""
-    return tuple(f"~{queue.value}{more}" for queue in queues for more in ("", _PRIORITIES))
+    return tuple(f"~{list_of(queue)}{more}" for queue in queues for more in ("", _PRIORITIES))

@@ -43,8 +43,6 @@ class TaskName(StrEnum):
     """Registered Celery tasks. Producers publish by these names and import no worker code."""
 
     SUBMIT = "pointsman.submit"
-    ADMIT = "pointsman.admit"
-    """What the doorkeeper makes of a `pointsman.submit` that came in at a tenant's own queue."""
     INTAKE = "pointsman.intake"
     TOOLS = "pointsman.tools"
     ANSWER = "pointsman.answer"

@@ -16,7 +16,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring import logs
 from monitoring.errors import FencedError
-from monitoring.ledger.attempts import Claim, bind_door, claim, hold
+from monitoring.ledger.attempts import Claim, bind_door, claim, hold, report_loss
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.money import cap_hit_by
@@ -35,8 +35,8 @@ from sandbox.den import Den
 from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
-from workers.errors import SoftTimeLimit
-from workers.interrupts import soft_limit_armed
+from workers.errors import HandBack, SoftTimeLimit
+from workers.interrupts import interruptible
 from workers.lease import Lease
 from workers.outcomes import Ended, Outcome
 from workers.retries import Abandon, decide_end
@@ -111,8 +111,20 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
                 _settle_surely(claimed, settlement, resources)
     except FencedError:
         logger.warning("attempt_fenced")
+    except HandBack:
+        hand_back(message, resources)
     except LEDGER_AWAY:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
+
+
+def hand_back(message: JobMessage, resources: Resources) -> None:
+    """Give a job back, whose box is gone by now, because this worker stops; the dispatcher lets it wait again."""
+    logger.info("attempt_handed_back")
+    try:
+        with resources.ledger.begin() as session:
+            report_loss(session, message, cause=Reason.WORKER_STOPPED)
+    except LEDGER_AWAY:
+        logger.warning("ledger_unreachable")  # the lease runs out by itself
 
 
 def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
@@ -171,7 +183,7 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
     if attempt.has_site_moved_on:
         return end_with(_MOVED_ON)
     try:
-        with soft_limit_armed():
+        with interruptible():
             outcome = handler(attempt)
             keys = (*resources.known_keys, attempt.claim.token)
             return prepare(attempt, outcome, ledger=resources.ledger, known_keys=keys)

@@ -33,7 +33,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
 
 def register_tasks(
     app: Celery, *, resources: Callable[[], Resources], policy: Policy, environment: Environment,
-    vocabularies: Vocabularies | None = None, handlers: Mapping[QueueName, Handler] = HANDLERS, **_: Any,
+    vocabularies: Vocabularies | None = None, handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> None:  # fmt: skip
     """Register the tasks of every queue.
 
@@ -44,7 +44,6 @@ def register_tasks(
         environment: switches that are read for every decision.
         vocabularies: the words that routing looks for; the shipped ones by default.
         handlers: what does the work of each queue but intake and control.
-        _: resources that only other providers need.
     """
     take_in = _attempt_body(QueueName.INTAKE, intake(environment, vocabularies), resources)
     _register(app, QueueName.INTAKE, take_in, policy=policy)

@@ -23,11 +23,13 @@ app = typer.Typer()
 @app.command()
 def worker(
     ctx: typer.Context,
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Queues to work off.")],
+    queues: Annotated[list[str] | None, typer.Argument(metavar="QUEUE...", help="Queues to work off.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Processes in the pool.")] = 2,
+    check: Annotated[bool, typer.Option("--check", help="Tell by the exit code whether the worker is well.")] = False,
 ) -> None:
     """Work off one or several queues with a Celery prefork pool."""
-    argv = [sys.executable, "-m", "workers.main", *queues, "--concurrency", str(concurrency)]
+    argv = [sys.executable, "-m", "workers.main", *(queues or ()), "--concurrency", str(concurrency)]
+    argv += ["--check"] if check else []
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))
 
 
@@ -45,10 +47,10 @@ def api(ctx: typer.Context) -> None:
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
     from producers.dispatcher import Dispatcher, DispatcherLoop, deliver
-    from producers.doors import Doorkeeper
+    from producers.door import CeleryDoor, DoorLists
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
-    from producers.runway import BrokerLists, open_broker
+    from producers.runway import BrokerLists
     from producers.tickets.notes import TicketWriter
     from producers.webhooks import WebhookSender
 
@@ -58,13 +60,14 @@ def dispatcher(ctx: typer.Context) -> None:
         signing_key = settings.audit.signing_key.get_secret_value()
         if not signing_key:
             fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
+        holder = f"{socket.gethostname()}.{os.getpid()}"
         one = Dispatcher(
             installation.ledger,
             installation.publisher,
             BrokerLists(settings.broker.url, tls=settings.broker.tls),
             policy=installation.policy,
             config=settings.dispatcher,
-            holder=f"{socket.gethostname()}.{os.getpid()}",
+            holder=holder,
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
             show_lagging=Projector(installation.ledger, installation.den).run,
@@ -73,14 +76,15 @@ def dispatcher(ctx: typer.Context) -> None:
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
         tick = {"tick_seconds": settings.dispatcher.tick_seconds}
-        doors = Doorkeeper(
-            installation.ledger, open_broker(settings.broker.url, tls=settings.broker.tls), installation.publisher,
-            installation.submitter,
+        lists = DoorLists(settings.broker.url, tls=settings.broker.tls)
+        door = CeleryDoor(
+            lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_door
         )  # fmt: skip
         threads = [
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
-            for each in (sender, TicketWriter(installation.ledger, settings.accounts), doors)
+            for each in (sender, TicketWriter(installation.ledger, settings.accounts))
         ]
+        threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
         for thread in threads:
             thread.start()
         try:
@@ -90,7 +94,7 @@ def dispatcher(ctx: typer.Context) -> None:
             for thread in threads:
                 thread.join()
             sender.close()
-            doors.close()
+            lists.close()
 
 
 @app.command()

@@ -16,15 +16,17 @@ from celery import Celery
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
+from monitoring.ledger.runway import Push
 from monitoring.ledger.tables import Job
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
-from producers.doors import Doorkeeper
+from producers.door import CeleryDoor, DoorLists
 from producers.publisher import Publisher
-from producers.runway import BrokerLists, open_broker
+from producers.runway import BrokerLists
 from producers.submit import Submitter
 from routing.app import create_app
 from routing.broker_users import fleet_users, tenant_user
+from routing.tiers import QueueName
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
 
@@ -56,7 +58,8 @@ class Fleet:
         url = url_of(guarded, "dispatcher")
         publisher = Publisher(create_app(url))
         self.submitter = Submitter(shop.ledger, publisher, shop.policy)
-        self.doorkeeper = Doorkeeper(shop.ledger, open_broker(url), publisher, self.submitter)
+        self.lists = DoorLists(url)
+        self.door = CeleryDoor(self.lists, shop.ledger, self.submitter, holder="test")
         self.dispatcher = Dispatcher(
             shop.ledger, publisher, BrokerLists(url), policy=shop.policy, config=DispatcherConfig(), holder="test",
             signing_key=b"key",
@@ -67,7 +70,8 @@ class Fleet:
         }  # fmt: skip
 
     def turn(self) -> None:
-        self.doorkeeper.deliver_due()
+        self.door.take_in_standing()
+        self.lists.wait(0.05)
         self.dispatcher.run_once()
 
     def ended(self, job_id: UUID) -> Job:
@@ -88,7 +92,7 @@ def fleet(shop: Shop, guarded: Valkey, tmp_path: Path) -> Iterator[Fleet]:
     shop.tenant("other")
     made = Fleet(shop, guarded, tmp_path)
     yield made
-    made.doorkeeper.close()
+    made.lists.close()
 
 
 def send(guarded: Valkey, tenant: str, *, queue: str = "", **kwargs: Any) -> UUID:
@@ -127,7 +131,8 @@ def test_a_job_comes_in_at_its_tenants_door_and_ends_with_every_program_under_it
 
 def test_the_api_pushes_and_the_doctor_looks_with_their_own_rules(fleet: Fleet) -> None:
     publisher = Publisher(create_app(url_of(fleet.guarded, "api")))
-    publisher.admit("acme", {"prompt": "pwd"}, task_id=str(uuid4()))
+    limits = fleet.shop.policy.queues[QueueName.TOOLS]
+    publisher.push(Push(uuid4(), 1, QueueName.TOOLS, "acme"), limits=limits)
     with Redis.from_url(url_of(fleet.guarded, "doctor")) as doctor:
         assert doctor.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
     assert denied(fleet.guarded) == []
@@ -174,4 +179,42 @@ def test_nobody_of_the_fleet_can_do_more_than_its_work(guarded: Valkey) -> None:
                 with pytest.raises(NoPermissionError):
                     FORBIDDEN[deed](client)
     with Redis.from_url(url_of(guarded, "api")) as api, pytest.raises(NoPermissionError):
-        api.rpop("intake")
+        api.rpop("tools")
+
+
+def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str) -> None:
+    lists = DoorLists(broker_url)
+    submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
+    door = CeleryDoor(lists, shop.ledger, submitter, holder="test", is_shared=False)
+    ids = {queue: uuid4() for queue in ("intake", "intake.acme")}
+    client = Celery(broker=broker_url, set_as_current=False)
+    for queue, task_id in ids.items():
+        client.send_task(
+            "pointsman.submit", kwargs={"tenant": "acme", "prompt": "pwd"}, task_id=str(task_id), queue=queue
+        )
+    client.close()
+    door.take_in_standing()
+    assert [shop.find(Job, ids[queue]) is not None for queue in ids] == [False, True]
+    assert lists.look(["acme"]) == []
+    lists.close()
+
+
+def test_a_tenant_that_fills_its_door_holds_up_nobody_else_and_fills_nothing_else(shop: Shop, broker_url: str) -> None:
+    shop.tenant("other")
+    lists = DoorLists(broker_url)
+    submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
+    door = CeleryDoor(lists, shop.ledger, submitter, holder="test")
+    with Redis.from_url(broker_url) as client:
+        client.lpush("intake.acme", *(b"[" * 100 for _ in range(200)), b"x" * 2_000_000)
+        sender = Celery(broker=broker_url, set_as_current=False)
+        job_id = uuid4()
+        sender.send_task("pointsman.submit", kwargs={"prompt": "pwd"}, task_id=str(job_id), queue="intake.other")
+        sender.close()
+        door.take_in_standing()
+        assert shop.job(job_id).tenant == "other"
+        while door.take_in_standing():
+            pass
+        assert (client.llen("intake.acme"), client.llen("unrouted")) == (0, 0)
+    refusals = shop.rows("SELECT tenant FROM audit WHERE action = 'job_refused'")
+    assert {row["tenant"] for row in refusals} == {"acme"}
+    lists.close()

@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
+from monitoring.ledger.runway import Push
 from monitoring.ledger.store import SILENCE, Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job
 from producers.config import DispatcherConfig
@@ -29,9 +30,13 @@ from producers.submit import Submitter
 from routing.app import create_app
 from routing.config import BrokerConfig
 from routing.jobs import Door
+from routing.policy import platform_policy
+from routing.tiers import QueueName
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
 from tests.tls import Authority, TlsProxy
+
+PUSH = Push(UUID(int=1), 1, QueueName.TOOLS, "acme")
 
 
 class Guarded(NamedTuple):
@@ -106,7 +111,7 @@ def test_a_broker_that_is_not_who_it_should_be_gets_no_message(guarded: Guarded,
     config = guarded.config(authority=guarded.stranger) if wrong == "authority" else guarded.config(host="127.0.0.1")
     publisher = Publisher(create_app(config.url, broker_use_ssl=config.tls))
     with pytest.raises(PublishError, match=r"(?i)certificate|ssl"):
-        publisher.admit("acme", {"prompt": "pwd"}, task_id="x")
+        publisher.push(PUSH, limits=platform_policy().queues[QueueName.TOOLS])
     with open_broker(config.url, tls=config.tls) as client, pytest.raises(RedisError, match=r"(?i)certificate"):
         client.ping()
 
@@ -114,7 +119,7 @@ def test_a_broker_that_is_not_who_it_should_be_gets_no_message(guarded: Guarded,
 def test_a_broker_url_alone_never_means_that_any_certificate_will_do(guarded: Guarded) -> None:
     publisher = Publisher(create_app(f"rediss://localhost:{guarded.broker.port}/0"))
     with pytest.raises(PublishError, match=r"(?i)certificate|ssl"):
-        publisher.admit("acme", {"prompt": "pwd"}, task_id="x")
+        publisher.push(PUSH, limits=platform_policy().queues[QueueName.TOOLS])
 
 
 @pytest.mark.parametrize("wrong", ["authority", "host"])
