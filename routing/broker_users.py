@@ -45,8 +45,9 @@ def fleet_users() -> tuple[BrokerUser, ...]:
     bindings = tuple(f"~{prefix}*" for prefix in _BINDINGS)
     doors = (f"~{DOOR_LISTS[0]}", f"~{DOOR_LISTS[0]}{_PRIORITIES}", f"~{door_of('*')}", "~pointsman:door:tries")
     consume = (
-        "+brpop", "+rpop", "+rpush", "+hset", "+hget", "+hdel", "+zadd", "+zrem", "+zrevrangebyscore", "+zrange", "+zrangebyscore", "+watch", "+set", "+get",
-        "+del", "+unwatch", "+evalsha", "+eval", "+script|load", "+exists", "+expire",
+        "+brpop", "+rpop", "+rpush", "+hset", "+hget", "+hdel", "+zadd", "+zrem", "+zrevrangebyscore", "+zrange",
+        "+zrangebyscore", "+watch", "+set", "+get", "+del", "+unwatch", "+evalsha", "+eval", "+script|load",
+        "+exists", "+expire",
     )  # fmt: skip
     return (
         BrokerUser(f"{PREFIX}-api", (*_CONNECT, *publish, *queues, *bindings)),
