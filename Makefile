@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell test check chaos runs bench demo up clean
+.PHONY: docs setup fmt lint types imports spell audit test check chaos runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -33,7 +33,10 @@ spell: setup
 test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests need (root on Debian or Ubuntu)
 	@SYSTEM=$(SYSTEM) $(BIN)/python -m tests.run $(PYTEST_ARGS)
 
-check: lint types imports spell test ## what CI runs
+audit: setup ## known advisories about the pinned dependencies
+	@$(BIN)/python -m tests.audit_dependencies
+
+check: lint types imports spell audit test ## what CI runs
 
 chaos: setup ## five hundred publishes under readers, kills at each step of a publish and at random ones of a session
 	PUBLISHES=500 $(BIN)/python -m pytest -q -s tests/integration/test_publish.py
