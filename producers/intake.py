@@ -12,7 +12,7 @@ from uuid import UUID
 
 from monitoring.errors import IdempotencyConflictError
 from producers.celery_message import CeleryMessage
-from producers.errors import UnknownTenantError
+from producers.errors import AdmissionRefusedError, UnknownTenantError
 from producers.submit import Submitter
 from routing.errors import InvalidJobError
 from routing.jobs import Door
@@ -33,6 +33,8 @@ def take_in(message: CeleryMessage, submitter: Submitter) -> None:
         _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
+    except AdmissionRefusedError as error:
+        logger.info("intake_full", extra={"job_id": str(job_id), "retry_after_seconds": error.retry_after_seconds})
     except UnknownTenantError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
     except IdempotencyConflictError:
