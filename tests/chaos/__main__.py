@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [PART]`, which is `make chaos`: each part is a scene of its own, and prints what it came to."""
+"""`python -m tests.chaos [PART]`, which is `make chaos`: each part is a scene of its own and prints what it came to."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from tests.chaos.options import read_options
 
 PARTS: Mapping[str, str] = {
     "fleet": "tests.chaos.burn",
+    "celery": "tests.chaos.plain",
+    "publish": "tests.chaos.publishes",
+    "boxes": "tests.chaos.boxes",
 }
 """Parts by the name that ONLY takes: modules with `run(options, say) -> Report`, imported when they are wanted."""
 
@@ -32,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in [only] if only else PARTS:
         say(f"{name}:")
         report = importlib.import_module(PARTS[name]).run(options, say)
+        report.options = options.facts()
         print(f"\n{report.text()}\n\n{report.write(options.out, name)}\n", flush=True)
         is_good = is_good and report.is_good
     return 0 if is_good else 1

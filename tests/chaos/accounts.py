@@ -1,4 +1,4 @@
-"""Every bill against the provider's own log, call by call: equal, or over by at most the reserve where a call was cut."""
+"""Every bill against the provider's own log, call by call: equal, or over by at most the reserve of a cut call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers at all three doors: each asks until it has an answer, with the same id, as a client has to that wants its job."""
+"""Callers at all three doors: each asks with the same id until it has an answer, as one has to that wants its job."""
 
 from __future__ import annotations
 

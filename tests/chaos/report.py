@@ -32,7 +32,9 @@ class Report:
     title: str
     promises: list[Promise] = field(default_factory=list)
     figures: dict[str, object] = field(default_factory=dict)
+    table: list[tuple[str, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    options: Mapping[str, object] = field(default_factory=dict)
     machine: str = field(default_factory=lambda: f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.release()}")
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
@@ -48,6 +50,7 @@ class Report:
         lines = [self.title, self.machine, ""]
         width = max((len(name) for name in self.figures), default=0)
         lines += [f"  {name.ljust(width)}  {_shown(value)}" for name, value in self.figures.items()]
+        lines += _columns(self.table)
         lines += ["", *(f"  note: {note}" for note in self.notes)] if self.notes else []
         lines.append("")
         for promise in self.promises:
@@ -63,6 +66,13 @@ class Report:
         path = directory / f"{name}.json"
         path.write_text(json.dumps(asdict(self) | {"is_good": self.is_good}, indent=2, default=str) + "\n")
         return path
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return ["", *("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)]
 
 
 def _shown(value: object) -> str:

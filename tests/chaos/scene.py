@@ -1,4 +1,4 @@
-"""The fleet that is set on fire: an embedded installation with more of everything, watched for what it leaves behind."""
+"""The fleet that is set on fire: an embedded installation with more of everything, and a look at what it leaves."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def burning(options: Options) -> Iterator[Scene]:
             finally:
                 scene.close()
     finally:
-        _end(remaining())
+        end_remaining()
         for directory in reversed(mounted):
             subprocess.run(["umount", "--lazy", str(directory)], check=False)
         shutil.rmtree(home, ignore_errors=True)
@@ -139,8 +139,9 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def _end(processes: Sequence[psutil.Process]) -> None:
-    for process in processes:
+def end_remaining() -> None:
+    """Kill whatever runs below this process."""
+    for process in remaining():
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
 
@@ -178,14 +179,16 @@ def _fleet(home: Path, options: Options, notes: list[str]) -> Fleet:
         "POINTSMAN_RUNS__FILES_BELOW": str(home / "remotes"),
         "POINTSMAN_LOGS__LEVEL": "INFO",
     }
+    rehearsal = RehearsalConfig(speed="max", faults=True, scenarios=(write_scenarios(home, options),))
     made = EmbeddedOptions(
-        home=home / "home", rehearsal=RehearsalConfig(speed="max", faults=True, scenarios=(_scenarios(home, options),)),
-        policy=_policy(home), api_port=0, concurrency=options.concurrency, environment=environment,
+        home=home / "home", rehearsal=rehearsal, policy=_policy(home), api_port=0,
+        concurrency=options.concurrency, environment=environment,
     )  # fmt: skip
     return Fleet(made, base_environment=os.environ, skews=skews)
 
 
-def _scenarios(home: Path, options: Options) -> Path:
+def write_scenarios(home: Path, options: Options) -> Path:
+    """Write the scenario file of a run, with its speed."""
     words = Path(__file__).with_name("chaos.yaml").read_text()
     words = words.replace("FIRST_TOKEN_SECONDS", str(options.first_token_seconds))
     words = words.replace("TOKENS_PER_SECOND", str(options.tokens_per_second))
