@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from redis import Redis
 from sqlalchemy.exc import DBAPIError
@@ -126,6 +129,9 @@ def _judge(scene: Scene, clients: Clients, report: Report) -> None:
     report.figures["ended as"] = {row[0]: row[1] for row in states}
     reasons = scene.rows("SELECT reason, count(*) FROM job WHERE state NOT IN ('answered', 'published') GROUP BY 1")
     report.figures["and why"] = {str(row[0]): row[1] for row in reasons}
+    details = scene.rows("SELECT detail, count(*) FROM job WHERE reason = 'internal_error' GROUP BY 1")
+    report.figures["internal errors"] = {str(row[0]): row[1] for row in details}
+    report.figures["errors in the logs"] = dict(errors_in(scene.fleet.home / "logs").most_common(12))
     found = {row.id for row in scene.rows("SELECT id FROM job WHERE id = ANY(:ids) AND ended_at IS NOT NULL", ids=ids)}
     report.figures["accepted, as callers were told"] = len(ids)
     report.figures["ended, of these"] = len(found)
@@ -138,6 +144,22 @@ def _judge(scene: Scene, clients: Clients, report: Report) -> None:
     report.promise(
         "the history breaks no rule", [f"{one.rule.value}: {one.subject} {one.detail}" for one in verdict.violations]
     )
+
+
+def errors_in(logs: Path) -> Counter[str]:
+    """Count what processes logged as errors, by what they call it and the last line of its traceback."""
+    found: Counter[str] = Counter()
+    for path in sorted(logs.glob("*.log")):
+        for line in path.read_text(errors="replace").splitlines():
+            if not line.startswith("{") or '"level": "error"' not in line:
+                continue
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # cut by a kill
+            last = str(entry.get("exception") or entry.get("exc_info") or "").strip().rpartition("\n")[2]
+            found[f"{path.stem.removesuffix('-2')} {entry.get('event') or entry.get('message')}: {last[:120]}"] += 1
+    return found
 
 
 def _judge_releases(scene: Scene, report: Report) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import httpx
 from celery import Celery
+from kombu import Connection
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DBAPIError
@@ -156,10 +157,12 @@ class Clients:
 
     def _send(self, order: Order) -> float | None:
         try:
-            self._celery.send_task(
-                "pointsman.submit", kwargs={**order.body, "tenant": order.tenant}, queue="intake",
-                task_id=str(order.id), retry=False, ignore_result=True,
-            )  # fmt: skip
+            # A connection of its own: Celery's pools are one for the process, and the Python door's are smaller.
+            with Connection(self._scene.fleet.broker_url, connect_timeout=5) as connection:
+                self._celery.send_task(
+                    "pointsman.submit", kwargs={**order.body, "tenant": order.tenant}, queue="intake",
+                    task_id=str(order.id), retry=False, ignore_result=True, producer=connection.Producer(),
+                )  # fmt: skip
         except (BrokerError, RedisError, OSError):
             return RETRY_SECONDS
         with self._lock:
