@@ -89,7 +89,7 @@ class CapFacts:
     overrun_nanousd: int = 0
     """What its calls cost beyond their reserves: streams that were cut, and replies that ignored their limits."""
     is_partial: bool = False
-    """Whether retention may have taken some of its calls."""
+    """Whether retention may have taken some of its calls, or the row of its day before them."""
 
 
 class ApprovalFact(NamedTuple):
@@ -129,6 +129,8 @@ class SiteFacts:
     releases: Sequence[ReleaseFacts] = ()
     rollbacks: Mapping[str, int] = field(default_factory=dict)
     """How often each release was gone back to."""
+    is_partial: bool = False
+    """Whether retention may have taken some of its releases."""
 
 
 class ExecutionFact(NamedTuple):

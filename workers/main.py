@@ -31,6 +31,7 @@ from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Resources
 from workers.pool import PoolHooks
+from workers.scratch import take_scratch
 
 PROVIDERS = "pointsman.tasks"
 """Entry point group of everything that registers tasks."""
@@ -159,6 +160,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop."""
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    take_scratch()
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)

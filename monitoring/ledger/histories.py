@@ -77,10 +77,11 @@ def examine_snapshot(connection: Connection) -> Verdict:
 
 def read_jobs(connection: Connection) -> Iterator[JobFacts]:
     """Yield every job with what happened to it."""
-    since = connection.exec_driver_sql(sql.SINCE).scalar_one()
+    since = connection.exec_driver_sql(sql.SINCE).scalar_one_or_none()
+    audit_since = connection.exec_driver_sql(sql.AUDIT_SINCE).scalar_one()
     after = UUID(int=0)
     while True:
-        page = _rows(connection, sql.JOBS, after=after, since=since, limit=PAGE_JOBS)
+        page = _rows(connection, sql.JOBS, after=after, since=since, audit_since=audit_since, limit=PAGE_JOBS)
         if not page:
             return
         ids = [row[0] for row in page]
@@ -115,23 +116,26 @@ def _kind(queue: str, *, has_parent: bool, has_project: bool, is_refused: bool) 
 
 def read_caps(connection: Connection) -> Iterator[CapFacts]:
     """Yield every cap with what its calls add up to."""
+    is_swept = _is_swept(connection)
     for row in _rows(connection, sql.CAPS):
-        name, limit, spent, reserved, calls_spent, calls_reserved, overrun = row
+        name, limit, spent, reserved, calls_spent, calls_reserved, overrun, is_of_day = row
         yield CapFacts(
             name=name, limit_nanousd=limit, spent_nanousd=spent, reserved_nanousd=reserved,
             calls_spent_nanousd=calls_spent, calls_reserved_nanousd=calls_reserved, overrun_nanousd=overrun,
+            is_partial=is_of_day and is_swept,
         )  # fmt: skip
 
 
 def read_sites(connection: Connection) -> Iterator[SiteFacts]:
     """Yield every site with its published releases."""
     rollbacks = {release: times for release, times in _rows(connection, sql.ROLLBACKS)}
-    releases = _grouped(connection, sql.RELEASES)
+    releases, is_swept = _grouped(connection, sql.RELEASES), _is_swept(connection)
     for site_id, active_id, is_locked, lock_state in _rows(connection, sql.SITES):
         published = [_release(row) for row in releases[site_id]]
         yield SiteFacts(
             id=str(site_id), active_id=_text(active_id), lock_state=(lock_state or "") if is_locked else None,
-            releases=published, rollbacks={one.id: rollbacks[one.id] for one in published if one.id in rollbacks},
+            releases=published, is_partial=is_swept,
+            rollbacks={one.id: rollbacks[one.id] for one in published if one.id in rollbacks},
         )  # fmt: skip
 
 
@@ -153,6 +157,10 @@ def read_runs(connection: Connection) -> Iterator[RunFacts]:
             id=str(run_id), has_ended=has_ended, steps=[StepFact(*row) for row in steps[run_id]],
             executions=[ExecutionFact(*row) for row in executions[run_id]], open_gates=gates.get(run_id, 0),
         )  # fmt: skip
+
+
+def _is_swept(connection: Connection) -> bool:
+    return bool(connection.exec_driver_sql(sql.IS_SWEPT).scalar_one())
 
 
 def _rows(connection: Connection, statement: str, **values: Any) -> Sequence[Any]:

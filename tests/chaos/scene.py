@@ -31,6 +31,7 @@ from sandbox.rehearsal.config import RehearsalConfig
 from tests.chaos.options import Options
 from tests.chaos.workload import AUTO_APPROVED, POOR, PROJECT, TENANTS
 from tests.unit.workers.runs.repositories import make_project
+from workers.scratch import sweep_scratch
 
 _PR_SET_CHILD_SUBREAPER = 36
 _FAKETIME = "libfaketimeMT.so.1"
@@ -150,7 +151,8 @@ def leftover_files(home: Path) -> list[str]:
     """Return sockets in a stopped installation's home but the database's, and what is where temporary files go."""
     found = (path for path in home.rglob("*") if path.parent.name != "postgres")
     sockets = [str(path) for path in found if stat.S_ISSOCK(path.lstat().st_mode)]
-    return sockets + [str(path) for path in (home / "tmp").iterdir()]
+    sweep_scratch(home / "tmp")  # as the next worker that starts does
+    return sockets + [str(path) for path in (home / "tmp").iterdir() if path.suffix != ".lock"]
 
 
 def _mount_small(home: Path, options: Options, notes: list[str]) -> list[Path]:

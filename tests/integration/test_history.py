@@ -90,6 +90,23 @@ def test_what_retention_took_of_the_events_is_not_missed(fleet: Fleet) -> None:
     assert broken_rules(fleet, older, swept.replace(_PUBLISHED, _FAILED)) >= {Rule.ACCEPTED_ONCE, Rule.ONE_END}
 
 
+def test_what_retention_took_as_a_whole_is_not_missed(fleet: Fleet) -> None:
+    gone = fleet.scalar("SELECT id FROM job WHERE state = 'failed'")
+    swept = [
+        f"DELETE FROM {table} WHERE {column} = '{gone}'"
+        for table, column in {"call": "job_id", "attempt": "job_id", "notification": "job_id", "event": "job_id",
+                              "job": "id"}.items()
+    ]  # fmt: skip
+    caps = f"DELETE FROM cap WHERE key LIKE '{gone}%'"
+    assert broken_rules(fleet, *swept, caps) == set()
+
+
+def test_audit_rows_that_were_archived_are_not_missed(fleet: Fleet) -> None:
+    later = "UPDATE audit SET at = now() + interval '1 day' WHERE seq = (SELECT max(seq) FROM audit)"
+    archived = "DELETE FROM audit WHERE seq < (SELECT max(seq) FROM audit)"
+    assert broken_rules(fleet, later, archived) == set()
+
+
 _PUBLISHED = "(SELECT id FROM job WHERE state = 'published')"
 _WAITING = "(SELECT id FROM job WHERE state = 'queued' AND started_at IS NULL)"
 _FAILED = "(SELECT id FROM job WHERE state = 'failed')"
