@@ -17,7 +17,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.store import Ledger
-from producers.errors import UnknownTenantError
+from producers.errors import AdmissionRefusedError, UnknownTenantError
 from producers.publisher import Publisher
 from producers.submit import Environment, Submitter
 from routing.errors import InvalidJobError
@@ -78,6 +78,8 @@ def take_in(kwargs: dict[str, Any], *, task_id: str, submitter: Submitter) -> No
         submitter.submit(kwargs, tenant=tenant, door=Door.CELERY, job_id=job_id)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
+    except AdmissionRefusedError as error:
+        logger.info("intake_full", extra={"job_id": str(job_id), "retry_after_seconds": error.retry_after_seconds})
     except UnknownTenantError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
     except IdempotencyConflictError:

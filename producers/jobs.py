@@ -148,6 +148,11 @@ class JobView(_View):
     answer: str | None
     result: dict[str, Any]
     is_cancel_requested: bool
+    superseded_by: UUID | None
+    """The newer job that takes its place."""
+    held_for: str | None
+    """What it waits for besides its turn: `site`, `time` or `provider`."""
+    held_until: datetime | None
     bill: BillView
     attempts: tuple[AttemptView, ...]
     seconds: float
@@ -262,6 +267,9 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         answer=answer if isinstance(answer, str) else None,
         result=job.result,
         is_cancel_requested=job.cancel_requested_at is not None,
+        superseded_by=job.superseded_by,
+        held_for=job.held_for,
+        held_until=job.held_until,
         bill=_bill_view(bill_of(session, job), calls=len(calls_of(session, job.id)), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
         seconds=_seconds(job.created_at, job.ended_at or datetime.now(UTC)),

@@ -19,7 +19,8 @@ from sqlmodel import Session
 from monitoring.ledger import audit
 from monitoring.ledger.approvals import send_back
 from monitoring.ledger.debates import debated_keys
-from monitoring.ledger.jobs import KEPT_FACTS, Accepted, NewJob, accept, lock_job, request_digest, same_request
+from monitoring.ledger.jobs import KEPT_FACTS, Accepted, accept, lock_job, same_request
+from monitoring.ledger.new_jobs import NewJob, request_digest
 from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site

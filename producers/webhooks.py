@@ -19,7 +19,7 @@ from sqlalchemy import update as sql_update
 from sqlmodel import col
 from standardwebhooks.webhooks import Webhook
 
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.record_tables import Notification
 from monitoring.ledger.store import Ledger
 from producers.config import WebhookConfig
@@ -125,7 +125,7 @@ class WebhookSender:
         with self._ledger.begin() as session:
             query = select(Notification).where(
                 col(Notification.delivered_at).is_(None),
-                col(Notification.next_at) <= now(),
+                col(Notification.next_at) <= moment(),
             )
             due = session.scalars(query.limit(limit).with_for_update(skip_locked=True)).all()
             for notification in due:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,12 +10,9 @@ from typing import Any
 from monitoring.ledger.events import EventKind
 from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment
-from sandbox.claude.session import SessionReader, Verdict
+from sandbox.claude.session import End, SessionReader, Verdict
 from workers.attempt import Attempt
 from workers.transcript import Hider, Transcript
-
-_CHECK_SECONDS = 2.0
-"""How often a session that prints asks whether its job is still wanted."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +44,15 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     hider = Hider(attempt.claim.token)
     reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
     order = prompt.encode("utf-8", "replace")
-    checked = time.monotonic()
 
     def on_line(line: bytes) -> bool:
-        nonlocal checked
         line = hider.line(line)
         transcript.add(line)
-        if time.monotonic() - checked > _CHECK_SECONDS:
-            checked = time.monotonic()
-            attempt.check()
         return reader.take(line)
 
     attempt.check()
     result = box.run(
-        argv, clocks=clocks, stdin=order, on_line=on_line,
+        argv, clocks=clocks, stdin=order, on_line=on_line, watch=attempt.watcher(),
         env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
     )  # fmt: skip
     facts = _facts(reader, result) | {
@@ -70,6 +61,17 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     }
     verdict = reader.judge(result)
     return Held(replace(verdict, text=hider.text(verdict.text)), facts)
+
+
+def lane_that_ended(attempt: Attempt, verdict: Verdict, *, model: str) -> float | None:
+    """Return for how many seconds the lane is parked that ended a session; None when something else did.
+
+    The session's own words are not asked: that its model calls had failed, and that the lane is not open again by now,
+    is what the ledger knows.
+    """
+    if verdict.end is not End.FAILED or attempt.cap_hit() is not None:
+        return None
+    return attempt.lane_wait(model)
 
 
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import after
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.events import EventKind, record
+from monitoring.ledger.holds import seconds_to_start
 from monitoring.ledger.jobs import end, move, wait_on
 from monitoring.ledger.releases import active_release, find_site
 from monitoring.ledger.tables import Job, Site
@@ -23,6 +24,7 @@ from routing.router import SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import RouteRules, first_stage
 from routing.tiers import QueueName
+from routing.waits import Hold
 
 _EXECUTES = frozenset({Outcome.DETERMINISTIC_EXECUTE, Outcome.AUTO_EXECUTE})
 
@@ -130,5 +132,6 @@ def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: Rout
     job.tier = route.tier.value if route.tier else None
     if job.state != stage.state:
         move(session, job, stage.state)
-    wait_on(session, job, stage.queue)
+    seconds = seconds_to_start(session, job)
+    wait_on(session, job, stage.queue, hold=None if seconds is None else Hold.TIME, seconds=seconds)
     audit.append(session, "job_bound", actor="pointsman", job=job, site=site.name, route=job.route)

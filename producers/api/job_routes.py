@@ -17,7 +17,7 @@ from monitoring.ledger.jobs import find_job, list_jobs, lock_job
 from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body, with_key
-from producers.api.examples import SUBMIT_BODY, body_of
+from producers.api.examples import NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.api.stream import Tail, follow, look
@@ -92,7 +92,7 @@ class ReplyView(BaseModel):
     job: JobView
 
 
-@router.post("", status_code=202, response_model=AcceptedView, openapi_extra=SUBMIT_BODY)
+@router.post("", status_code=202, response_model=AcceptedView, openapi_extra=SUBMIT_BODY, responses=NO_ROOM)
 def submit_job(
     resources: ResourcesDep,
     caller: SubmitCaller,

@@ -22,10 +22,11 @@ from monitoring.errors import (
     WrongStateError,
 )
 from monitoring.ledger.approvals import ApprovalRefusedError
+from monitoring.ledger.dead_letters import ClusterNotFoundError
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
 from monitoring.ledger.releases import ReleaseNotFoundError
 from monitoring.ledger.rounds import NotContinuableError
-from producers.errors import AuthenticationError
+from producers.errors import AdmissionRefusedError, AuthenticationError, BudgetFullError, QueueFullError
 from producers.keys import MissingScopeError
 from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
 from routing.errors import FieldError, InvalidJobError
@@ -98,6 +99,12 @@ def invalid(errors: Iterable[FieldError], *, status: int = 422) -> JSONResponse:
 async def _on_invalid_job(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InvalidJobError)
     return invalid(error.errors)
+
+
+async def _on_no_room(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, AdmissionRefusedError)
+    kind = "queue_full" if isinstance(error, QueueFullError) else "budget_full"
+    return problem(429, kind, str(error), headers={"Retry-After": str(error.retry_after_seconds)})
 
 
 async def _on_broken_body(_: Request, error: Exception) -> JSONResponse:
@@ -191,6 +198,8 @@ async def _on_unexpected(_: Request, __: Exception) -> JSONResponse:
 
 _HANDLERS = {
     InvalidJobError: _on_invalid_job,
+    QueueFullError: _on_no_room,
+    BudgetFullError: _on_no_room,
     BrokenBodyError: _on_broken_body,
     BodyTooLargeError: _on_too_large,
     InvalidSiteError: _on_invalid_site,
@@ -200,6 +209,7 @@ _HANDLERS = {
     JobNotFoundError: _on_job_not_found,
     SiteNotFoundError: _on_site_not_found,
     ReleaseNotFoundError: _on_not_found,
+    ClusterNotFoundError: _on_not_found,
     PageNotFoundError: _on_not_found,
     PreviewGoneError: _on_gone,
     IdempotencyConflictError: _on_conflict,

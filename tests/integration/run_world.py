@@ -243,7 +243,8 @@ class Yard:
             return list(session.scalars(own.order_by(col(Job.waiting_since), col(Job.id))))
 
     def wake(self) -> None:
-        """What the dispatcher does for runs."""
+        """What the dispatcher does for runs, after whatever time it takes until nothing rests any more."""
+        self.shop.let_time_pass()
         with self.shop.ledger.begin() as session:
             settled = unabsorbed_runs(session)
         for run_id in settled:

@@ -21,7 +21,7 @@ from sandbox.forge import TIMEOUT_SECONDS
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.run_world import PROJECT, Yard
-from workers.runs import publishing
+from workers.runs import coordinator, publishing
 
 GITHUB = PROJECT + "integrations: {github: {repository: acme/shop, token: acme}}\n"
 TICKET = {
@@ -40,8 +40,7 @@ def forge() -> Iterator[Forge]:
 
 
 @pytest.fixture
-def yard(shop: Shop, tmp_path: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Yard:
-    monkeypatch.setattr(publishing, "PAUSES", (0.01, 0.01))
+def yard(shop: Shop, tmp_path: Path, forge: Forge) -> Yard:
     made = Yard(shop, tmp_path, project=GITHUB)
     account = Account(kind="github", api_url=forge.url, token=SecretStr(TOKEN), tenants=("acme",))
     made.resources = replace(made.resources, accounts=AccountsConfig(by_name={"acme": account}))
@@ -129,37 +128,92 @@ def test_a_worker_that_dies_at_any_point_of_it_leaves_one_branch_and_one_pull_re
     assert len(branches_of(yard)) == 2
 
 
-def test_a_forge_that_is_away_for_a_moment_is_asked_again(yard: Yard, forge: Forge) -> None:
+def test_a_forge_that_is_away_is_waited_for_in_the_ledger_with_growing_pauses(yard: Yard, forge: Forge) -> None:
     run_id = to_publishing(yard)
-    forge.failures = [502, 503]
+    rests = []
+    for failure in (502, 503, 502):
+        forge.failures = [failure]
+        job = publish(yard, run_id)
+        assert (job.state, job.held_for, job.waiting_since is not None) == (State.PUBLISHING, "time", True)
+        assert str(failure) in job.result["resting"]["why"]
+        assert yard.shop.try_claim(yard.shop.message(run_id)) is None, "no worker takes it up before its pause is over"
+        rests.append(yard.shop.scalar("SELECT extract(epoch FROM held_until - now()) FROM job WHERE id = :i", i=run_id))
+        yard.shop.let_time_pass()
+    assert [round(float(rest) / 5) * 5 for rest in rests] == [5, 30, 120]
+    assert yard.shop.scalar("SELECT count(*) FROM attempt WHERE ended_at IS NULL") == 0
     assert publish(yard, run_id).state == State.PUBLISHED
     assert len(forge.pulls) == 1
+    assert yard.job(run_id).lost_attempts == 0
 
 
-@pytest.mark.parametrize("failures", [[422], [502, 502, 502]])
-def test_a_forge_that_refuses_ends_the_run_and_what_was_done_is_kept(
-    yard: Yard, forge: Forge, failures: list[int]
-) -> None:
+def test_a_run_whose_forge_stays_away_ends_when_the_policy_s_hours_are_over(yard: Yard, forge: Forge) -> None:
     run_id = to_publishing(yard)
-    forge.failures = list(failures)
+    forge.failures = [502, 502]
+    assert publish(yard, run_id).state == State.PUBLISHING
+    yard.shop.let_time_pass()
+    yard.shop.execute(
+        "UPDATE job SET result = jsonb_set(result, '{resting,since}', to_jsonb(extract(epoch FROM now()) - 43200))"
+    )
     job = publish(yard, run_id)
     assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
-    assert str(failures[0]) in str(job.detail)
+    assert "502" in str(job.detail)
+    assert job.result["kept"]["head"] == yard.run(run_id).head_commit
+
+
+def test_a_forge_that_refuses_ends_the_run_and_what_was_done_is_kept(yard: Yard, forge: Forge) -> None:
+    run_id = to_publishing(yard)
+    forge.failures = [422]
+    job = publish(yard, run_id)
+    assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
+    assert "422" in str(job.detail)
     assert job.result["kept"]["head"] == yard.run(run_id).head_commit
     assert TOKEN not in str(job.detail)
 
 
-def test_all_that_publishing_may_wait_for_fits_its_queue() -> None:
-    longest = publishing.PATIENCE_SECONDS + publishing.PUSH_SECONDS + 2 * TIMEOUT_SECONDS
+def test_all_that_one_try_to_publish_may_take_fits_its_queue() -> None:
+    longest = publishing.PUSH_SECONDS + 2 * TIMEOUT_SECONDS
     assert longest < platform_policy().queues[QueueName.CONTROL].soft_seconds
 
 
-def test_no_further_try_begins_when_patience_is_over(yard: Yard, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_waited_for_and_the_run_is_published_then(
+    yard: Yard, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = to_publishing(yard)
-    monkeypatch.setattr(publishing, "PATIENCE_SECONDS", 0.0)
-    forge.failures = [502, 502]
-    assert publish(yard, run_id).reason == Reason.PUBLISH_FAILED
-    assert len(forge.failures) == 1
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing.Workspace, "squash", full)
+        job = publish(yard, run_id)
+    assert (job.state, job.held_for) == (State.PUBLISHING, "time")
+    assert "No space left" in job.result["resting"]["why"]
+    yard.shop.let_time_pass()
+    assert publish(yard, run_id).state == State.PUBLISHED
+
+
+def test_an_advance_that_meets_a_full_disk_is_made_later_and_forgets_that_it_had_to_wait(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = yard.submit("Fix the broken header", ticket=TICKET)
+    yard.work_control(yard.job(run_id))
+    (step,) = yard.waiting(QueueName.STEPS)
+    yard.work_step(step)
+    yard.wake()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(coordinator, "take_in", full)
+        yard.work_control(yard.job(run_id))
+    job = yard.job(run_id)
+    assert (job.state, job.held_for, job.result["resting"]["tries"]) == (State.RUNNING, "time", 1)
+    yard.wake()
+    assert yard.job(run_id).held_for is None
+    yard.work_control(yard.job(run_id))
+    assert "resting" not in yard.job(run_id).result
+    assert yard.play(run_id).state == State.PUBLISHED
 
 
 def test_a_project_whose_account_is_somebody_elses_gets_no_pull_request(yard: Yard, forge: Forge) -> None:
