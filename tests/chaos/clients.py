@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import httpx
@@ -17,6 +18,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DBAPIError
 
+from producers.errors import AdmissionRefusedError
 from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app
@@ -29,6 +31,7 @@ THREADS = 8
 RETRY_SECONDS = 0.4
 _RESEND_SECONDS = 15.0
 """A Celery client that finds no row under its id after so long sends it again: the broker was emptied before intake."""
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -43,6 +46,14 @@ class Told:
     """Answers that break a promise."""
     retries: int = 0
     resent: int = 0
+
+
+def _with_start(order: Order) -> Order:
+    """Say when it may start, once: asked again, it has to be the same request."""
+    if order.delay_seconds is None:
+        return order
+    start = datetime.now(UTC) + timedelta(seconds=order.delay_seconds)
+    return replace(order, body={**order.body, "start_at": start.isoformat()})
 
 
 class Clients:
@@ -80,7 +91,7 @@ class Clients:
                 wait = began + place * self._seconds / len(self._orders) - time.monotonic()
                 if wait > 0:
                     time.sleep(wait)
-                pending.append(pool.submit(doors[order.door], order))
+                pending.append(pool.submit(doors[order.door], _with_start(order)))
             for one in pending:
                 one.result()
 
@@ -120,7 +131,7 @@ class Clients:
                 got.append(UUID(answer.json()["id"]))
                 return None
             if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
-                return min(5.0, float(answer.headers.get("retry-after", 1)))
+                return self._come_back("http", float(answer.headers.get("retry-after", 1)))
             if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
                 return RETRY_SECONDS
             self._refuse(f"http {answer.status_code}", answer.text)
@@ -143,6 +154,8 @@ class Clients:
                 )  # fmt: skip
             except (DBAPIError, OSError):
                 return RETRY_SECONDS
+            except AdmissionRefusedError as error:
+                return self._come_back("python", error.retry_after_seconds)
             except (InvalidJobError, RoutingError) as error:
                 self._refuse("python", str(error))
                 return None
@@ -184,6 +197,13 @@ class Clients:
             if time.monotonic() - at > _RESEND_SECONDS and self._send(order) is None:
                 self.told.resent += 1
         return len(unseen)
+
+    def _come_back(self, door: str, seconds: float) -> float | None:
+        """Come back when it was said, unless that is tomorrow, as it is where a day's budget is spent."""
+        if seconds <= _PATIENCE_SECONDS:
+            return seconds
+        self._refuse(door, "full for today")
+        return None
 
     def _refuse(self, how: str, why: str) -> None:
         with self._lock:

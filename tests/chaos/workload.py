@@ -17,6 +17,10 @@ PROJECT = "shop"
 CANCELLED_SHARE = 0.04
 RESENT_SHARE = 0.03
 """Submitted a second time with the same idempotency key, as a client does that missed the answer."""
+SUPERSEDED_SHARE = 0.1
+"""Of the edits of a site: they share a key, so that a newer one takes the place of an older one that is not yet live."""
+DELAYED_SHARE = 0.03
+"""Asked for a few seconds before they may start."""
 FAULT_SHARE = 0.12
 FAULTS = ("overload", "rate-limit", "cut-once", "cut", "break", "malformed", "chaos-slow", "busy")
 """What the provider does wrong in jobs that call it (sandbox/rehearsal/scenarios/faults.yaml)."""
@@ -36,6 +40,8 @@ class Order:
     body: Mapping[str, Any]
     cancel_after_seconds: float | None = None
     is_resent: bool = False
+    delay_seconds: float | None = None
+    """How long after it is submitted it may start."""
 
 
 @dataclass
@@ -99,6 +105,9 @@ def _order(dice: Dice, number: int) -> Order:
     if calls_model and chance.random() < FAULT_SHARE:
         fault = chance.choices(FAULTS, weights=_FAULT_WEIGHTS)[0]
         body["prompt"] += f" [rehearse:{fault}]"
+    if "site" in body and chance.random() < SUPERSEDED_SHARE:
+        body["supersede_key"] = "newest"
+    delay = chance.uniform(1, 10) if chance.random() < DELAYED_SHARE else None
     body["priority"] = chance.choice(("P1", "P2", "P2", "P3"))
     return Order(
         id=UUID(int=chance.getrandbits(128), version=4),
@@ -108,4 +117,5 @@ def _order(dice: Dice, number: int) -> Order:
         body=body,
         cancel_after_seconds=chance.uniform(0, 4) if chance.random() < CANCELLED_SHARE else None,
         is_resent=chance.random() < RESENT_SHARE,
+        delay_seconds=delay,
     )
