@@ -23,7 +23,7 @@ SELECT job.id, job.state, job.queue, job.parent_id IS NOT NULL, job.request ? 'p
        (SELECT coalesce(array_agg(name), '{}') FROM (VALUES
             ('waiting_since', job.waiting_since IS NOT NULL), ('pushed_at', job.pushed_at IS NOT NULL),
             ('expires_at', job.expires_at IS NOT NULL), ('held_for', job.held_for IS NOT NULL),
-            ('held_until', job.held_until IS NOT NULL), ('queue_deadline', job.queue_deadline IS NOT NULL)
+            ('held_until', job.held_until IS NOT NULL)
         ) AS mark (name, is_set) WHERE is_set),
        (SELECT count(*) FROM notification WHERE job_id = job.id),
        CASE WHEN job.ended_at < %(audit_since)s THEN NULL

@@ -18,7 +18,7 @@ CANCELLED_SHARE = 0.04
 RESENT_SHARE = 0.03
 """Submitted a second time with the same idempotency key, as a client does that missed the answer."""
 SUPERSEDED_SHARE = 0.1
-"""Of the edits of a site: they share a key, so that a newer one takes the place of an older one that is not yet live."""
+"""Of the edits of a site: they share a key, so that a newer one replaces an older one that is not yet live."""
 DELAYED_SHARE = 0.03
 """Asked for a few seconds before they may start."""
 FAULT_SHARE = 0.12
