@@ -141,9 +141,10 @@ def _burn(ground: Ground, options: Options, report: Report, fire: Fire, say: Say
     fire.start()
     published = _publish(ground, orders, seconds=options.burns_seconds * 0.9, began=began)
     say(f"{published} jobs are published after {time.monotonic() - began:.0f} s")
-    _drain(ground, len(orders), deadline=began + options.minutes * 60, fire_ends=began + fire.seconds, say=say)
+    deadline = began + options.minutes * 60
+    waiting = _drain(ground, len(orders), deadline=deadline, fire_ends=began + fire.seconds, say=say)
     fire.put_out()
-    _judge(ground, orders, report, fire)
+    _judge(ground, orders, report, fire, waiting=waiting)
     report.figures["seconds"] = time.monotonic() - began
     _compare(options, report)
 
@@ -168,9 +169,12 @@ def _send(client: Celery, kwargs: dict[str, Any], *, queue: str) -> None:
             time.sleep(_LOOK_SECONDS)
 
 
-def _drain(ground: Ground, count: int, *, deadline: float, fire_ends: float, say: Say) -> None:
-    """Wait until every job had its effect, or nothing has happened for so long that nothing will."""
-    seen, changed = 0, time.monotonic()
+def _drain(ground: Ground, count: int, *, deadline: float, fire_ends: float, say: Say) -> int:
+    """Wait until every job had its effect, or nothing has happened for so long that nothing will.
+
+    Returns how many messages still wait when the time is over: their jobs are late, not lost.
+    """
+    seen, waiting, changed = 0, 0, time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS * 4)
         try:
@@ -181,11 +185,12 @@ def _drain(ground: Ground, count: int, *, deadline: float, fire_ends: float, say
             seen, changed = effects, time.monotonic()
         is_quiet = time.monotonic() - changed > _QUIET_SECONDS
         if time.monotonic() > fire_ends and (effects == count or (is_quiet and not waiting)):
-            say(f"{effects} of {count} had their effect, {waiting} messages are left")
-            return
+            break
+    say(f"{seen} of {count} had their effect, {waiting} messages are left")
+    return waiting
 
 
-def _judge(ground: Ground, orders: Sequence[Order], report: Report, fire: Fire) -> None:
+def _judge(ground: Ground, orders: Sequence[Order], report: Report, fire: Fire, *, waiting: int) -> None:
     effects = ground.effects()
     paid: Counter[str] = Counter()
     dollars: Counter[str] = Counter()
@@ -198,11 +203,12 @@ def _judge(ground: Ground, orders: Sequence[Order], report: Report, fire: Fire) 
     again = sum(times - 1 for times in paid.values())
     report.figures |= {
         "kills": dict(fire.kills), "and": ", ".join(fire.blows), "published": len(orders),
-        "lost": len(lost), "lost, by kind": dict(Counter(order.kind for order in lost)),
+        "without effect": len(lost), "of these, still waiting": min(waiting, len(lost)),
+        "lost": max(0, len(lost) - waiting), "without effect, by kind": dict(Counter(order.kind for order in lost)),
         "had their effect twice or more": sum(times > 1 for times in effects.values()),
         "model calls paid for again": again,
         "dollars": sum(dollars.values()) / USD,
-        "dollars of jobs that were lost": sum(dollars[str(order.id)] for order in lost) / USD,
+        "dollars of jobs without effect": sum(dollars[str(order.id)] for order in lost) / USD,
     }  # fmt: skip
     unplanned = [name for name in effects if name not in {str(order.id) for order in orders}]
     report.promise("the comparison counted what it submitted", unplanned)
