@@ -125,6 +125,12 @@ def verify(session: Session, *, signing_key: bytes, expected_head: str | None = 
     return AuditVerdict(not problems, seals, rows, unsealed, tuple(problems), head_of(previous))
 
 
+def newest_head(session: Session) -> str:
+    """Return number and hash of the newest seal, as `verify` names it."""
+    newest = select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(1)
+    return head_of(session.scalars(newest).one_or_none())
+
+
 def export(session: Session, out: TextIO) -> int:
     """Write seals and rows as JSON lines, each seal before its rows, unsealed rows last; return how many.
 

@@ -16,6 +16,8 @@ class LedgerConfig(Section):
     """A PostgreSQL URL."""
     pool_size: int = Field(default=4, ge=1, le=100)
     """Connections that a process keeps open."""
+    migration_wait_seconds: float = Field(default=60.0, ge=0, le=3600)
+    """How long a process that finds the schema of an older version waits for `pointsman migrate` before it gives up."""
 
 
 class AuditConfig(Section):

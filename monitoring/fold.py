@@ -209,6 +209,10 @@ def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.DEBATES, *(held if held in metrics.DEBATES_HELD else (metrics.OTHER, metrics.OTHER)))
 
 
+def _count_unread(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.MESSAGES_UNREAD, _queue(data))
+
+
 def _count_fenced(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.DUPLICATES_FENCED, _queue(data))
 
@@ -249,6 +253,7 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ESCALATED: _count_escalation,
     EventKind.DEBATED: _count_debate,
     EventKind.FENCED: _count_fenced,
+    EventKind.UNREAD: _count_unread,
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,

@@ -64,6 +64,7 @@ PARKED_OUTCOMES = ("parked", "parked_kept")
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
     *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
+    ("lost", Reason.WORKER_STOPPED),
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
 )  # fmt: skip
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
@@ -221,6 +222,10 @@ DEBATES = _counter("debates_total", "Debates held, by what they ended in.", "kin
 DUPLICATES_FENCED = _counter(
     "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
 )  # fmt: skip
+MESSAGES_UNREAD = _counter(
+    "messages_unread_total", "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
+    "queue_name", zeros=_each(QUEUES),
+)  # fmt: skip
 MIRROR_REQUESTS = _counter(
     "mirror_requests_total", "Requests to the package mirror, by what became of them.", "result",
     zeros=_each(MIRROR_RESULTS),
@@ -248,8 +253,8 @@ ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.",
 FOLDED: tuple[Metric, ...] = (
     JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
     JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MIRROR_REQUESTS, MIRROR_BYTES, GATES, RUN_TOKENS,
-    PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MESSAGES_UNREAD, MIRROR_REQUESTS, MIRROR_BYTES, GATES,
+    RUN_TOKENS, PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 

@@ -53,7 +53,7 @@ class Swept(NamedTuple):
 
 _ENDED = text("""
     SELECT id, root_id, ended_at FROM job
-     WHERE ended_at < clock_timestamp() - make_interval(secs => :seconds)
+     WHERE ended_at < (SELECT clock_timestamp() - make_interval(secs => :seconds))
        AND ended_at >= :at AND (ended_at, id) > (:at, :id)
      ORDER BY ended_at, id LIMIT :limit
 """)

@@ -11,6 +11,7 @@ import typer
 from producers.commands import (
     agents,
     apply,
+    backup,
     dead,
     decide,
     image,
@@ -41,7 +42,7 @@ for panel, modules in {
     "Jobs": (jobs, rounds, dead),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
-    "Operating it": (operate, lanes),
+    "Operating it": (operate, lanes, backup),
 }.items():
     for module in modules:
         for command in module.app.registered_commands:

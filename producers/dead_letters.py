@@ -22,6 +22,7 @@ from monitoring.ledger.rounds import NotContinuableError
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from producers.cursors import Page, cursor_of, mark_of
+from producers.errors import AdmissionRefusedError
 from producers.replays import Replays
 from producers.rounds import Asker
 from routing.errors import InvalidJobError
@@ -169,7 +170,7 @@ class DeadLetters:
             try:
                 done = self._replays.replay(job_id, asker=asker, budget_usd=order.budget_usd)
                 verdicts.append(Verdict(id=job_id, is_done=True, replayed_as=done.job.id, is_new=done.is_new))
-            except (JobNotFoundError, NotContinuableError, InvalidJobError) as error:
+            except (JobNotFoundError, NotContinuableError, InvalidJobError, AdmissionRefusedError) as error:
                 verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
         return self._told("dead_letters_replayed", order, verdicts, asker=asker)
 

@@ -97,12 +97,12 @@ class Dispatcher:
         self._signing_key = signing_key
         self._routing_log = routing_log
         self._show_lagging = show_lagging
-        self._renewed_at = 0.0
-        self._rounds = 0
-        self._has_more = False
         self._archive = archive
         self._sweeper = RowSweeper(ledger, policy.retention, rest_seconds=config.sweep_seconds)
         self._archived_at = -math.inf
+        self._renewed_at = 0.0
+        self._rounds = 0
+        self._has_more = False
 
     @property
     def has_more(self) -> bool:
@@ -163,11 +163,10 @@ class Dispatcher:
         with self._ledger.begin() as session:
             lapsed = lapsed_attempts(session, limit=BATCH)
 
+        pauses = self._policy.pauses.lost_worker
+
         def take_back(session: Session, attempt: Attempt) -> None:
-            recover(
-                session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds,
-                pauses=self._policy.pauses.lost_worker,
-            )  # fmt: skip
+            recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds, pauses=pauses)
             logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
 
         self._each("recover", lapsed, take_back)

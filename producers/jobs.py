@@ -20,6 +20,7 @@ from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
 from routing.jobs import State
+from routing.messages import read_stored
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import Tier
 from sandbox.preview import PreviewSigner
@@ -319,7 +320,7 @@ def describe_events(session: Session, events: Sequence[Event]) -> list[EventView
 def _question_of(job: Job) -> ClarificationView | None:
     if job.clarification is None or job.ended_at is not None:
         return None
-    asked = Clarification.model_validate(job.clarification)
+    asked = read_stored(Clarification, job.clarification)
     options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in asked.options)
     return ClarificationView(question=asked.question, options=options, is_pending=asked.pending is not None)
 

@@ -34,6 +34,7 @@ from monitoring.ledger.runs import new_run
 from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Release
+from producers.admission import check_room
 from producers.projects import policy_of_project
 from producers.rounds import Asker
 from producers.submit import Environment, policy_of
@@ -87,6 +88,7 @@ class Replays:
             InvalidJobError: the caller's fault: too much money, or a request that would be refused today.
             JobNotFoundError: the caller's fault.
             NotContinuableError: the caller's fault, or nobody's.
+            AdmissionRefusedError: nobody's fault: there is no room now; it says when to come back.
         """
         with self._ledger.begin() as session:
             job = lock_job(session, job_id, tenant=asker.tenant)
@@ -97,6 +99,7 @@ class Replays:
             request = _request_of(job, budget_usd)
             route = self._route(session, job, request, today)
             new = self._new_job(job, today, request, route, asker=asker, cap=_cap(job, today, budget_usd))
+            check_room(session, new.queue, job.tenant, policy=today.policy)
             accepted = accept(session, new, actor=asker.actor)
             if today.project is not None and not route.trivial:
                 estimate = estimate_run(today.policy, route.intent)

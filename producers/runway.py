@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from redis import Redis
 
 from routing.tiers import QueueName
+from routing.topology import list_of
 
 LONGEST_LIST = 1_000
 """Messages of one queue that are looked at: far above any runway."""
@@ -21,7 +22,7 @@ class BrokerLists:
 
     def message_ids(self, queue: QueueName) -> frozenset[str]:
         """Return the ids of the messages that stand on a queue's list."""
-        bodies = self._redis.lrange(queue.value, 0, LONGEST_LIST)
+        bodies = self._redis.lrange(list_of(queue), 0, LONGEST_LIST)
         assert isinstance(bodies, Sequence)
         return frozenset(_id_of(body) for body in bodies)
 

@@ -37,6 +37,7 @@ from producers.publisher import Publisher
 from routing.clarification import MAX_SITES, Clarification, open_clarification
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
+from routing.messages import read_stored
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.project import MissingKeyError
@@ -277,7 +278,7 @@ def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Targ
     except SiteNotFoundError:
         raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),)) from None
     release = active_release(session, site)
-    return _Target(site, SiteSignals.model_validate(release.signals if release else {}))
+    return _Target(site, read_stored(SiteSignals, release.signals if release else {}))
 
 
 def _project(session: Session, tenant: str, name: str) -> Project:

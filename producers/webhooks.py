@@ -174,8 +174,11 @@ class WebhookSender:
             values = {"next_at": None}
         else:
             values = {"next_at": after(RETRY_SECONDS[attempts - 1])}
+        own = col(Notification.job_id) == job_id
+        if not is_delivered:  # a sender that was away for long has no say in what another is doing
+            own &= col(Notification.attempts) == attempts
         with self._ledger.begin() as session:
-            session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**values))
+            session.execute(sql_update(Notification).where(own).values(**values))
 
     def close(self) -> None:
         """Close the HTTP client."""

@@ -33,6 +33,9 @@ SETTINGS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     "broker_channel_error_retry": True,
     "broker_pool_limit": 4,
+    "broker_pool_acquire_timeout": 5,
+    # Nothing of ours asks workers over the broker: its reply queues leak when the asker dies (docs/pitfalls.md, 15).
+    "worker_enable_remote_control": False,
     "task_publish_retry_policy": PUBLISH_RETRY,
     "enable_utc": True,
     "timezone": "UTC",

@@ -134,6 +134,7 @@ class Reason(StrEnum):
     SUPERSEDED = "superseded"
     CANCELLED = "cancelled"
     WORKER_LOST = "worker_lost"
+    WORKER_STOPPED = "worker_stopped"
     NO_PROVIDER_KEY = "no_provider_key"
     PROVIDER_BUSY = "provider_busy"
     PROVIDER_ERROR = "provider_error"

@@ -146,6 +146,14 @@ class ModelClient:
         self.close()
 
 
+def is_reachable(gateway_url: str) -> bool:
+    """Return whether a gateway answers at all: what became of calls that somebody else made through it."""
+    try:
+        return httpx2.get(f"{gateway_url}/healthz", timeout=_CONNECT_SECONDS, trust_env=False).is_success
+    except httpx2.HTTPError:
+        return False
+
+
 def _until(events: Iterable[EventT], until: float | None) -> Iterator[EventT]:
     for event in events:
         if until is not None and time.monotonic() > until:

@@ -59,12 +59,21 @@ _CALLS = text("""
 """)
 
 
+_STEPS = text("""
+    INSERT INTO agent_executions (job_id, run_id, step_key, attempt, status, settled_at, absorbed_at, changed,
+                                  dropped)
+    SELECT id, id, 'plan', 1, 'completed', created_at, created_at, '[]', '[]' FROM job
+     WHERE state = 'published'
+""")
+
+
 def fill_past(shop: Shop) -> None:
-    """Give every job that has ended an attempt and a model call."""
+    """Give every job that has ended an attempt, a model call and a settled step."""
     with shop.ledger.begin() as session:
         session.execute(text("SET LOCAL session_replication_role = replica"))
         session.execute(_ATTEMPTS)
         session.execute(_CALLS)
+        session.execute(_STEPS)
 
 
 def fill(

@@ -75,9 +75,10 @@ class Postgres:
             connection.execute(statement.encode())
 
     @contextmanager
-    def database(self) -> Iterator[str]:
+    def database(self, *, template: str = "template_ledger") -> Iterator[str]:
+        """A database of a test's own; from `template1` it is empty."""
         name = f"ledger_{uuid4().hex}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE template_ledger")
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
             yield self._url(name)
         finally:

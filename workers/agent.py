@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from monitoring.ledger.tables import Release
-from routing.jobs import Reason
 from routing.prices import NANOUSD_PER_USD
 from sandbox.box import Box, Clocks, CollectRules
 from sandbox.changes import ChangeSet, change_set, review_diff
@@ -26,7 +25,8 @@ from workers.agent_ends import Session, end_of
 from workers.attempt import Attempt
 from workers.build import build_candidate, build_commands
 from workers.outcomes import Candidate, Ended, Outcome, Parked
-from workers.session import hold_session, lane_that_ended
+from workers.retries import decide_end
+from workers.session import hold_session, obstacle_of
 
 _GRACE_SECONDS = 8.0
 _LEAST_SECONDS = 5.0
@@ -59,9 +59,9 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     work = _in_a_box(attempt, files, before)
     session = Session(work.verdict, attempt.cap_hit(), work.refused, has_changes=not work.changes.is_empty)
     ended: Ended | Parked | None = end_of(session)
-    wait = lane_that_ended(attempt, work.verdict, model=_model(attempt)) if ended is not None else None
-    if wait is not None:
-        ended = Parked(Reason.PROVIDER_BUSY, f"{_model(attempt)} was parked while the agent worked", wait)
+    obstacle = obstacle_of(attempt, work.verdict, model=_model(attempt)) if ended is not None else None
+    if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
+        ended = parked
     if work.files is None or work.changes.is_empty:
         return replace(ended or _lost(), facts=work.facts)
     candidate = _candidate(files, work)

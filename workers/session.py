@@ -11,6 +11,8 @@ from monitoring.ledger.events import EventKind
 from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment
 from sandbox.claude.session import End, SessionReader, Verdict
+from sandbox.errors import GatewayUnreachableError, ProviderBusyError, SandboxError
+from sandbox.models import is_reachable
 from workers.attempt import Attempt
 from workers.transcript import Hider, Transcript
 
@@ -63,15 +65,18 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     return Held(replace(verdict, text=hider.text(verdict.text)), facts)
 
 
-def lane_that_ended(attempt: Attempt, verdict: Verdict, *, model: str) -> float | None:
-    """Return for how many seconds the lane is parked that ended a session; None when something else did.
+def obstacle_of(attempt: Attempt, verdict: Verdict, *, model: str) -> SandboxError | None:
+    """Return what kept a session's model calls from being made; None when it failed of something else.
 
-    The session's own words are not asked: that its model calls had failed, and that the lane is not open again by now,
-    is what the ledger knows.
+    The session's own words are not asked: that it failed, and that the gateway is away or its lane not open again by
+    now, is what others know.
     """
     if verdict.end is not End.FAILED or attempt.cap_hit() is not None:
         return None
-    return attempt.lane_wait(model)
+    if not is_reachable(attempt.gateway_url):
+        return GatewayUnreachableError("the gateway is away")
+    wait = attempt.lane_wait(model)
+    return None if wait is None else ProviderBusyError(f"{model} was parked while the agent worked", wait)
 
 
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:

@@ -221,7 +221,14 @@ def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: st
 
 
 def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None:
-    """Let a worker's parent process say that the child which held this job is dead: the lease lapses at once."""
+    """Let a worker say that this job's attempt is over without an end: the lease lapses at once.
+
+    Args:
+        session: the caller's transaction.
+        message: what the attempt was begun with.
+        cause: `time_limit` or `worker_lost` when the child that held the job is dead, `worker_stopped` when a worker
+            that is stopping hands the job back.
+    """
     lapsed = session.execute(
         sql_update(Attempt)
         .where(
@@ -233,6 +240,24 @@ def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None
     )
     if lapsed.rowcount:  # type: ignore[attr-defined]
         wake_dispatcher(session)
+
+
+def hand_back_all(session: Session, worker: str) -> int:
+    """Let every attempt of a worker that is stopping lapse at once; returns how many there were.
+
+    Args:
+        session: the caller's transaction.
+        worker: the stopping worker's name.
+    """
+    lapsed = session.execute(
+        sql_update(Attempt)
+        .where(col(Attempt.worker) == worker, col(Attempt.ended_at).is_(None), col(Attempt.lost_cause).is_(None))
+        .values(lease_until=now(), lost_cause=Reason.WORKER_STOPPED.value)
+    )
+    count: int = lapsed.rowcount  # type: ignore[attr-defined]
+    if count:
+        wake_dispatcher(session)
+    return count
 
 
 def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
@@ -251,6 +276,7 @@ def recover(
     """Take a job away from an attempt whose lease has run out, and decide how it goes on.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
+    One that a stopping worker handed back always waits again, and nothing is counted against it: a deploy is no crash.
 
     Args:
         session: the caller's transaction.
@@ -272,9 +298,10 @@ def recover(
     if current.ended_at is not None or not has_lapsed:
         return
     timed_out = current.lost_cause == Reason.TIME_LIMIT or (current.lost_cause is None and bool(reached_deadline))
-    reason = Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
+    handed_back = current.lost_cause == Reason.WORKER_STOPPED
+    reason = Reason.WORKER_STOPPED if handed_back else Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
     close_attempt(session, job, outcome="lost", reason=reason)
-    job.lost_attempts += 1
+    job.lost_attempts += not handed_back
     job.fence += 1
     session.flush()
     _go_on(session, job, reason=reason, max_lost=max_lost, pauses=pauses)
@@ -287,7 +314,8 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
     elif reason == Reason.TIME_LIMIT and not is_control:
         end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
-    elif job.lost_attempts < max_lost and not is_step(job):  # a step's next try is another execution, its run's say
+    elif reason == Reason.WORKER_STOPPED or (job.lost_attempts < max_lost and not is_step(job)):
+        # After a loss a step's next try is another execution, which is its run's say.
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
         rest(session, job, QueueName(job.queue), seconds=pause_before(pauses, tries=job.lost_attempts))

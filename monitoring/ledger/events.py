@@ -31,6 +31,7 @@ class EventKind(StrEnum):
     ESCALATED = "escalated"
     DEBATED = "debated"
     FENCED = "fenced"
+    UNREAD = "unread"
     REFUSED = "refused"
     BOX = "box"
     LADDER = "ladder"

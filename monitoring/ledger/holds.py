@@ -71,8 +71,7 @@ _DUE = text("""
         SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) ORDER BY held_until LIMIT :limit
            FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE job SET held_for = NULL, held_until = NULL FROM due
-     WHERE job.id = due.id RETURNING job.id
+    UPDATE job SET held_for = NULL, held_until = NULL WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING id
 """)
 
 _HEADS = text("""
@@ -96,10 +95,10 @@ _HEADS = text("""
              ORDER BY job.priority, job.created_at LIMIT 1
         ) AS first
     ), locked AS (
-        SELECT job.id FROM job JOIN head ON head.id = job.id AND job.held_for = 'site'
-           FOR NO KEY UPDATE OF job SKIP LOCKED
+        SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM head)) AND held_for = 'site'
+           FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE job SET held_for = NULL, held_until = NULL FROM locked WHERE job.id = locked.id RETURNING job.id
+    UPDATE job SET held_for = NULL, held_until = NULL WHERE id = ANY(ARRAY(SELECT id FROM locked)) RETURNING id
 """)
 """One job for each free site and queue on which nobody else is about to write it: its most urgent, of those the oldest.
 

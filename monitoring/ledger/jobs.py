@@ -26,6 +26,7 @@ from monitoring.ledger.tables import Attempt, Job, Site
 from monitoring.ledger.telling import decision_of, made, notify_owner, record_end
 from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move
+from routing.messages import read_stored
 from routing.planning import Debate
 from routing.router import Route
 from routing.stages import work_queue
@@ -294,7 +295,7 @@ def _another_try(job: Job) -> NewJob:
         tenant=job.tenant,
         door=Door(job.door),
         requested_by=job.requested_by,
-        request=JobRequest.model_validate(asked),
+        request=read_stored(JobRequest, asked),
         state=State.DEBATING,
         queue=QueueName.INTAKE,
         mode=job.mode,

@@ -28,7 +28,7 @@ WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
 """Queues whose work writes its site."""
 _PASSES = 4
 """So often one top-up looks for other jobs in the place of those that it found waiting for their site."""
-_PARKED_AT_ONCE = 2_000
+_PARKED_AT_ONCE = 500
 
 
 class Push(NamedTuple):

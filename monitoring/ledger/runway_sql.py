@@ -95,19 +95,23 @@ CROWDED = text(f"""
 
 PARK = text(f"""
     WITH crowd AS (
-        SELECT job.id FROM job
-         WHERE job.site_id = ANY(CAST(:sites AS uuid[])) AND job.queue = :queue AND {_READY}
-           AND job.id <> ALL(CAST(:kept AS uuid[]))
-         LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
+        SELECT next.id FROM unnest(CAST(:sites AS uuid[])) AS busy (site_id) CROSS JOIN LATERAL (
+            SELECT job.id FROM job
+             WHERE job.site_id = busy.site_id AND job.queue = :queue AND {_READY}
+               AND job.id <> ALL(CAST(:kept AS uuid[])) LIMIT :limit
+        ) AS next LIMIT :limit
+    ), free AS (
+        SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM crowd)) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE job SET held_for = 'site' FROM crowd WHERE job.id = crowd.id
+    UPDATE job SET held_for = 'site' WHERE id = ANY(ARRAY(SELECT id FROM free))
 """)
+"""An array of ids, where a join would do: for that the planner may read the whole table."""
 
 MARK = text(f"""
     WITH free AS (
         SELECT id FROM job WHERE id = ANY(CAST(:jobs AS uuid[])) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE job SET pushed_at = clock_timestamp() FROM free WHERE job.id = free.id RETURNING job.id, job.fence
+    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence
 """)
 """A job that somebody is about to cancel is left to them: nobody waits for anybody here."""
 
@@ -118,7 +122,7 @@ UNMARK = text("""
          WHERE job.pushed_at <= clock_timestamp() - make_interval(secs => CAST(:older AS double precision))
            FOR NO KEY UPDATE OF job SKIP LOCKED
     )
-    UPDATE job SET pushed_at = NULL FROM lost WHERE job.id = lost.id
+    UPDATE job SET pushed_at = NULL WHERE id = ANY(ARRAY(SELECT id FROM lost))
 """)
 
 KEEP_TURNS = text("""

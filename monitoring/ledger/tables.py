@@ -186,7 +186,8 @@ class Attempt(SQLModel, table=True):
     deadline: datetime = when_column(nullable=False)
     """The hard time limit: after it the gateway refuses the token."""
     lost_cause: str | None = None
-    """What the worker's parent process saw when the pool child died: `time_limit` or `worker_lost`."""
+    """Why it is over without an end: `time_limit` or `worker_lost` as the worker's parent process saw its child die,
+    `worker_stopped` when a worker that is stopping handed the job back."""
     started_at: datetime = when_column(nullable=False, default_now=True)
     ended_at: datetime | None = when_column()
     outcome: str | None = None

@@ -84,4 +84,6 @@ def book_note(session: Session, run_id: UUID, kind: str, *, attempts: int, error
         again = None if is_last else after(RETRY_SECONDS[attempts - 1])
         values = {"next_at": again, "error": storable(error)[:400]}
     own = (col(TicketNote.run_id) == run_id) & (col(TicketNote.kind) == kind)
+    if error is not None:  # a sender that was away for long has no say in what another is doing
+        own &= col(TicketNote.attempts) == attempts
     session.execute(sql_update(TicketNote).where(own).values(**values))

@@ -170,11 +170,13 @@ def doctor(ctx: typer.Context) -> None:
 def _check_ledger(installation: Installation) -> Iterator[tuple[str, str]]:
     from sqlalchemy.exc import DBAPIError
 
-    from monitoring.ledger.migrate import is_current
+    from monitoring.errors import SchemaMismatchError
+    from monitoring.ledger.schema import found_revision, serves, wanted_revision
 
     try:
-        if not is_current(installation.ledger.engine):
-            yield "ledger", "run `pointsman migrate`"
+        engine = installation.ledger.engine
+        if not serves(engine):
+            yield "ledger", str(SchemaMismatchError(found_revision(engine), wanted_revision()))
             return
         yield "ledger", ""
         yield "tenants have a model provider", _tenants_without_provider(installation)

@@ -23,11 +23,13 @@ app = typer.Typer()
 @app.command()
 def worker(
     ctx: typer.Context,
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Queues to work off.")],
+    queues: Annotated[list[str] | None, typer.Argument(metavar="QUEUE...", help="Queues to work off.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Processes in the pool.")] = 2,
+    check: Annotated[bool, typer.Option("--check", help="Tell by the exit code whether the worker is well.")] = False,
 ) -> None:
     """Work off one or several queues with a Celery prefork pool."""
-    argv = [sys.executable, "-m", "workers.main", *queues, "--concurrency", str(concurrency)]
+    argv = [sys.executable, "-m", "workers.main", *(queues or ()), "--concurrency", str(concurrency)]
+    argv += ["--check"] if check else []
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))
 
 
@@ -38,6 +40,7 @@ def api(ctx: typer.Context) -> None:
 
     with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
+        _await_ledger(installation.settings.ledger)
         serve(installation)
 
 
@@ -47,6 +50,7 @@ def dispatcher(ctx: typer.Context) -> None:
     from monitoring.audit_archive import Archive
     from producers.dispatcher import Dispatcher
     from producers.dispatching import DispatcherLoop, deliver
+    from producers.door import CeleryDoor, DoorLists
     from producers.housekeeping import Housekeeper
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
@@ -61,6 +65,7 @@ def dispatcher(ctx: typer.Context) -> None:
         if not signing_key:
             fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
         holder = f"{socket.gethostname()}.{os.getpid()}"
+        _await_ledger(settings.ledger)
         one = Dispatcher(
             installation.ledger,
             installation.publisher,
@@ -76,6 +81,8 @@ def dispatcher(ctx: typer.Context) -> None:
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
         tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+        lists = DoorLists(settings.broker.url)
+        door = CeleryDoor(lists, installation.ledger, installation.submitter, holder=holder)
         threads = [
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))
@@ -85,6 +92,7 @@ def dispatcher(ctx: typer.Context) -> None:
         )  # fmt: skip
         hours = settings.dispatcher.housekeeping_hours
         threads.append(threading.Thread(target=keeper.run, args=(stopping,), kwargs={"hours": hours}))
+        threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
         for thread in threads:
             thread.start()
         try:
@@ -94,6 +102,7 @@ def dispatcher(ctx: typer.Context) -> None:
             for thread in threads:
                 thread.join()
             sender.close()
+            lists.close()
 
 
 @app.command()
@@ -104,6 +113,7 @@ def exporter(ctx: typer.Context) -> None:
     with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
         config = installation.settings.exporter
+        _await_ledger(installation.settings.ledger)
         serve(installation.ledger_url, host=config.host, port=config.port, policy=installation.policy)
 
 
@@ -125,6 +135,7 @@ def gateway(ctx: typer.Context) -> None:
     with clear_errors():
         settings = read_settings(GatewaySettings, context_of(ctx).environment)
         configure_logging(level=settings.logs.level)
+        _await_ledger(settings.ledger)
         serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
 
 
@@ -148,6 +159,7 @@ def mirror(ctx: typer.Context) -> None:
         settings = read_settings(MirrorSettings, environment)
         configure_logging(level=settings.logs.level)
         ledger_url, policy = settings.ledger.url.get_secret_value(), load_policy(settings.policy.path)
+        _await_ledger(settings.ledger)
         serve(settings.mirror, ledger_url, policy, environment=without_settings(environment))
 
 
@@ -183,7 +195,17 @@ def rehearsal(
 def migrate_ledger(ctx: typer.Context) -> None:
     """Bring the ledger to the current schema."""
     from monitoring.ledger.migrate import migrate
+    from monitoring.ledger.schema import Fit, fit, found_revision
 
     with installed(ctx) as installation:
-        migrate(installation.ledger.engine)
-    out.print("the ledger is current")
+        engine = installation.ledger.engine
+        migrate(engine)
+        found, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
+    out.print(f"the ledger is newer than this version: at revision {found}" if is_newer else "the ledger is current")
+
+
+def _await_ledger(config: LedgerConfig) -> None:
+    """Start no process on a schema that it does not know: wait for its migration, then end with exit code 2."""
+    from monitoring.ledger.schema import await_schema
+
+    await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)

@@ -319,3 +319,19 @@ def test_the_command_line_lists_replays_and_dismisses(bakery: World, run: Run) -
     assert run("replay", "--signature", cluster["name"]).exit_code == 1
     assert run("replay").exit_code == 2
     assert run("dismiss", uuid4()).exit_code == 1
+
+
+def test_a_bulk_replay_stops_at_no_full_queue_but_says_for_each_job_when_to_come_back(bakery: World) -> None:
+    dead = [die(bakery, "no luck", prompt=f"Make the header {colour}") for colour in ("red", "blue")]
+    with bakery.ledger.begin() as session:
+        session.execute(
+            text(
+                "INSERT INTO backlog (queue, tenant, waiting, drained_per_second) VALUES ('spec', :tenant, 1000000, 1)"
+                " ON CONFLICT (queue, tenant) DO UPDATE SET waiting = 1000000, counted_at = now()"
+            ),
+            {"tenant": bakery.tenant},
+        )
+    told = order(bakery, "replay", ids=[str(job_id) for job_id in dead])
+    assert told["done"] == 0
+    assert all("try again in" in one["why_not"] for one in told["jobs"])
+    assert clusters(bakery)["clusters"][0]["jobs"] == 2, "they are there still"

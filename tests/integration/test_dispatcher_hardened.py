@@ -137,7 +137,7 @@ class Cut:
         self._left -= 1
         if self._left == 0:
             self.is_done = True
-            pid = connection.connection.info.backend_pid
+            pid = connection.connection.driver_connection.info.backend_pid
             with psycopg.connect(self._url, autocommit=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s, 1000)", (pid,))
 
@@ -192,10 +192,12 @@ def processes(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Callable[
             "POINTSMAN_DISPATCHER__LEASE_SECONDS": "1.5", "POINTSMAN_DISPATCHER__TICK_SECONDS": "0.2",
         }  # fmt: skip
         command = [sys.executable, "-m", "producers.cli", "dispatcher"]
-        running.append(subprocess.Popen(command, env=os.environ | settings, stderr=subprocess.DEVNULL))
+        with (tmp_path / "log").open("ab") as log:
+            running.append(subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log))
         return running[-1]
 
     yield start
+    print((tmp_path / "log").read_text()[-4000:])
     for process in running:
         process.kill()
         process.wait(10)

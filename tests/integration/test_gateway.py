@@ -506,7 +506,12 @@ def test_an_open_stream_is_cut_when_its_attempt_may_not_go_on(
     rehearsed: Rehearsed, change: str, error: type[Exception]
 ) -> None:
     held = rehearsed.attempt()
-    threading.Timer(0.5, rehearsed.execute, (change,)).start()
+
+    def stop() -> None:
+        wait_until(lambda: rehearsed.calls(held.job_id), seconds=20, what="the call is open")
+        threading.Timer(0.4, rehearsed.execute, (change,)).start()
+
+    threading.Thread(target=stop).start()
     with pytest.raises(error):
         ask(rehearsed, held, prompt="write slowly")
     assert rehearsed.own_bill() == rehearsed.provider_bill(1) > 0

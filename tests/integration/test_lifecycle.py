@@ -35,7 +35,7 @@ from tests.services import wait_until
 from workers.attempt import Attempt
 from workers.control import run_control
 from workers.errors import CancelledByOwnerError, LeaseLostError
-from workers.interrupts import install_soft_limit
+from workers.interrupts import install_interrupts
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
@@ -108,7 +108,7 @@ def rig(shop: Shop, den: Den) -> Rig:
 def soft_limit() -> Iterator[None]:
     """The signal handler of a pool child, for as long as the test runs."""
     before = signal.getsignal(signal.SIGUSR1)
-    install_soft_limit()
+    install_interrupts()
     yield
     signal.signal(signal.SIGUSR1, before)
 

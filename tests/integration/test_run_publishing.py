@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,16 +11,23 @@ import pytest
 from dulwich.repo import Repo
 from pydantic import SecretStr
 
-from monitoring.ledger.tables import Job
+from monitoring.ledger.attempts import lapsed_attempts, recover
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.tables import Job, Site
 from producers.tickets.notes import TicketWriter
 from routing.accounts import Account, AccountsConfig
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
 from routing.tiers import QueueName
+from sandbox.den import Den
 from sandbox.forge import TIMEOUT_SECONDS
+from sandbox.release import build_release
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.run_world import PROJECT, Yard
+from workers.control import run_control
+from workers.lifecycle import Resources
 from workers.runs import coordinator, publishing
 
 GITHUB = PROJECT + "integrations: {github: {repository: acme/shop, token: acme}}\n"
@@ -281,3 +288,68 @@ def test_a_note_that_no_try_can_send_is_given_up_and_says_why(yard: Yard, forge:
 def test_a_ticket_that_no_tracker_holds_is_owed_nothing(yard: Yard) -> None:
     yard.submit("Fix the broken header", ticket={"title": "From a file", "source": "file"})
     assert yard.shop.scalar("SELECT count(*) FROM ticket_note") == 0
+
+
+# ---------------------------------------------------------------- what rests before it is tried again
+
+
+def test_a_step_that_its_surroundings_failed_rests_before_its_next_try_and_one_that_failed_itself_does_not(
+    yard: Yard,
+) -> None:
+    for reason, rests in ((Reason.PROVIDER_BUSY, True), (Reason.AGENT_FAILED, False)):
+        yard.team.answers["plan"] = reason
+        run_id = yard.submit("Fix the broken header", ticket={**TICKET, "key": f"k-{reason}"})
+        yard.work_control(yard.job(run_id))
+        (first,) = (job for job in yard.waiting(QueueName.STEPS) if job.parent_id == run_id)
+        yard.work_step(first)
+        yard.wake()
+        yard.work_control(yard.job(run_id))
+        (second,) = (job for job in yard.waiting(QueueName.STEPS) if job.parent_id == run_id)
+        assert second.id != first.id
+        assert (second.held_for == "time") is rests, reason
+        with yard.shop.ledger.begin() as session:
+            request_cancel(session, lock_job(session, run_id), actor="test")
+
+
+def test_a_job_whose_worker_died_rests_longer_each_time(yard: Yard) -> None:
+    shop = yard.shop
+    claimed = shop.running(tier=None)
+    for seconds in (5, 30, 30):
+        shop.lapse(claimed)
+        with shop.ledger.begin() as session:
+            (lapsed,) = lapsed_attempts(session)
+            recover(session, lapsed, max_lost=9, pauses=yard.policy.pauses.lost_worker)
+        job = shop.job(claimed.job.id)
+        left = shop.scalar("SELECT extract(epoch FROM held_until - now()) FROM job WHERE id = :id", id=job.id)
+        assert (job.held_for, round(float(left) / 5) * 5) == ("time", seconds)
+        assert shop.try_claim(shop.message(job.id)) is None
+        shop.let_time_pass()
+        claimed = shop.claim(job.id)
+
+
+def test_a_publish_waits_for_a_store_that_is_not_there_at_all(shop: Shop, tmp_path: Path) -> None:
+    home = tmp_path / "den"
+    den = Den(home)
+    resources = Resources(
+        ledger=shop.ledger, den=den, policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
+    )  # fmt: skip
+    site_id = shop.site()
+    claimed = shop.running(site_id=site_id)
+    page = {"index.html": b"<!doctype html><html lang=en><title>x</title></html>"}
+    with shop.ledger.begin() as session:
+        new = build_release(den, page, site=session.get_one(Site, site_id), policy=shop.policy)
+    shop.offer(
+        claimed,
+        **{field.name: getattr(new, field.name) for field in fields(new) if field.name not in ("job_id", "site_id")},
+    )
+    shop.approve(claimed.job.id)
+    (home / "blobs").rename(tmp_path / "away")
+    run_control(shop.message(claimed.job.id), resources)
+    job = shop.job(claimed.job.id)
+    assert (job.state, job.held_for) == (State.PUBLISHING, "time")
+    assert "cannot be reached" in job.result["resting"]["why"]
+    assert shop.active(site_id) is None
+    (tmp_path / "away").rename(home / "blobs")
+    shop.let_time_pass()
+    run_control(shop.message(job.id), resources)
+    assert shop.job(job.id).state == State.PUBLISHED

@@ -49,9 +49,13 @@ def test_a_paused_tenant_stays_paused_for_a_process_that_starts_later_and_others
     shop.accept(tier=None, tenant="globex")
     assert run("tenant", "pause", "acme").exit_code == 0
     later = subprocess.run(
-        [sys.executable, "-m", "producers.cli", "tenant", "show", "acme", "--json"], env={**environment, "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "producers.cli", "tenant", "show", "acme", "--json"],
+        env={**environment, "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert json.loads(later.stdout)["is_paused"] is True
     assert pushed(shop) == 1
     assert run("tenant", "resume", "acme").exit_code == 0

@@ -8,7 +8,7 @@ worker that dies in between costs nothing, and for a forge that is away the run 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from monitoring.ledger.attempts import Claim, hold
@@ -46,7 +46,7 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     with resources.ledger.begin() as session:
         rows = load_run(session, hold(session, claimed.attempt))
     try:
-        facts = _hand_over(rows, resources, workspace)
+        facts = _hand_over(rows, resources, workspace, check=lambda: _check(claimed, resources))
     except (WorkspaceError, ForgeError, OSError) as error:
         if is_passing(error) and try_later(claimed, resources, why=str(error)):
             return
@@ -58,6 +58,12 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     _end(claimed, resources, State.PUBLISHED, Reason.DONE, facts={**end_facts(rows, State.PUBLISHED), **facts})
 
 
+def _check(claimed: Claim, resources: Resources) -> None:
+    """Let nothing more leave the house for a run that somebody else publishes by now, or that has ended."""
+    with resources.ledger.begin() as session:
+        hold(session, claimed.attempt)
+
+
 def _end(
     claimed: Claim, resources: Resources, state: State, reason: Reason, *, facts: Mapping[str, Any], detail: str = ""
 ) -> None:
@@ -65,8 +71,10 @@ def _end(
         end(session, hold(session, claimed.attempt), state, reason=reason, detail=detail, result=facts)
 
 
-def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dict[str, Any]:
-    """Bring a run's changes to its forge; returns what its owner is told of it."""
+def _hand_over(
+    rows: RunRows, resources: Resources, workspace: Workspace, *, check: Callable[[], None]
+) -> dict[str, Any]:
+    """Bring a run's changes to its forge; returns what its owner is told of it. `check` goes before each word to it."""
     commit = _squash(rows, workspace)
     if commit is None:
         return {"branch": None, "commit": None}
@@ -76,12 +84,14 @@ def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dic
     config = ProjectConfig.model_validate(rows.project.config)
     remote = remote_of(config, resources.accounts, tenant=rows.job.tenant)
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
+    check()
     push(workspace, commit, branch=branch, remote=remote, rules=rules)
     told: dict[str, Any] = {"branch": branch, "commit": commit}
     github = config.integrations.github
     if github is None:
         return told
     account = account_for(github, resources, tenant=rows.job.tenant)
+    check()
     pull = _open(rows, ticket, branch, config=config, github=github, account=account)
     return {**told, "pull_request": {"number": pull.number, "url": pull.url}}
 

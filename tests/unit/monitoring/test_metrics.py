@@ -33,6 +33,7 @@ ladder_events_total{event,reason} counter
 lane_parked_seconds{provider,model} gauge
 lane_parks_total{provider,model,reason} counter
 limit_hits_total{tier,queue_name,limit,phase} counter
+messages_unread_total{queue_name} counter
 mirror_bytes_total{} counter
 mirror_requests_total{result} counter
 provider_breaker_state{provider,model} gauge

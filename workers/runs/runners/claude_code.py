@@ -12,14 +12,14 @@ from routing.path_rules import RESULT_FILE
 from sandbox.box import WORKSPACE, Box, Clocks
 from sandbox.claude.command import SessionPlan, ticket_role
 from sandbox.claude.session import End, Verdict
-from sandbox.errors import BoxLostError, ProviderBusyError
+from sandbox.errors import BoxLostError
 from workers.agent_ends import ENDS
 from workers.attempt import Attempt
 from workers.runs.context import INSTRUCTIONS
 from workers.runs.runners.api import session_seconds
 from workers.runs.runners.boxes import collect, put
 from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
-from workers.session import Held, hold_session, lane_that_ended
+from workers.session import Held, hold_session, obstacle_of
 
 _CLOSING_SECONDS = 20.0
 """Kept of the queue's soft limit for what follows: extracting, judging files, writing the commit."""
@@ -36,7 +36,7 @@ class ClaudeCodeRunner:
         Raises:
             SandboxUnavailableError: there is no engine, or no image (the operator's fault).
             UnwalledSessionError: the box is no container (the operator's fault); nothing was started.
-            ProviderBusyError: nobody's fault: the lane of its model is parked; the step waits and begins anew.
+            ProviderBusyError, GatewayUnreachableError: nobody's fault: the step waits, and begins anew.
         """
         attempt.await_lane(order.model)
         given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
@@ -50,9 +50,8 @@ class ClaudeCodeRunner:
                 held = hold_session(
                     attempt, box, _plan(order, attempt), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )  # fmt: skip
-            wait = lane_that_ended(attempt, held.verdict, model=order.model)
-            if wait is not None:
-                raise ProviderBusyError(f"{order.model} was parked while the agent worked", wait)
+            if (obstacle := obstacle_of(attempt, held.verdict, model=order.model)) is not None:
+                raise obstacle
             with attempt.step("extract"):
                 return _extract(attempt, box, held, order)
         finally:
