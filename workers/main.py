@@ -33,6 +33,7 @@ from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Handler, Resources
 from workers.liveness import is_well, show_life
 from workers.pool import PoolHooks
+from workers.scratch import take_scratch
 from workers.tasks import HANDLERS, register_tasks
 
 QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH, QueueName.STEPS})
@@ -164,6 +165,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop."""
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    take_scratch()
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitoring.ledger.spending import USED_ENDS, WASTED_OUTCOMES
+from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 
 # How long a lane's row says that no call is made: while it is parked, and while another call tests it (then a short
 # pause at a time). Nothing where one may be made.

@@ -18,10 +18,9 @@ from sqlmodel import Session, col
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, move, wait_on
 from monitoring.ledger.run_tables import AgentExecution
-from monitoring.ledger.spending import PARKED, PARKED_KEPT
 from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.tables import Job, Release, Site
-from routing.jobs import Reason, State
+from routing.jobs import PARKED, PARKED_KEPT, Reason, State
 from routing.lanes import Lanes, job_pause
 from routing.tiers import QueueName
 from routing.waits import Hold

@@ -164,6 +164,24 @@ def export(ctx: typer.Context) -> None:
         audit_trail.export(session, sys.stdout)
 
 
+@audit_app.command("history")
+def history(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Hold the whole history of jobs, money and releases against every promise. Exit 1 when one was broken."""
+    with installed(ctx) as installation:
+        from monitoring.ledger.histories import examine
+
+        verdict = examine(installation.ledger.engine)
+    if as_json:
+        print_json(verdict._asdict() | {"violations": [found._asdict() for found in verdict.violations]})
+    else:
+        judged = f"{len(verdict.violations) or 'no'} broken promises"
+        out.print(f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls, "
+                  f"{verdict.releases} published releases: {judged}")  # fmt: skip
+        for found in verdict.violations:
+            out.print(f"{found.subject}  {found.rule.value}: {found.detail}", markup=False)
+    raise typer.Exit(0 if verdict.ok else FAILED)
+
+
 @app.command()
 def doctor(ctx: typer.Context) -> None:
     """Say what of an installation is reachable, and what to do about the rest. Exit 1 if anything is amiss."""
