@@ -1,0 +1,254 @@
+"""`make chaos ONLY=leaks JOBS=100000`: what does a fleet hold more of, the more jobs it has done?
+
+Cheap jobs of every short kind go through a whole embedded installation as fast as it takes them: commands, answers by a
+model that does not pause, direct edits that are approved and published at once. What is kept by retention is given up
+after seconds, not months. Everything that could leak is sampled; the verdict is a slope (`slopes.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+
+import httpx
+import yaml
+from redis import Redis
+from sqlalchemy import text
+
+from monitoring.ledger.store import Ledger
+from producers.embedded import TENANT, Embedded, Options
+from producers.garbage import collect_garbage
+from routing.jobs import ENDS
+from routing.policy import load_policy
+from sandbox.den import Den
+from sandbox.rehearsal.config import RehearsalConfig
+from tests.chaos.report import picture, table
+from tests.chaos.samples import Sample, take
+from tests.chaos.slopes import Fit, Tolerance, fit
+from tests.services import wait_until
+
+KEPT_SECONDS = 45.0
+"""Retention: a thousandth of half a day."""
+_DRAFT_SECONDS = 3600.0
+"""The least that the policy allows for drafts; the sweeper's clock is set ahead so that it is `KEPT_SECONDS`."""
+SITES = 24
+OPEN_JOBS = 300
+"""How many jobs are accepted ahead of the fleet."""
+UNITS = {
+    "handles": Tolerance(3), "threads": Tolerance(3), "connections": Tolerance(4), "keys": Tolerance(3),
+    "memory MiB": Tolerance(8, 0.08), "rows": Tolerance(150, 0.10), "size MiB": Tolerance(2, 0.10),
+    "files": Tolerance(60, 0.10), "series": Tolerance(6, 0.02),
+}  # fmt: skip
+"""What may be gained over the fitted part of a run."""
+KEPT_ROWS = (
+    "kept by design, until the ledger's own retention gives it up",
+    ("attempt", "approval", "audit", "call", "decision", "event", "job", "release", "routing", "seal", "money", "cap",
+     "delivery", "upload", "telling", "fold"),
+)  # fmt: skip
+
+
+@dataclass
+class Leaks:
+    """What was found."""
+
+    jobs: int
+    seed: int
+    seconds: float = 0.0
+    jobs_per_second: float = 0.0
+    ends: dict[str, int] = field(default_factory=dict)
+    fits: list[Fit] = field(default_factory=list)
+    samples: list[tuple[float, Sample]] = field(default_factory=list)
+
+    @property
+    def leaking(self) -> list[Fit]:
+        """What grows and must not."""
+        return [found for found in self.fits if not found.is_flat and not found.why_grows]
+
+
+def _policy(home: Path) -> Path:
+    """The shipped policy with retention in seconds and budgets that the run cannot use up."""
+    shipped = yaml.safe_load((resources.files("routing") / "platform.yaml").read_text())
+    for name in shipped["retention"]:
+        if name.endswith("days"):
+            shipped["retention"][name] = KEPT_SECONDS / 86_400
+    shipped["retention"] |= {"releases": 2, "draft_hours": 1}
+    shipped["budgets"] |= {"tenant_day_usd": 5000, "fleet_day_usd": 5000}
+    path = home / "policy.yaml"
+    path.write_text(yaml.safe_dump(shipped))
+    return path
+
+
+class Callers:
+    """Submit over HTTP as fast as the fleet ends jobs."""
+
+    def __init__(self, embedded: Embedded, *, jobs: int, seed: int, ended: Callable[[], int]) -> None:
+        self._embedded = embedded
+        self._jobs = jobs
+        self._rng = random.Random(seed)
+        self._ended = ended
+        self._numbers = iter(range(jobs))
+        self._lock = threading.Lock()
+        self.submitted = 0
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        """Submit until there are enough; several threads may."""
+        headers = {"authorization": f"Bearer {self._embedded.api_key}"}
+        with httpx.Client(base_url=self._embedded.api_url, headers=headers, timeout=60, trust_env=False) as client:
+            while (body := self._next()) is not None:
+                while self.submitted - self._ended() > OPEN_JOBS:
+                    time.sleep(0.05)
+                answer = client.post("/v1/jobs", json=body)
+                if answer.status_code != httpx.codes.ACCEPTED:
+                    self.errors.append(answer.text)
+
+    def _next(self) -> dict[str, str] | None:
+        with self._lock:
+            number = next(self._numbers, None)
+            if number is None:
+                return None
+            self.submitted += 1
+            kind = self._rng.choices(("tool", "answer", "edit"), (6, 3, 1))[0]
+            if kind == "tool":
+                return {"prompt": f"echo {number}"}
+            if kind == "answer":
+                return {"prompt": f"What is a sourdough starter, in {10 + number % 80} words?"}
+            heading = f"Bread number {number}"
+            return {"prompt": f"Change the hero heading to '{heading}'", "site": f"site-{number % SITES}"}
+
+
+class Watcher:
+    """Samples while the callers submit."""
+
+    def __init__(self, embedded: Embedded, ledger: Ledger, *, every_seconds: float) -> None:
+        self._embedded = embedded
+        self._ledger = ledger
+        self._every = every_seconds
+        self._broker: Redis = Redis.from_url(embedded.broker_url)
+        self._places = {"den": embedded.home / "den", "temporary": embedded.home / "tmp"}
+        self.ended_jobs = 0
+        self.samples: list[tuple[float, Sample]] = []
+
+    def count_ended(self) -> int:
+        """Jobs that ended, retention's among them: what the exporter counts is never given up."""
+        said = httpx.get(f"{self._embedded.exporter_url}/metrics", timeout=20, trust_env=False).text
+        ended = [line for line in said.splitlines() if line.startswith("pointsman_jobs_finished_total")]
+        self.ended_jobs = round(sum(float(line.rsplit(" ", 1)[1]) for line in ended))
+        return self.ended_jobs
+
+    def run(self, jobs: int, *, is_alive: Callable[[], bool], limit_seconds: float) -> None:
+        """Sample until so many jobs ended."""
+        deadline, due_sample, due_sweep = time.monotonic() + limit_seconds, 0.0, time.monotonic() + KEPT_SECONDS
+        while self.count_ended() < jobs and (time.monotonic() < deadline or is_alive()):
+            if time.monotonic() > due_sample:
+                due_sample = time.monotonic() + self._every
+                sample = take(self._embedded, ledger=self._ledger, broker=self._broker, places=self._places)
+                self.samples.append((float(self.ended_jobs), sample))
+            if time.monotonic() > due_sweep:
+                due_sweep = time.monotonic() + KEPT_SECONDS / 3
+                self._sweep()
+            time.sleep(0.2)
+        self._broker.close()
+
+    def _sweep(self) -> None:
+        policy = load_policy(self._embedded.options.policy)
+        ahead = _DRAFT_SECONDS - KEPT_SECONDS
+        collect_garbage(self._ledger, Den(self._embedded.home / "den"), policy, clock=lambda: time.time() + ahead)
+
+
+@contextmanager
+def _fleet() -> Iterator[Embedded]:
+    with tempfile.TemporaryDirectory(prefix="pm-leaks-", ignore_cleanup_errors=True) as directory:
+        home = Path(directory)
+        home.chmod(0o755)
+        (home / "home" / "tmp").mkdir(parents=True)
+        options = Options(
+            home=home / "home", rehearsal=RehearsalConfig(speed="max"), api_port=0, policy=_policy(home),
+            environment={"TMPDIR": str(home / "home" / "tmp")},
+        )  # fmt: skip
+        with Embedded(options, base_environment=os.environ) as embedded:
+            for number in range(SITES):
+                embedded.import_site(f"site-{number}")
+            yield embedded
+
+
+def _fits(samples: Sequence[tuple[float, Sample]]) -> list[Fit]:
+    names = sorted({name for _, sample in samples for name in sample})
+    fits = []
+    for name in names:
+        unit, _, what = name.partition("/")
+        points = [(jobs, sample[name]) for jobs, sample in samples if name in sample]
+        if len(points) < 6:
+            continue
+        why, prefixes = KEPT_ROWS
+        is_kept = unit in ("rows", "size MiB") and what.startswith(prefixes)
+        fits.append(fit(name, points, unit=unit, tolerance=UNITS[unit], why_grows=why if is_kept else ""))
+    return fits
+
+
+def run(*, jobs: int, seed: int, every_seconds: float = 3.0, limit_seconds: float = 540.0) -> Leaks:
+    """Run so many jobs through a fleet and fit what was sampled."""
+    found = Leaks(jobs, seed)
+    with _fleet() as embedded:
+        ledger = embedded.open_ledger()
+        with ledger.begin() as session:
+            session.connection().execute(
+                text("UPDATE tenant SET auto_approve = true WHERE name = :name"), {"name": TENANT}
+            )
+        watcher = Watcher(embedded, ledger, every_seconds=every_seconds)
+        callers = Callers(embedded, jobs=jobs, seed=seed, ended=lambda: watcher.ended_jobs)
+        threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(2)]
+        began = time.monotonic()
+        for thread in threads:
+            thread.start()
+        watcher.run(jobs, is_alive=lambda: any(thread.is_alive() for thread in threads), limit_seconds=limit_seconds)
+        found.seconds = round(time.monotonic() - began, 1)
+        assert not callers.errors, callers.errors[:3]
+        found.ends = _ends(ledger)
+        found.samples, found.fits = watcher.samples, _fits(watcher.samples)
+        found.jobs_per_second = round(jobs / found.seconds, 1)
+        ledger.close()
+    return found
+
+
+def _ends(ledger: Ledger) -> dict[str, int]:
+    with ledger.begin() as session:
+        rows = session.connection().execute(text("SELECT state, count(*) FROM job GROUP BY state")).all()
+    return {str(state): int(count) for state, count in rows}
+
+
+def write(found: Leaks, out: Path) -> Path:
+    """Write the JSON and the picture; returns where the JSON is."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"leaks-{found.jobs}.json"
+    path.write_text(json.dumps(asdict(found), indent=1))
+    path.with_suffix(".svg").write_text(picture(found.samples, found.fits))
+    return path
+
+
+def main(seed: int = 5, *, jobs: int = 8000, out: Path = Path("build/chaos"), limit_seconds: float = 540.0) -> int:
+    """Run, print the table, write JSON and picture; 1 when something leaks."""
+    found = run(jobs=jobs, seed=seed, limit_seconds=limit_seconds)
+    sys.stdout.write(f"{table(found.fits)}\n\n{jobs} jobs in {found.seconds} s ({found.jobs_per_second}/s); ended: "
+                     f"{found.ends}\n{write(found, out)}\n")  # fmt: skip
+    return 1 if found.leaking else 0
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser()
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=8000)
+    parser.add_argument("--limit-seconds", type=float, default=540.0)
+    given = parser.parse_args()
+    sys.exit(main(given.seed, jobs=given.jobs, limit_seconds=given.limit_seconds))
