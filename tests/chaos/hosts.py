@@ -1,4 +1,4 @@
-"""`make chaos ONLY=hosts`: one host of three is cut off in the middle of its work, for longer than its leases, and is back.
+"""`make chaos ONLY=hosts`: one host of three is cut off in the middle of its work, for longer than its leases.
 
 Cut off means that its packets vanish both ways, with no refusal (see `network.py`). It happens while the host leads the
 dispatchers, holds a publish and an edit by a model, and jobs keep coming in. What must hold is checked on the ledger,
@@ -13,15 +13,18 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID
 
 import httpx
+from sqlalchemy import text
 
 from routing.jobs import ENDS
 from tests.chaos.hosts_checks import check_all
-from tests.chaos.network import Host, missing
+from tests.chaos.network import Host, inside, missing
 from tests.chaos.three_hosts import ThreeHosts, three_hosts
 from tests.services import wait_until
 
@@ -38,15 +41,37 @@ BIG_FILES = 490
 _HELD = "SELECT queue, worker, job_id, id FROM attempt WHERE ended_at IS NULL AND worker LIKE :host"
 
 
+_LOCKED = """
+    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7707
+"""
+
+
+@contextmanager
+def hold_a_lock(hosts: ThreeHosts, victim: Host) -> Iterator[None]:
+    """Leave a transaction open on a host, with a lock, as whoever works there may at the moment of a cut."""
+    with inside(victim):
+        ledger = hosts.open_ledger()
+        stuck = ledger.engine.connect()
+        stuck.execute(text("SELECT pg_advisory_xact_lock(7707)"))
+    try:
+        yield
+    finally:
+        stuck.invalidate()
+        stuck.close()
+        ledger.close()
+
+
 @dataclass
 class Cut:
-    """What one partition was, and what was measured of it. Times are seconds since the cut, or since the link was back."""
+    """What one partition was, and what was measured of it, in seconds since the cut or since the link was back."""
 
     host: str
     held: dict[str, int] = field(default_factory=dict)
     """Attempts that the host held when it was cut off, by queue."""
     was_leader: bool = False
     leader_after_seconds: float | None = None
+    lock_free_after_seconds: float | None = None
+    """Until a row that a transaction of the host had locked was free again."""
     recovered_after_seconds: float | None = None
     """Until the last of those attempts was taken away."""
     resumed_after_seconds: dict[str, float] = field(default_factory=dict)
@@ -60,8 +85,10 @@ class Report:
     seed: int
     jobs: int = 0
     ends: dict[str, int] = field(default_factory=dict)
+    """By state and reason."""
     published: int = 0
     fenced: int = 0
+    """Copies of messages, and effects of lost attempts, that were refused."""
     lost_attempts: int = 0
     cuts: list[Cut] = field(default_factory=list)
     seconds: float = 0.0
@@ -180,15 +207,16 @@ class Scene:
         workers = {worker for (worker,) in self._hosts.rows(
             "SELECT DISTINCT worker FROM attempt WHERE worker LIKE :host", host=f"%@{victim.name}.%")}  # fmt: skip
         cut = Cut(victim.name)
-        held = self._wait_for_moment(victim, big)
-        time.sleep(self._rng.uniform(0, 0.05))
-        cut.was_leader = self._hosts.leader() == victim.name
-        self._hosts.network.cut(victim)
-        at = time.monotonic()
-        held = self._held_by(victim)
-        cut.held = dict(Counter(queue for queue, *_ in held))
-        self._while_cut(cut, at, held)
-        self._hosts.network.join(victim)
+        with hold_a_lock(self._hosts, victim):
+            self._wait_for_moment(victim, big)
+            time.sleep(self._rng.uniform(0, 0.05))
+            cut.was_leader = self._hosts.leader() == victim.name
+            self._hosts.network.cut(victim)
+            at = time.monotonic()
+            held = self._held_by(victim)
+            cut.held = dict(Counter(queue for queue, *_ in held))
+            self._while_cut(cut, at, held)
+            self._hosts.network.join(victim)
         self._resume(cut, victim, workers)
         return cut
 
@@ -211,7 +239,7 @@ class Scene:
     def _held_by(self, host: Host) -> list[tuple[Any, ...]]:
         return self._hosts.rows(_HELD, host=f"%@{host.name}.%")
 
-    def _wait_for_moment(self, victim: Host, big: list[UUID]) -> list[tuple[Any, ...]]:
+    def _wait_for_moment(self, victim: Host, big: list[UUID]) -> None:
         """Wait until the host works on an edit by a model, give it publishes, and wait until it is in one."""
         for _ in range(8):
             self._load.submit_model_edit()
@@ -225,7 +253,6 @@ class Scene:
             return any(row[0] == "control" for row in self._held_by(victim))
 
         wait_until(is_publishing, seconds=20, what="it publishes")
-        return self._held_by(victim)
 
     def _while_cut(self, cut: Cut, at: float, held: list[tuple[Any, ...]]) -> None:
         attempts = [row[3] for row in held]
@@ -234,10 +261,13 @@ class Scene:
             since = round(time.monotonic() - at, 1)
             if cut.leader_after_seconds is None and self._hosts.leader() not in ("", cut.host):
                 cut.leader_after_seconds = since
+            if cut.lock_free_after_seconds is None and not self._hosts.rows(_LOCKED):
+                cut.lock_free_after_seconds = since
             if cut.recovered_after_seconds is None and self._hosts.rows(ended, ids=attempts) == [(0,)]:
                 cut.recovered_after_seconds = since
             self._load.keep_up(0.5, per_second=4)
         outcomes = self._hosts.rows("SELECT outcome, queue FROM attempt WHERE id = ANY(:ids)", ids=attempts)
+        assert cut.lock_free_after_seconds is not None, "the ledger forgets a client that vanished"
         assert held, "the host held work when it was cut off"
         assert {outcome for outcome, _ in outcomes} == {"lost"}, outcomes
         if cut.was_leader:
@@ -268,9 +298,13 @@ class Scene:
     def _summarise(self) -> None:
         report, rows = self.report, self._hosts.rows
         report.jobs = len(self._load.accepted)
-        report.ends = dict(rows("SELECT state, count(*) FROM job GROUP BY state"))  # type: ignore[arg-type]
-        report.published = report.ends.get("published", 0)
-        report.fenced = rows("SELECT count(*) FROM event WHERE kind = 'fenced'")[0][0]
+        report.ends = {
+            f"{state} {reason}": count
+            for state, reason, count in rows("SELECT state, reason, count(*) FROM job GROUP BY state, reason")
+        }
+        report.published = rows("SELECT count(*) FROM job WHERE state = 'published'")[0][0]
+        refused = rows("SELECT count(*) FROM event WHERE kind = 'fenced'")[0][0]
+        report.fenced = refused + sum(self._hosts.said(event) for event in ("attempt_fenced", "attempt_given_up"))
         report.lost_attempts = rows("SELECT count(*) FROM attempt WHERE outcome = 'lost'")[0][0]
 
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import resources
@@ -29,14 +29,12 @@ from sqlalchemy import text
 from monitoring.ledger.store import Ledger
 from producers.embedded import TENANT, Embedded, Options
 from producers.garbage import collect_garbage
-from routing.jobs import ENDS
 from routing.policy import load_policy
 from sandbox.den import Den
 from sandbox.rehearsal.config import RehearsalConfig
 from tests.chaos.report import picture, table
 from tests.chaos.samples import Sample, take
 from tests.chaos.slopes import Fit, Tolerance, fit
-from tests.services import wait_until
 
 KEPT_SECONDS = 45.0
 """Retention: a thousandth of half a day."""
@@ -98,6 +96,7 @@ class Callers:
         self._rng = random.Random(seed)
         self._ended = ended
         self._numbers = iter(range(jobs))
+        self.is_stopped = False
         self._lock = threading.Lock()
         self.submitted = 0
         self.errors: list[str] = []
@@ -107,7 +106,7 @@ class Callers:
         headers = {"authorization": f"Bearer {self._embedded.api_key}"}
         with httpx.Client(base_url=self._embedded.api_url, headers=headers, timeout=60, trust_env=False) as client:
             while (body := self._next()) is not None:
-                while self.submitted - self._ended() > OPEN_JOBS:
+                while self.submitted - self._ended() > OPEN_JOBS and not self.is_stopped:
                     time.sleep(0.05)
                 answer = client.post("/v1/jobs", json=body)
                 if answer.status_code != httpx.codes.ACCEPTED:
@@ -116,7 +115,7 @@ class Callers:
     def _next(self) -> dict[str, str] | None:
         with self._lock:
             number = next(self._numbers, None)
-            if number is None:
+            if number is None or self.is_stopped:
                 return None
             self.submitted += 1
             kind = self._rng.choices(("tool", "answer", "edit"), (6, 3, 1))[0]
@@ -147,14 +146,15 @@ class Watcher:
         self.ended_jobs = round(sum(float(line.rsplit(" ", 1)[1]) for line in ended))
         return self.ended_jobs
 
-    def run(self, jobs: int, *, is_alive: Callable[[], bool], limit_seconds: float) -> None:
-        """Sample until so many jobs ended."""
+    def run(self, jobs: int, *, limit_seconds: float) -> None:
+        """Sample until so many jobs ended, or the time is up."""
         deadline, due_sample, due_sweep = time.monotonic() + limit_seconds, 0.0, time.monotonic() + KEPT_SECONDS
-        while self.count_ended() < jobs and (time.monotonic() < deadline or is_alive()):
+        while self.count_ended() < jobs and time.monotonic() < deadline:
             if time.monotonic() > due_sample:
                 due_sample = time.monotonic() + self._every
                 sample = take(self._embedded, ledger=self._ledger, broker=self._broker, places=self._places)
                 self.samples.append((float(self.ended_jobs), sample))
+                sys.stderr.write(f"\r{self.ended_jobs} jobs")
             if time.monotonic() > due_sweep:
                 due_sweep = time.monotonic() + KEPT_SECONDS / 3
                 self._sweep()
@@ -212,12 +212,14 @@ def run(*, jobs: int, seed: int, every_seconds: float = 3.0, limit_seconds: floa
         began = time.monotonic()
         for thread in threads:
             thread.start()
-        watcher.run(jobs, is_alive=lambda: any(thread.is_alive() for thread in threads), limit_seconds=limit_seconds)
+        watcher.run(jobs, limit_seconds=limit_seconds)
+        callers.is_stopped = True
         found.seconds = round(time.monotonic() - began, 1)
+        found.jobs = watcher.ended_jobs
         assert not callers.errors, callers.errors[:3]
         found.ends = _ends(ledger)
         found.samples, found.fits = watcher.samples, _fits(watcher.samples)
-        found.jobs_per_second = round(jobs / found.seconds, 1)
+        found.jobs_per_second = round(found.jobs / found.seconds, 1)
         ledger.close()
     return found
 
@@ -240,8 +242,8 @@ def write(found: Leaks, out: Path) -> Path:
 def main(seed: int = 5, *, jobs: int = 8000, out: Path = Path("build/chaos"), limit_seconds: float = 540.0) -> int:
     """Run, print the table, write JSON and picture; 1 when something leaks."""
     found = run(jobs=jobs, seed=seed, limit_seconds=limit_seconds)
-    sys.stdout.write(f"{table(found.fits)}\n\n{jobs} jobs in {found.seconds} s ({found.jobs_per_second}/s); ended: "
-                     f"{found.ends}\n{write(found, out)}\n")  # fmt: skip
+    pace = f"{found.jobs} jobs in {found.seconds} s ({found.jobs_per_second}/s); ended: {found.ends}"
+    sys.stdout.write(f"\n{table(found.fits)}\n\n{pace}\n{write(found, out)}\n")
     return 1 if found.leaking else 0
 
 

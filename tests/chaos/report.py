@@ -21,7 +21,10 @@ def table(fits: Sequence[Fit]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True))]
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True)),
+        ]
         lines.append("  ".join([*cells, row[-1]]).rstrip())
     return "\n".join(lines)
 
@@ -30,10 +33,10 @@ def picture(samples: Sequence[tuple[float, Mapping[str, float]]], fits: Sequence
     """Return an SVG: one small chart for each thing that was watched, from zero, over the jobs done."""
     rows = -(-len(fits) // _COLUMNS)
     width, height = _LEFT + _COLUMNS * (_WIDTH + _GAP), _TOP + rows * (_HEIGHT + _GAP)
-    charts = [
-        _chart(samples, found, x=_LEFT + index % _COLUMNS * (_WIDTH + _GAP), y=_TOP + index // _COLUMNS * (_HEIGHT + _GAP))
-        for index, found in enumerate(fits)
-    ]  # fmt: skip
+    charts = []
+    for index, found in enumerate(fits):
+        row, column = divmod(index, _COLUMNS)
+        charts.append(_chart(samples, found, x=_LEFT + column * (_WIDTH + _GAP), y=_TOP + row * (_HEIGHT + _GAP)))
     title = f"What the fleet holds, over {samples[-1][0]:,.0f} jobs (each chart from zero; grey: warm-up, not fitted)"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '

@@ -6,13 +6,16 @@ taken in the middle of a burst, moves it little.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
+from typing import NamedTuple
 
 WARM_UP = 0.35
 """The part of a run that is left out: caches fill, connections open, pool children fork."""
+_CONFIDENCE = 1.96
 _MOST = 240
 """Samples that a fit looks at; their pairs are its cost."""
 
@@ -24,6 +27,14 @@ class Tolerance:
     absolute: float
     relative: float = 0.0
     """Of the median of the samples."""
+
+
+class Slope(NamedTuple):
+    """Gained for one job."""
+
+    likely: float
+    at_least: float
+    """The lower end of its interval of confidence (95 %)."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +51,15 @@ class Fit:
     gained: float
     """What that slope makes of the jobs in the fitted part."""
     tolerated: float
+    is_told_from_noise: bool
+    """Whether the samples say at all that it grows."""
     why_grows: str = ""
     """Why it may grow by design; empty for what must not."""
 
     @property
     def is_flat(self) -> bool:
-        """Whether it stays within the tolerance. What shrinks does."""
-        return self.gained <= self.tolerated
+        """Whether it stays within the tolerance. What shrinks does, and what only jumps about."""
+        return self.gained <= self.tolerated or not self.is_told_from_noise
 
     @property
     def verdict(self) -> str:
@@ -56,11 +69,15 @@ class Fit:
         return f"grows: {self.why_grows}" if self.why_grows else "GROWS"
 
 
-def theil_sen(points: Sequence[tuple[float, float]]) -> float:
-    """Return the median slope of all pairs; 0 for fewer than two different abscissae."""
-    step = max(1, len(points) // _MOST)
-    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points[::step], 2) if x2 != x1]
-    return median(slopes) if slopes else 0.0
+def theil_sen(points: Sequence[tuple[float, float]]) -> Slope:
+    """Return the median slope of all pairs, and Sen's lower bound of it; 0 for fewer than two different abscissae."""
+    few = points[:: -(-len(points) // _MOST)]
+    slopes = sorted((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(few, 2) if x2 != x1)
+    if not slopes:
+        return Slope(0.0, 0.0)
+    count = len(few)
+    spread = _CONFIDENCE * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    return Slope(median(slopes), slopes[max(0, int((len(slopes) - spread) / 2))])
 
 
 def fit(
@@ -71,8 +88,8 @@ def fit(
     slope = theil_sen(kept)
     values = [value for _, value in kept]
     tenth = max(1, len(values) // 10)
-    span = kept[-1][0] - kept[0][0]
     return Fit(
-        name, unit, median(values[:tenth]), median(values[-tenth:]), slope * 1000, slope * span,
-        max(tolerance.absolute, tolerance.relative * median(values)), why_grows,
+        name, unit, median(values[:tenth]), median(values[-tenth:]), slope.likely * 1000,
+        slope.likely * (kept[-1][0] - kept[0][0]), max(tolerance.absolute, tolerance.relative * median(values)),
+        slope.at_least > 0, why_grows,
     )  # fmt: skip

@@ -54,7 +54,7 @@ class ThreeHosts:
         self.request_log = home / "rehearsal.jsonl"
         self.supervisors: dict[str, Supervisor] = {}
         self.environment = self._environment()
-        self.ledger = Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
+        self.ledger = self.open_ledger()
         self.http = httpx.Client()
 
     def _environment(self) -> dict[str, str]:
@@ -137,6 +137,14 @@ class ThreeHosts:
         wait_until(lambda: "dispatcher" in supervisor.dead(), seconds=20, what="the dispatcher has stopped")
         with inside(host):
             supervisor.restart("dispatcher")
+
+    def open_ledger(self) -> Ledger:
+        """Open the ledger from the host that this thread is on; the caller closes it."""
+        return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
+
+    def said(self, event: str) -> int:
+        """How often workers logged an event."""
+        return sum(path.read_text(errors="replace").count(event) for path in self.home.glob("logs/*/worker-*.log"))
 
     def rows(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
         """Ask the ledger."""
