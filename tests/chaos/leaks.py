@@ -32,7 +32,7 @@ from producers.garbage import collect_garbage
 from routing.policy import load_policy
 from sandbox.den import Den
 from sandbox.rehearsal.config import RehearsalConfig
-from tests.chaos.report import picture, table
+from tests.chaos.growth import picture, table
 from tests.chaos.samples import Sample, take
 from tests.chaos.slopes import Fit, Tolerance, fit
 
