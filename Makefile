@@ -35,9 +35,8 @@ test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests 
 
 check: lint types imports spell test ## what CI runs
 
-chaos: setup ## five hundred publishes under readers, kills at each step of a publish and at random ones of a session
-	PUBLISHES=500 $(BIN)/python -m pytest -q -s tests/integration/test_publish.py
-	KILLS=10 $(BIN)/python -m pytest -q -s tests/box/test_fleet.py
+chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JOBS=10000, SEED=2, MINUTES=15
+	@$(BIN)/python -m tests.chaos $(ONLY)
 
 bench: setup ## measure what the figures claim; ONLY=box asks one question alone; JSON goes to benchmarks/results/
 	@$(BIN)/python -m benchmarks $(ONLY)

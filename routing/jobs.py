@@ -75,6 +75,10 @@ GATE_MOVES: dict[State, frozenset[State]] = {
 
 ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVES)
 
+USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
+"""The ends in which somebody got what the job was paid for."""
+WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated"})
+"""Outcomes of attempts whose result nobody used."""
 
 RESUMABLE = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
 """Ends after which the same work can go on."""

@@ -19,13 +19,13 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
-from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt
+from monitoring.ledger.spending import spent_by_attempt
 from monitoring.ledger.step_ends import is_run, note_end
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Site
 from monitoring.ledger.telling import decision_of, made, notify_owner, record_end
 from routing.failures import FailureAction
-from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
+from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
 from routing.router import Route
 from routing.stages import work_queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitoring.ledger.spending import USED_ENDS, WASTED_OUTCOMES
+from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 
 AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from producers.commands.context import FAILED, USAGE, Tenant, context_of, err, fail, installed, out
+from producers.commands.context import (
+    FAILED,
+    USAGE,
+    AsJson,
+    Tenant,
+    context_of,
+    err,
+    fail,
+    installed,
+    out,
+    print_json,
+)
 from routing.config import read_settings
 from routing.tiers import QueueName
 
@@ -110,6 +121,24 @@ def export(ctx: typer.Context) -> None:
         from monitoring import audit as audit_trail
 
         audit_trail.export(session, sys.stdout)
+
+
+@audit_app.command("history")
+def history(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Hold the whole history of jobs, money and releases against every promise. Exit 1 when one was broken."""
+    with installed(ctx) as installation:
+        from monitoring.ledger.histories import examine
+
+        verdict = examine(installation.ledger.engine)
+    if as_json:
+        print_json(verdict._asdict() | {"violations": [found._asdict() for found in verdict.violations]})
+    else:
+        judged = f"{len(verdict.violations) or 'no'} broken promises"
+        out.print(f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls, "
+                  f"{verdict.releases} published releases: {judged}")  # fmt: skip
+        for found in verdict.violations:
+            out.print(f"{found.subject}  {found.rule.value}: {found.detail}", markup=False)
+    raise typer.Exit(0 if verdict.ok else FAILED)
 
 
 @app.command()
