@@ -12,21 +12,13 @@ _WIDTH, _HEIGHT, _GAP, _LEFT, _TOP = 250, 90, 46, 20, 60
 _OK, _BAD, _KEPT, _INK, _FAINT = "#2a7f62", "#b3261e", "#8a6d1f", "#222222", "#888888"
 
 
-def table(fits: Sequence[Fit]) -> str:
-    """Return one line for each thing that was watched, what grows most first."""
-    rows = [("watched", "first", "last", "per 1000 jobs", "gained", "tolerated", "verdict")]
+def table(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
+    """Return a row for each thing that was watched, below a heading; what grows comes first."""
+    rows: list[tuple[str, ...]] = [("watched", "first", "last", "per 1000 jobs", "gained", "tolerated", "verdict")]
     for found in sorted(fits, key=lambda one: (one.is_flat, bool(one.why_grows), one.name)):
         numbers = (found.first, found.last, found.slope, found.gained, found.tolerated)
-        rows.append((found.name, *(f"{number:,.2f}" for number in numbers), found.verdict))  # type: ignore[arg-type]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True)),
-        ]
-        lines.append("  ".join([*cells, row[-1]]).rstrip())
-    return "\n".join(lines)
+        rows.append((found.name, *(f"{number:,.2f}" for number in numbers), found.verdict))
+    return rows
 
 
 def picture(samples: Sequence[tuple[float, Mapping[str, float]]], fits: Sequence[Fit]) -> str:

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -206,9 +205,3 @@ def three_hosts() -> Iterator[ThreeHosts]:
         stack.callback(running.close)
         running.start()
         yield running
-
-
-if __name__ == "__main__":
-    with three_hosts() as hosts:
-        sys.stdout.write(f"{hosts.home}\n")
-        sys.stdin.readline()
