@@ -25,8 +25,8 @@ from redis import Redis
 from sqlalchemy import text
 
 from monitoring.ledger.store import Ledger
-from producers import embedded as installing
 from producers.embedded import TENANT, Embedded
+from producers.embedded import Options as Setup
 from producers.garbage import collect_garbage
 from routing.policy import load_policy
 from sandbox.den import Den
@@ -183,7 +183,7 @@ def _fleet() -> Iterator[Embedded]:
         home = Path(directory)
         home.chmod(0o755)
         (home / "home" / "tmp").mkdir(parents=True)
-        options = installing.Options(
+        options = Setup(
             home=home / "home", rehearsal=RehearsalConfig(speed="max"), api_port=0, policy=_policy(home),
             environment={"TMPDIR": str(home / "home" / "tmp")},
         )  # fmt: skip
