@@ -22,14 +22,18 @@ def table(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
 
 
 def picture(samples: Sequence[tuple[float, Mapping[str, float]]], fits: Sequence[Fit]) -> str:
-    """Return an SVG: one small chart for each thing that was watched, from zero, over the jobs done."""
-    rows = -(-len(fits) // _COLUMNS)
+    """Return an SVG: one small chart, over the jobs done, for each thing that was watched and ever changed."""
+    drawn = [found for found in fits if len({sample.get(found.name) for _, sample in samples}) > 2]
+    rows = -(-len(drawn) // _COLUMNS)
     width, height = _LEFT + _COLUMNS * (_WIDTH + _GAP), _TOP + rows * (_HEIGHT + _GAP)
     charts = []
-    for index, found in enumerate(fits):
+    for index, found in enumerate(drawn):
         row, column = divmod(index, _COLUMNS)
         charts.append(_chart(samples, found, x=_LEFT + column * (_WIDTH + _GAP), y=_TOP + row * (_HEIGHT + _GAP)))
-    title = f"What the fleet holds, over {samples[-1][0]:,.0f} jobs (each chart from zero; grey: warm-up, not fitted)"
+    title = (
+        f"What the fleet holds, over {samples[-1][0]:,.0f} jobs: each chart from zero; grey: warm-up, not fitted; "
+        f"{len(fits) - len(drawn)} that never changed are left out"
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         f'font-size="11"><rect width="100%" height="100%" fill="white"/>'

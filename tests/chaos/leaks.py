@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import tempfile
 import threading
 import time
@@ -31,6 +30,7 @@ from producers.garbage import collect_garbage
 from routing.policy import load_policy
 from sandbox.den import Den
 from sandbox.rehearsal.config import RehearsalConfig
+from tests.chaos.callers import SITES, Callers
 from tests.chaos.growth import picture, table
 from tests.chaos.options import Options
 from tests.chaos.report import Report
@@ -39,9 +39,6 @@ from tests.chaos.slopes import Fit, Tolerance, fit
 
 KEPT_SECONDS = 45.0
 """Retention: a thousandth of half a day."""
-SITES = 24
-OPEN_JOBS = 300
-"""How many jobs are accepted ahead of the fleet."""
 UNITS = {
     "handles": Tolerance(3), "threads": Tolerance(3), "connections": Tolerance(4), "keys": Tolerance(3),
     "memory MiB": Tolerance(8, 0.08), "rows": Tolerance(150, 0.10), "size MiB": Tolerance(2, 0.10),
@@ -86,46 +83,6 @@ def _policy(home: Path) -> Path:
     path = home / "policy.yaml"
     path.write_text(yaml.safe_dump(shipped))
     return path
-
-
-class Callers:
-    """Submit over HTTP as fast as the fleet ends jobs."""
-
-    def __init__(self, embedded: Embedded, *, jobs: int, seed: int, ended: Callable[[], int]) -> None:
-        self._embedded = embedded
-        self._jobs = jobs
-        self._rng = random.Random(seed)
-        self._ended = ended
-        self._numbers = iter(range(jobs))
-        self.is_stopped = False
-        self._lock = threading.Lock()
-        self.submitted = 0
-        self.errors: list[str] = []
-
-    def run(self) -> None:
-        """Submit until there are enough; several threads may."""
-        headers = {"authorization": f"Bearer {self._embedded.api_key}"}
-        with httpx.Client(base_url=self._embedded.api_url, headers=headers, timeout=60, trust_env=False) as client:
-            while (body := self._next()) is not None:
-                while self.submitted - self._ended() > OPEN_JOBS and not self.is_stopped:
-                    time.sleep(0.05)
-                answer = client.post("/v1/jobs", json=body)
-                if answer.status_code != httpx.codes.ACCEPTED:
-                    self.errors.append(answer.text)
-
-    def _next(self) -> dict[str, str] | None:
-        with self._lock:
-            number = next(self._numbers, None)
-            if number is None or self.is_stopped:
-                return None
-            self.submitted += 1
-            kind = self._rng.choices(("tool", "answer", "edit"), (6, 3, 1))[0]
-            if kind == "tool":
-                return {"prompt": f"echo {number}"}
-            if kind == "answer":
-                return {"prompt": f"What is a sourdough starter, in {10 + number % 80} words?"}
-            heading = f"Bread number {number}"
-            return {"prompt": f"Change the hero heading to '{heading}'", "site": f"site-{number % SITES}"}
 
 
 class Watcher:
