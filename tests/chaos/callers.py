@@ -21,7 +21,6 @@ class Callers:
 
     def __init__(self, embedded: Embedded, *, jobs: int, seed: int, ended: Callable[[], int]) -> None:
         self._embedded = embedded
-        self._jobs = jobs
         self._rng = random.Random(seed)
         self._ended = ended
         self._numbers = iter(range(jobs))
@@ -37,9 +36,16 @@ class Callers:
             while (body := self._next()) is not None:
                 while self.submitted - self._ended() > OPEN_JOBS and not self.is_stopped:
                     time.sleep(0.05)
-                answer = client.post("/v1/jobs", json=body)
-                if answer.status_code != httpx.codes.ACCEPTED:
-                    self.errors.append(answer.text)
+                self._submit(client, body)
+
+    def _submit(self, client: httpx.Client, body: dict[str, str]) -> None:
+        try:
+            answer = client.post("/v1/jobs", json=body)
+        except httpx.HTTPError as error:
+            self.errors.append(repr(error))
+            return
+        if answer.status_code != httpx.codes.ACCEPTED:
+            self.errors.append(answer.text)
 
     def _next(self) -> dict[str, str] | None:
         with self._lock:

@@ -182,6 +182,8 @@ def watch(
             thread.start()
         watcher.run(jobs, limit_seconds=limit_seconds)
         callers.is_stopped = True
+        for thread in threads:
+            thread.join()
         found.seconds = round(time.monotonic() - began, 1)
         found.jobs = watcher.ended_jobs
         assert not callers.errors, callers.errors[:3]
