@@ -23,6 +23,9 @@ class AuditConfig(Section):
 
     signing_key: SecretStr = Field(default=SecretStr(""), validate_default=False)
     """Secret that signs each seal of the chain. Without one the dispatcher refuses to start."""
+    archive_dir: OptionalPath = None
+    """Directory to which the leading dispatcher moves rows that are older than the policy's `retention.audit_days`. All
+    dispatchers share it, and it is backed up like the ledger; empty: no row ever leaves the ledger."""
 
 
 class LogsConfig(Section):

@@ -172,10 +172,23 @@ def _count_call(tally: _Tally, data: Mapping[str, Any]) -> None:
     model = _name(data.get("model"))
     provider = _name(data.get("provider"))
     tally.add(metrics.COST, tier_label(data.get("tier")), model, provider, by=int(data.get("cost_nanousd", 0)))
+    tally.add(metrics.PROVIDER_REQUESTS, provider, model, _code(data.get("status")))
     for kind in metrics.TOKEN_KINDS:
         if tokens := int(data.get(f"{kind}_tokens", 0)):
             tally.add(metrics.TOKENS, model, kind, by=tokens)
     _count_waste(tally, data)
+
+
+def _code(status: object) -> str:
+    if not isinstance(status, int) or not 200 <= status < 600:
+        return metrics.NONE
+    return str(status) if str(status) in metrics.CODES else f"{status // 100}xx"
+
+
+def _count_lane(tally: _Tally, data: Mapping[str, Any]) -> None:
+    if data.get("change") == "parked":
+        lane = (_name(data.get("provider")), _name(data.get("model")))
+        tally.add(metrics.LANE_PARKS, *lane, _closed(data.get("reason"), metrics.LANE_REASONS))
 
 
 def _count_limit(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -241,4 +254,5 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.LADDER: _count_ladder,
     EventKind.MIRROR: _count_mirror,
     EventKind.GATE: _count_gate,
+    EventKind.LANE: _count_lane,
 }

@@ -9,9 +9,11 @@ from pydantic import BaseModel, ConfigDict
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
-from producers.config import ApiConfig, DispatcherConfig, PagesConfig, WebhookConfig
+from producers.config import ApiConfig, DispatcherConfig, PagesConfig, RunsPlace, WebhookConfig
+from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
+from producers.replays import Replays
 from producers.rounds import Rounds
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
@@ -43,6 +45,7 @@ class Settings(BaseModel):
     pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
+    runs: RunsPlace = RunsPlace()
     webhook: WebhookConfig = WebhookConfig()
     mirror: MirrorConfig = MirrorConfig()
 
@@ -100,6 +103,12 @@ class Installation:
     def rounds(self) -> Rounds:
         """Lets jobs go on from others."""
         return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What ended as nobody wanted."""
+        replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+        return DeadLetters(self.ledger, replays)
 
     @cached_property
     def den(self) -> Den:

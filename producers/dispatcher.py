@@ -7,6 +7,7 @@ ledger, so a second dispatcher, a restart or an emptied broker needs no special 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlmodel import Session
 
 from monitoring.audit import seal
+from monitoring.audit_archive import Archive, archive_old
 from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
 from monitoring.ledger.backlog import count_backlog
@@ -32,6 +34,7 @@ from monitoring.ledger.runs import unabsorbed_runs, wake_run
 from monitoring.ledger.runway import lead, look, resign, standing, top_up, unpush
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
+from monitoring.sweeping import RowSweeper
 from producers.config import DispatcherConfig
 from producers.errors import ProducerError, PublishError
 from producers.publisher import Publisher, message_id
@@ -83,7 +86,7 @@ class Dispatcher:
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
         holder: str, signing_key: bytes, routing_log: RoutingLog | None = None,
-        show_lagging: Callable[[], None] | None = None,
+        show_lagging: Callable[[], None] | None = None, archive: Archive | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
@@ -94,6 +97,9 @@ class Dispatcher:
         self._signing_key = signing_key
         self._routing_log = routing_log
         self._show_lagging = show_lagging
+        self._archive = archive
+        self._sweeper = RowSweeper(ledger, policy.retention, rest_seconds=config.sweep_seconds)
+        self._archived_at = -math.inf
         self._renewed_at = 0.0
         self._rounds = 0
         self._has_more = False
@@ -111,6 +117,7 @@ class Dispatcher:
             for step in (
                 self._recover, self._presume, self._expire, self._expire_waiting, self._wake_runs, self._release_holds,
                 self._look_for_missing, self._top_up, self._count, self._seal, self._log_routes, self._project,
+                self._sweep_rows, self._archive_audit,
             ):  # fmt: skip
                 with contained(step.__name__):
                     step()
@@ -156,8 +163,10 @@ class Dispatcher:
         with self._ledger.begin() as session:
             lapsed = lapsed_attempts(session, limit=BATCH)
 
+        pauses = self._policy.pauses.lost_worker
+
         def take_back(session: Session, attempt: Attempt) -> None:
-            recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds)
+            recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds, pauses=pauses)
             logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
 
         self._each("recover", lapsed, take_back)
@@ -271,6 +280,23 @@ class Dispatcher:
     def _log_routes(self) -> None:
         if self._routing_log is not None:
             self._routing_log.write_pending()
+
+    def _sweep_rows(self) -> None:
+        """Give up rows about what is long over: for a fraction of a second, so that nothing else has to wait."""
+        self._sweeper.run()
+
+    def _archive_audit(self) -> None:
+        """Move old rows of the audit trail into the archive; without one, none ever leaves the ledger."""
+        if self._archive is None or time.monotonic() < self._archived_at + self._config.sweep_seconds:
+            return
+        with self._ledger.begin() as session:
+            moved = archive_old(
+                session, self._archive, signing_key=self._signing_key, days=self._policy.retention.audit_days
+            )  # fmt: skip
+        if moved:
+            logger.info("audit_archived", extra={"rows": moved})
+        else:
+            self._archived_at = time.monotonic()
 
     def _project(self) -> None:
         if self._show_lagging is not None:

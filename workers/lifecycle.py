@@ -19,6 +19,7 @@ from monitoring.errors import FencedError
 from monitoring.ledger.attempts import Claim, bind_door, claim, hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
+from monitoring.ledger.lanes import lane_wait
 from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.spending import booked_on_bill
@@ -38,7 +39,7 @@ from workers.config import RunsConfig
 from workers.errors import SoftTimeLimit
 from workers.interrupts import soft_limit_armed
 from workers.lease import Lease
-from workers.outcomes import Ended, Outcome
+from workers.outcomes import Ended, Outcome, Parked
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
 
@@ -48,7 +49,9 @@ LEDGER_AWAY = (OperationalError, InterfaceError)
 """The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for."""
+"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for.
+
+The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it."""
 
 Handler = Callable[[Attempt], Outcome]
 
@@ -133,6 +136,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
         check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, begun=begun,
+        lane_wait=books.lane_wait,
         spent_nanousd=spent, boxes=resources.boxes, began=began, charge_whole=books.charge,
         step_order=order, accounts=resources.accounts, runs=resources.runs,
         environment=resources.environment, known_keys=resources.known_keys,
@@ -158,6 +162,10 @@ class _Books:
         with self._ledger.begin() as session:
             return cap_hit_by(session, self._claimed.attempt)
 
+    def lane_wait(self, model: str) -> float | None:
+        with self._ledger.begin() as session:
+            return lane_wait(session, self._claimed.job.id, model)
+
     def bind(self, address: str | None) -> None:
         with self._ledger.begin() as session:
             bind_door(session, self._claimed.attempt, address=address)
@@ -182,6 +190,9 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
         if isinstance(decision, Abandon):
             logger.warning("attempt_abandoned")
             return None
+        if isinstance(decision, Parked):
+            logger.info("attempt_parked", exc_info=error, extra={"reason": decision.reason.value})
+            return prepare(attempt, decision, ledger=resources.ledger)
         level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
         logger.log(level, "attempt_failed", exc_info=error, extra={"reason": decision.reason.value})
         return end_with(decision)

@@ -22,7 +22,7 @@ from monitoring.errors import FencedError, JobNotFoundError
 from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.holds import clear_hold, hold_back
-from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
+from monitoring.ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
 from monitoring.ledger.runway import WRITING_QUEUES
 from monitoring.ledger.starting import may_start
 from monitoring.ledger.step_ends import is_step, note_start
@@ -31,7 +31,7 @@ from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, ProjectOverrides, lower
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
-from routing.waits import Hold
+from routing.waits import Hold, pause_before
 
 _TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
 """What a message cannot talk a job out of; of a free site it may be the first that knows."""
@@ -245,7 +245,9 @@ def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
     ).all()
 
 
-def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0) -> None:
+def recover(
+    session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0, pauses: Sequence[float] = ()
+) -> None:  # fmt: skip
     """Take a job away from an attempt whose lease has run out, and decide how it goes on.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
@@ -256,6 +258,7 @@ def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds
         max_lost: a job that lost so many workers ends.
         silent_seconds: how long before its lease ran out a live attempt renews it: one that was silent longer than
             that before its deadline died of something else than its time.
+        pauses: seconds that the job rests after its first loss, its second and so on.
     """
     job = lock_job(session, attempt.job_id)
     current = session.get_one(Attempt, attempt.id, populate_existing=True)
@@ -274,10 +277,10 @@ def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds
     job.lost_attempts += 1
     job.fence += 1
     session.flush()
-    _go_on(session, job, reason=reason, max_lost=max_lost)
+    _go_on(session, job, reason=reason, max_lost=max_lost, pauses=pauses)
 
 
-def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int) -> None:
+def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses: Sequence[float]) -> None:
     """Decide what becomes of a locked job that lost its attempt."""
     is_control = job.queue == QueueName.CONTROL  # a publish or the advance of a run: done again, it loses nothing
     if job.cancel_requested_at is not None and not is_control:
@@ -287,6 +290,6 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int) -> None
     elif job.lost_attempts < max_lost and not is_step(job):  # a step's next try is another execution, its run's say
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
-        wait_on(session, job, QueueName(job.queue))
+        rest(session, job, QueueName(job.queue), seconds=pause_before(pauses, tries=job.lost_attempts))
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")

@@ -41,6 +41,7 @@ class EventKind(StrEnum):
     PLAN = "plan"
     RUN_STEP = "run_step"
     GATE = "gate"
+    LANE = "lane"
 
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:

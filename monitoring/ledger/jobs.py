@@ -20,11 +20,11 @@ from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.holds import clear_hold, set_hold
 from monitoring.ledger.new_jobs import NewJob, new_row, request_digest
 from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt
-from monitoring.ledger.step_ends import is_run, note_end
+from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Site
 from monitoring.ledger.telling import decision_of, made, notify_owner, record_end
-from routing.failures import FailureAction
+from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.planning import Debate
 from routing.router import Route
@@ -62,6 +62,8 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
         if same is None:
             raise IdempotencyConflictError(new.id)
         return Accepted(same, is_new=False)
+    if new.parent_id is not None and new.queue is not QueueName.STEPS:
+        _lay_to_rest(session, new.parent_id)
     decided = None if new.keeps_route else new.mode
     record(
         session, EventKind.ACCEPTED, job=job, door=job.door, mode=decided, queue=job.queue, tier=job.tier,
@@ -74,6 +76,12 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     by = actor or f"tenant:{new.tenant}"
     audit.append(session, "job_accepted", actor=by, job=job, door=job.door, route=dict(new.route))
     return Accepted(job, is_new=True)
+
+
+def _lay_to_rest(session: Session, job_id: UUID) -> None:
+    """Take a job that another one goes on from off the dead letters."""
+    is_dead = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
+    session.execute(sql_update(Job).where(col(Job.id) == job_id, is_dead).values(dismissed_at=now()))
 
 
 def same_request(
@@ -194,6 +202,14 @@ def wait_on(
     wake_dispatcher(session)
 
 
+def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
+    """Let a locked job wait on `queue`, and for so many seconds keep it from its next try."""
+    if seconds > 0:
+        wait_on(session, job, queue, hold=Hold.TIME, seconds=seconds)
+    else:
+        wait_on(session, job, queue)
+
+
 def _left_queue(job: Job) -> str | None:
     """Return the queue on which a job waits and which it is about to leave without a claim."""
     return job.queue if job.waiting_since is not None else None
@@ -223,7 +239,10 @@ def end(
     job.reason = reason.value
     job.detail = storable(detail) or None
     job.result = {**job.result, **(result or {})}
-    job.result = {**job.result, **_follow_up(session, job, consequence, successor)}
+    followed = _follow_up(session, job, consequence, successor)
+    job.result = {**job.result, **followed}
+    if "continued_as" not in followed and not is_step(job):
+        job.failure_signature = dead_letter_signature(target, reason, storable(detail))
     job.waiting_since = None
     job.pushed_at = None
     clear_hold(job)

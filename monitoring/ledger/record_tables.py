@@ -91,6 +91,8 @@ class AuditSeal(SQLModel, table=True):
     hash: str
     signature: str
     at: datetime = when_column(nullable=False, default_now=True)
+    archived: str | None = None
+    """Of the newest archived seal: a signature over the fact that its rows, and all before them, are in the archive."""
 
 
 class Notification(SQLModel, table=True):

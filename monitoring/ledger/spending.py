@@ -14,7 +14,11 @@ from routing.jobs import ENDS, State
 
 USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
 """The ends in which somebody got what the job was paid for."""
-WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated"})
+PARKED = "parked"
+"""Outcome of an attempt that ended because its lane was parked, and whose work is lost."""
+PARKED_KEPT = "parked_kept"
+"""The same, of one whose work is kept: the job goes on from it."""
+WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", PARKED})
 """Outcomes of attempts whose result nobody used."""
 
 

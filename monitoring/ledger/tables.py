@@ -204,7 +204,7 @@ class Call(SQLModel, table=True):
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     job_id: UUID = Field(foreign_key="job.id", index=True)
-    attempt_id: UUID = Field(foreign_key="attempt.id")
+    attempt_id: UUID = Field(foreign_key="attempt.id", index=True)
     caps: list[list[str]] = json_column(list)
     """The (scope, key) pairs the reserve was taken from, in their fixed order."""
     state: str = "reserved"
@@ -250,7 +250,7 @@ class Release(SQLModel, table=True):
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     site_id: UUID = Field(foreign_key="site.id", index=True)
     base_release_id: UUID | None = None
-    job_id: UUID | None = None
+    job_id: UUID | None = Field(default=None, index=True)
     digest: str
     manifest: dict[str, Any] = json_column(dict)
     spec_sha256: str | None = None

@@ -22,6 +22,7 @@ from monitoring.errors import (
     WrongStateError,
 )
 from monitoring.ledger.approvals import ApprovalRefusedError
+from monitoring.ledger.dead_letters import ClusterNotFoundError
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
 from monitoring.ledger.releases import ReleaseNotFoundError
 from monitoring.ledger.rounds import NotContinuableError
@@ -208,6 +209,7 @@ _HANDLERS = {
     JobNotFoundError: _on_job_not_found,
     SiteNotFoundError: _on_site_not_found,
     ReleaseNotFoundError: _on_not_found,
+    ClusterNotFoundError: _on_not_found,
     PageNotFoundError: _on_not_found,
     PreviewGoneError: _on_gone,
     IdempotencyConflictError: _on_conflict,

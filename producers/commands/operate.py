@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -89,14 +90,22 @@ def verify(
     head: Annotated[
         str | None, typer.Option(metavar="HEAD", help="The head that you kept: then a cut-off tail is found, too.")
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", exists=True, file_okay=False, help="The archive: then the chain is checked whole."),
+    ] = None,
 ) -> None:
-    """Check the whole chain. Exit 1 when anything was edited, deleted, inserted or reordered."""
+    """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted or reordered."""
     with installed(ctx) as installation:
         from monitoring import audit as audit_trail
+        from monitoring.audit_archive import Archive, verify_with_archive
 
         key = _signing_key(installation)
         with installation.ledger.begin() as session:
-            verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
+            if archive is None:
+                verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
+            else:
+                verdict = verify_with_archive(session, Archive(archive), signing_key=key, expected_head=head)
     out.print(f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}")
     for problem in verdict.problems:
         out.print(str(problem), markup=False)

@@ -44,8 +44,10 @@ def api(ctx: typer.Context) -> None:
 @app.command()
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
+    from monitoring.audit_archive import Archive
     from producers.dispatcher import Dispatcher
     from producers.dispatching import DispatcherLoop, deliver
+    from producers.housekeeping import Housekeeper
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
@@ -58,16 +60,18 @@ def dispatcher(ctx: typer.Context) -> None:
         signing_key = settings.audit.signing_key.get_secret_value()
         if not signing_key:
             fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
+        holder = f"{socket.gethostname()}.{os.getpid()}"
         one = Dispatcher(
             installation.ledger,
             installation.publisher,
             BrokerLists(settings.broker.url),
             policy=installation.policy,
             config=settings.dispatcher,
-            holder=f"{socket.gethostname()}.{os.getpid()}",
+            holder=holder,
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
             show_lagging=Projector(installation.ledger, installation.den).run,
+            archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
@@ -76,6 +80,11 @@ def dispatcher(ctx: typer.Context) -> None:
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))
         ]
+        keeper = Housekeeper(
+            installation.ledger, installation.den, installation.policy, runs_root=settings.runs.root, holder=holder,
+        )  # fmt: skip
+        hours = settings.dispatcher.housekeeping_hours
+        threads.append(threading.Thread(target=keeper.run, args=(stopping,), kwargs={"hours": hours}))
         for thread in threads:
             thread.start()
         try:

@@ -132,7 +132,15 @@ class Yard:
 
     def submit(self, prompt: str = "Fix the broken header", **body: Any) -> UUID:
         asked = {"prompt": prompt, "project": "shop", **body}
-        return self.submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+        self._pause(is_paused=True)  # nothing is pushed: the yard does the broker's part
+        try:
+            return self.submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+        finally:
+            self._pause(is_paused=False)
+
+    def _pause(self, *, is_paused: bool) -> None:
+        with self.shop.ledger.begin() as session:
+            pause(session, QueueName.CONTROL, is_paused=is_paused)
 
     def job(self, run_id: UUID) -> Job:
         return self.shop.job(run_id)
@@ -239,7 +247,8 @@ class Yard:
             return list(session.scalars(own.order_by(col(Job.waiting_since), col(Job.id))))
 
     def wake(self) -> None:
-        """What the dispatcher does for runs."""
+        """What the dispatcher does for runs, after whatever time it takes until nothing rests any more."""
+        self.shop.let_time_pass()
         with self.shop.ledger.begin() as session:
             settled = unabsorbed_runs(session)
         for run_id in settled:

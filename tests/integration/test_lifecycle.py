@@ -26,9 +26,7 @@ from sandbox.errors import (
     CancelledCallError,
     CostCapError,
     FencedCallError,
-    GatewayUnreachableError,
     NoProviderKeyError,
-    ProviderBusyError,
     ProviderError,
 )
 from sandbox.release import build_release, manifest_of, site_key
@@ -295,8 +293,6 @@ def test_a_soft_limit_that_comes_between_two_tasks_hits_nobody(rig: Rig) -> None
         (CancelledCallError("x"), "cancelled", "cancelled", "cancelled while it ran"),
         (CancelledByOwnerError(), "cancelled", "cancelled", "cancelled while it ran"),
         (NoProviderKeyError("tenant acme has no provider"), "failed", "no_provider_key", "has no provider"),
-        (ProviderBusyError("529"), "failed", "provider_busy", "overloaded"),
-        (GatewayUnreachableError("x"), "failed", "gateway_unreachable", "could not be reached"),
         (ProviderError(500, "broke"), "failed", "provider_error", "broke (HTTP 500)"),
         (BlobMissingError("ab"), "failed", "internal_error", "BlobMissingError"),
         (ZeroDivisionError("secretword"), "failed", "internal_error", "ZeroDivisionError"),

@@ -35,6 +35,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("provider", "model"),
     )
     op.create_index("ix_attempt_started", "attempt", ["started_at"], unique=False)
+    op.add_column("audit_seal", sa.Column("archived", sa.String(), nullable=True))
+    op.create_index(op.f("ix_call_attempt_id"), "call", ["attempt_id"], unique=False)
     op.add_column("job", sa.Column("held_for", sa.String(), nullable=True))
     op.add_column("job", sa.Column("held_until", sa.DateTime(timezone=True), nullable=True))
     op.add_column("job", sa.Column("supersede_key", sa.String(), nullable=True))
@@ -85,5 +87,6 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("supersede_key IS NOT NULL AND ended_at IS NULL"),
     )
+    op.create_index(op.f("ix_release_job_id"), "release", ["job_id"], unique=False)
     op.add_column("tenant", sa.Column("weight", sa.Integer(), server_default="1", nullable=False))
     op.add_column("tenant", sa.Column("max_running", sa.Integer(), nullable=True))
