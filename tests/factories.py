@@ -17,14 +17,11 @@ from monitoring.ledger.holds import release_due
 from monitoring.ledger.jobs import accept, close_attempt, end, move
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
-from monitoring.ledger.runway import Push
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
-from producers.errors import PublishError
-from producers.publisher import Publisher
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
-from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.den import Den
 from workers.attempt import Attempt as WorkerAttempt
 from workers.outcomes import Ended, Outcome
@@ -46,13 +43,6 @@ def make_new_job(**overrides: Any) -> NewJob:
         "cap_nanousd": 650_000_000,
     }
     return NewJob(**(fields | overrides))
-
-
-class Unsent(Publisher):
-    """A way to a broker that is away, without the time that it takes to find out: the test is the broker."""
-
-    def push(self, push: Push, *, limits: Limits) -> None:
-        raise PublishError("away")
 
 
 def make_release(site_id: UUID, **overrides: Any) -> NewRelease:

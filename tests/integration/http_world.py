@@ -20,6 +20,7 @@ from monitoring.ledger.approvals import await_approval
 from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.jobs import end, find_job, move
 from monitoring.ledger.releases import active_release, add_release, find_site
+from monitoring.ledger.runway import pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from producers.api.app import create_app
@@ -27,15 +28,15 @@ from producers.api.resources import Resources
 from producers.keys import Scope, create_key, create_tenant
 from producers.pages.app import create_pages_app
 from producers.pages.resources import PageResources
+from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app as create_celery
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, platform_policy
-from routing.tiers import QueueName
+from routing.tiers import TASK_OF_QUEUE, QueueName
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
 from sandbox.release import build_release
-from tests.factories import Unsent
 from tests.services import Postgres
 from workers.control import run_control
 from workers.lifecycle import Resources as WorkerResources
@@ -207,13 +208,13 @@ def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
-    """Open a door. The broker is away; tests do what its messages would."""
+    """Open a door. The queues are paused, so nothing tries to reach the broker, which is away."""
     clock = Clock()
     policy = platform_policy()
     den = Den(directory)
     resources = Resources(
         ledger=ledger,
-        submitter=Submitter(ledger, Unsent(create_celery(DEAD_BROKER)), policy),
+        submitter=Submitter(ledger, Publisher(create_celery(DEAD_BROKER)), policy),
         den=den,
         signer=PreviewSigner(["preview-key-of-the-tests-0123456789"], clock=clock),
         policy=policy,
@@ -224,6 +225,8 @@ def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
     tenant = f"t-{secrets.token_hex(5)}"
     with ledger.begin() as session:
         create_tenant(session, tenant)
+        for queue in TASK_OF_QUEUE:
+            pause(session, queue, is_paused=True)
     pages_app = create_pages_app(PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600))
     with TestClient(app) as client, TestClient(pages_app, base_url=PAGES_URL) as pages:
         yield World(ledger, den, directory, policy, app, client, pages_app, pages, resources, clock, tenant)

@@ -22,8 +22,10 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
 from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.runs import unabsorbed_runs, wake_run
+from monitoring.ledger.runway import pause
 from monitoring.ledger.tables import Job
 from producers.projects import Projects
+from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app
 from routing.jobs import Door, Reason, State
@@ -31,7 +33,7 @@ from routing.policy import Policy, platform_policy
 from routing.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.tiers import QueueName
 from sandbox.den import Den
-from tests.factories import Shop, Unsent
+from tests.factories import Shop
 from tests.unit.workers.runs.repositories import make_project
 from workers.attempt import Attempt
 from workers.config import RunsConfig
@@ -126,7 +128,7 @@ class Yard:
         self.projects = Projects(shop.ledger, self.policy)
         self.projects.put("acme", "shop", project.replace("HOME", str(home)), source="project.yaml", actor="operator")
         app = create_app("redis://127.0.0.1:1/0")
-        self.submitter = Submitter(shop.ledger, Unsent(app), self.policy)  # the yard does the broker's part
+        self.submitter = Submitter(shop.ledger, Publisher(app), self.policy)
 
     # Submitting and looking
 

@@ -21,12 +21,10 @@ from monitoring.ledger.tables import ApiKey, Approval, Job
 from producers.api.app import create_app
 from producers.api.resources import Resources
 from producers.keys import hash_secret
-from producers.publisher import Publisher
 from producers.submit import Submitter
-from routing.app import create_app as create_celery
-from routing.jobs import Door, State
+from routing.jobs import State
 from routing.policy import platform_policy
-from tests.integration.http_world import DEAD_BROKER, HOME, PAGES, World, shared_ledger, world
+from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
 
@@ -449,10 +447,18 @@ def test_every_example_of_the_openapi_document_is_accepted(world: World, tmp_pat
         assert world.call("POST", "/v1/jobs", json=example["value"]).status_code == 202, example
 
 
-def test_a_job_is_accepted_although_the_broker_is_dead(world: World) -> None:
-    submitter = Submitter(world.ledger, Publisher(create_celery(DEAD_BROKER)), world.policy)
-    body = {"prompt": f"What is {secrets.token_hex(3)}?"}
-    job = world.job(submitter.submit(body, tenant=world.tenant, door=Door.HTTP).job.id)
+def test_a_job_is_accepted_although_the_queue_is_open_and_the_broker_dead(world: World) -> None:
+    from monitoring.ledger.runway import pause
+    from routing.tiers import QueueName
+
+    with world.ledger.begin() as session:
+        pause(session, QueueName.ANSWER, is_paused=False)
+    try:
+        job_id = world.submit(prompt=f"What is {secrets.token_hex(3)}?")
+    finally:
+        with world.ledger.begin() as session:
+            pause(session, QueueName.ANSWER, is_paused=True)
+    job = world.job(job_id)
     assert isinstance(job, Job)
     assert (job.state, job.waiting_since is not None) == ("queued", True)
 
