@@ -241,7 +241,7 @@ def depths(session: Session) -> Sequence[Depth]:
         select(
             col(Job.queue),
             func.count(),
-            func.extract("epoch", now() - func.min(col(Job.waiting_since))),
+            func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since)))),
         )
         .where(col(Job.waiting_since).is_not(None))
         .group_by(col(Job.queue))
