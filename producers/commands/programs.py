@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,9 @@ from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, clear_errors, context_of, fail, installed, out
 from routing.config import PolicyConfig, read_settings, without_settings
+
+if TYPE_CHECKING:
+    from producers.bootstrap import Installation
 
 app = typer.Typer()
 
@@ -47,7 +50,6 @@ def dispatcher(ctx: typer.Context) -> None:
     from monitoring.audit_archive import Archive
     from producers.dispatcher import Dispatcher
     from producers.dispatching import DispatcherLoop, deliver
-    from producers.housekeeping import Housekeeper
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
@@ -80,11 +82,7 @@ def dispatcher(ctx: typer.Context) -> None:
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))
         ]
-        keeper = Housekeeper(
-            installation.ledger, installation.den, installation.policy, runs_root=settings.runs.root, holder=holder,
-        )  # fmt: skip
-        hours = settings.dispatcher.housekeeping_hours
-        threads.append(threading.Thread(target=keeper.run, args=(stopping,), kwargs={"hours": hours}))
+        threads.append(threading.Thread(target=_keep_house, args=(installation, holder, stopping)))
         for thread in threads:
             thread.start()
         try:
@@ -94,6 +92,17 @@ def dispatcher(ctx: typer.Context) -> None:
             for thread in threads:
                 thread.join()
             sender.close()
+
+
+def _keep_house(installation: Installation, holder: str, stopping: threading.Event) -> None:
+    """Look after the installation's files every few hours, until told to stop."""
+    from producers.housekeeping import Housekeeper
+
+    settings = installation.settings
+    keeper = Housekeeper(
+        installation.ledger, installation.den, installation.policy, runs_root=settings.runs.root, holder=holder
+    )
+    keeper.run(stopping, hours=settings.dispatcher.housekeeping_hours)
 
 
 @app.command()
