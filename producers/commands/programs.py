@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,9 @@ from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, clear_errors, context_of, fail, installed, out
 from routing.config import PolicyConfig, read_settings, without_settings
+
+if TYPE_CHECKING:
+    from producers.bootstrap import Installation
 
 app = typer.Typer()
 
@@ -51,7 +54,6 @@ def dispatcher(ctx: typer.Context) -> None:
     from producers.dispatcher import Dispatcher
     from producers.dispatching import DispatcherLoop, deliver
     from producers.door import CeleryDoor, DoorLists
-    from producers.housekeeping import Housekeeper
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
@@ -90,11 +92,7 @@ def dispatcher(ctx: typer.Context) -> None:
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))
         ]
-        keeper = Housekeeper(
-            installation.ledger, installation.den, installation.policy, runs_root=settings.runs.root, holder=holder,
-        )  # fmt: skip
-        hours = settings.dispatcher.housekeeping_hours
-        threads.append(threading.Thread(target=keeper.run, args=(stopping,), kwargs={"hours": hours}))
+        threads.append(threading.Thread(target=_keep_house, args=(installation, holder, stopping)))
         threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
         for thread in threads:
             thread.start()
@@ -106,6 +104,17 @@ def dispatcher(ctx: typer.Context) -> None:
                 thread.join()
             sender.close()
             lists.close()
+
+
+def _keep_house(installation: Installation, holder: str, stopping: threading.Event) -> None:
+    """Look after the installation's files every few hours, until told to stop."""
+    from producers.housekeeping import Housekeeper
+
+    settings = installation.settings
+    keeper = Housekeeper(
+        installation.ledger, installation.den, installation.policy, runs_root=settings.runs.root, holder=holder
+    )
+    keeper.run(stopping, hours=settings.dispatcher.housekeeping_hours)
 
 
 @app.command()
