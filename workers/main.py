@@ -165,12 +165,12 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop."""
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
-    take_scratch()
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)
         if arguments.check:
             return check(settings.worker)
+        take_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         app, hooks = build_worker(settings, worker=worker, queues=arguments.queues)
     except (PolicyError, SchemaMismatchError) as error:
