@@ -58,9 +58,9 @@ def live_page(embedded: Embedded, site: str) -> bytes:
 def test_a_restored_installation_serves_the_same_bytes_and_works_on(installation: Installation) -> None:
     installation.embedded.import_site("restored")
     job_id = installation.submit("Change the hero heading to 'Bread since 1932'", site="restored")
-    installation.wait_for(job_id, "awaiting_approval")
+    installation.wait_for(job_id, "awaiting_approval", seconds=90)
     installation.http.post(f"/v1/jobs/{job_id}/approve")
-    installation.wait_for(job_id, "published")
+    installation.wait_for(job_id, "published", seconds=90)
     installation.submit("Explain how bread rises [rehearse:linger]")
     # Not below pytest's own directory: as root the database runs as another user, who has no way in there.
     with tempfile.TemporaryDirectory(prefix="pointsman-restored-", ignore_cleanup_errors=True) as scratch:
@@ -76,6 +76,6 @@ def test_a_restored_installation_serves_the_same_bytes_and_works_on(installation
         with Embedded(options, base_environment=os.environ) as embedded:
             assert live_page(embedded, "restored") == live_page(installation.embedded, "restored")
             restored = Installation(embedded)
-            assert restored.wait_for(restored.submit("echo again"), "answered")["answer"] == "again"
+            assert restored.wait_for(restored.submit("echo again"), "answered", seconds=90)["answer"] == "again"
             assert restored.job(job_id)["state"] == "published"
             restored.http.close()
