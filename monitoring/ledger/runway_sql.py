@@ -17,8 +17,7 @@ PLACE = text(f"""
                   AND waiting_since IS NOT NULL AND held_for IS NULL ORDER BY site_id, queue LIMIT 1) IS NOT NULL
            OR (SELECT id FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue AND held_for = 'site'
                 ORDER BY priority LIMIT 1) IS NOT NULL AS is_crowded,
-           (SELECT count(*) FROM (SELECT FROM job WHERE queue = :queue AND {_PUSHED} ORDER BY tenant LIMIT :per_queue)
-                AS all_pushed) < :per_queue
+           (SELECT count(*) FROM job WHERE queue = :queue AND {_PUSHED}) < :per_queue
            AND NOT EXISTS (SELECT FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
            AND (SELECT id FROM job WHERE queue = :queue AND tenant = :tenant AND {_READY}
                  ORDER BY priority, created_at LIMIT 1) IS NULL
@@ -39,23 +38,23 @@ PLACE = text(f"""
 
 LOOK = text(f"""
     SELECT queue,
-           (SELECT id FROM job WHERE job.queue = queues.queue AND {_READY} ORDER BY tenant LIMIT 1) IS NOT NULL
-             AS has_ready,
-           (SELECT id FROM job WHERE job.queue = queues.queue AND {_PUSHED}
-               AND pushed_at < (SELECT clock_timestamp() - make_interval(secs => CAST(:older AS double precision)))
-             ORDER BY tenant LIMIT 1) IS NOT NULL AS has_pushed
+           (SELECT id FROM job WHERE job.queue = queues.queue AND {_READY}
+             ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL AS has_ready,
+           coalesce((SELECT min(pushed_at) FROM job WHERE job.queue = queues.queue AND {_PUSHED})
+                    < clock_timestamp() - make_interval(secs => CAST(:older AS double precision)), false) AS has_pushed
       FROM unnest(CAST(:queues AS text[])) WITH ORDINALITY AS queues (queue, place) ORDER BY place
 """)
-"""Each look asks for one row in the order of the index: without an order the planner may hope to meet one by chance."""
+"""One row is asked for in the whole order of its index: with less the planner may walk another and hope to meet one."""
 
 STANDING = text(f"SELECT tenant, count(*) FROM job WHERE queue = :queue AND {_PUSHED} GROUP BY tenant")
 
 SHARES = text(f"""
     WITH RECURSIVE ready AS (
-        (SELECT tenant FROM job WHERE queue = :queue AND {_READY} ORDER BY tenant LIMIT 1)
+        (SELECT tenant FROM job WHERE queue = :queue AND {_READY}
+          ORDER BY tenant, priority, created_at LIMIT 1)
         UNION ALL
         SELECT (SELECT job.tenant FROM job WHERE job.queue = :queue AND job.tenant > ready.tenant AND {_READY}
-                 ORDER BY job.tenant LIMIT 1)
+                 ORDER BY job.tenant, job.priority, job.created_at LIMIT 1)
           FROM ready WHERE ready.tenant IS NOT NULL
     ), busy AS (
         SELECT tenant FROM ready WHERE tenant IS NOT NULL
