@@ -125,8 +125,8 @@ UNMARK = text("""
 """)
 
 KEEP_TURNS = text("""
-    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, turn)
-    SELECT :queue, kept.tenant, 0, 0, kept.turn
+    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, turn, counted_at)
+    SELECT :queue, kept.tenant, 0, 0, kept.turn, to_timestamp(0)
       FROM unnest(CAST(:tenants AS text[]), CAST(:turns AS double precision[])) AS kept (tenant, turn)
     ON CONFLICT (queue, tenant) DO UPDATE SET turn = greatest(backlog.turn, excluded.turn)
 """)
