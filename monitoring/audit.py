@@ -120,6 +120,8 @@ def verify(session: Session, *, signing_key: bytes, expected_head: str | None = 
     unsealed, claimed = session.execute(tail).one()
     if claimed:
         problems.append(f"{claimed} rows after row {after} say they are sealed, but no seal covers them: seals removed")
+    if forged := session.scalar(select(func.count()).where(col(AuditRow.seq) < 1)):
+        problems.append(f"{forged} rows stand before row 1, where no row was ever written: rows were inserted")
     if expected_head is not None and expected_head not in heads:
         problems.append(f"the chain does not hold the expected head {expected_head}: seals removed or rewritten")
     return AuditVerdict(not problems, seals, rows, unsealed, tuple(problems), head_of(previous))

@@ -28,6 +28,9 @@ class AuditConfig(Section):
     archive_dir: OptionalPath = None
     """Directory to which the leading dispatcher moves rows that are older than the policy's `retention.audit_days`. All
     dispatchers share it, and it is backed up like the ledger; empty: no row ever leaves the ledger."""
+    head_path: OptionalPath = None
+    """File in which the dispatcher keeps the chain's newest head, so that a cut-off tail is found; empty for
+    `audit-head` in the Den. Best is a place where nobody can write who can write to the ledger."""
 
 
 class LogsConfig(Section):

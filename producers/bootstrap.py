@@ -6,6 +6,7 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict
 
+from monitoring.audit_heads import FILE_NAME, HeadFile
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
@@ -85,7 +86,7 @@ class Installation:
     @cached_property
     def publisher(self) -> Publisher:
         """The way to the broker."""
-        return Publisher(create_app(self.settings.broker.url))
+        return Publisher(create_app(self.settings.broker.url, broker_use_ssl=self.settings.broker.tls))
 
     @cached_property
     def submitter(self) -> Submitter:
@@ -114,6 +115,11 @@ class Installation:
     def den(self) -> Den:
         """The site files."""
         return Den(self.settings.den.root)
+
+    @property
+    def audit_heads(self) -> HeadFile:
+        """Where the sealer keeps the audit chain's newest head."""
+        return HeadFile(self.settings.audit.head_path or self.settings.den.root / FILE_NAME)
 
     @cached_property
     def sites(self) -> Sites:

@@ -20,8 +20,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlmodel import Session
 
-from monitoring.audit import seal
+from monitoring.audit import head_of, seal
 from monitoring.audit_archive import Archive, archive_old
+from monitoring.audit_heads import HeadFile
 from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
 from monitoring.ledger.backlog import count_backlog
@@ -86,7 +87,7 @@ class Dispatcher:
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
         holder: str, signing_key: bytes, routing_log: RoutingLog | None = None,
-        show_lagging: Callable[[], None] | None = None, archive: Archive | None = None,
+        show_lagging: Callable[[], None] | None = None, archive: Archive | None = None, heads: HeadFile | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
@@ -98,6 +99,7 @@ class Dispatcher:
         self._routing_log = routing_log
         self._show_lagging = show_lagging
         self._archive = archive
+        self._heads = heads
         self._sweeper = RowSweeper(ledger, policy.retention, rest_seconds=config.sweep_seconds)
         self._archived_at = -math.inf
         self._renewed_at = 0.0
@@ -275,7 +277,11 @@ class Dispatcher:
 
     def _seal(self) -> None:
         with self._ledger.begin() as session:
-            seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+            made = seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+        if made is not None:
+            logger.info("audit_sealed", extra={"head": head_of(made), "rows": made.rows})
+            if self._heads is not None:
+                self._heads.keep(head_of(made))
 
     def _log_routes(self) -> None:
         if self._routing_log is not None:

@@ -8,28 +8,39 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from typing import NoReturn
 from uuid import UUID
 
 from monitoring.errors import IdempotencyConflictError
 from producers.celery_message import CeleryMessage
 from producers.errors import AdmissionRefusedError, UnknownTenantError
 from producers.submit import Submitter
-from routing.errors import InvalidJobError
+from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
 
 logger = logging.getLogger(__name__)
 
 
-def take_in(message: CeleryMessage, submitter: Submitter) -> None:
-    """Submit what a Celery message carries; a refusal becomes a `rejected` row under the task's id."""
+def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None = None) -> None:
+    """Submit what a Celery message carries; a refusal becomes a `rejected` row under the task's id.
+
+    Args:
+        message: as its client made it.
+        submitter: takes it in.
+        tenant: whose own door it stood at; None for the shared one, where a message names its tenant.
+    """
     fields = message.job_fields()
-    tenant = str(fields.pop("tenant", ""))
+    named = str(fields.pop("tenant", tenant or ""))
+    if tenant is None:
+        tenant = named
     try:
         job_id = UUID(message.id)
     except ValueError:
         logger.warning("intake_refused", extra={"rule": "the task id must be a UUID"})
         return
     try:
+        if named != tenant:
+            _refuse_stranger(tenant, job_id=job_id, submitter=submitter)
         _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
@@ -39,6 +50,12 @@ def take_in(message: CeleryMessage, submitter: Submitter) -> None:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
     except IdempotencyConflictError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "task id used with another body"})
+
+
+def _refuse_stranger(tenant: str, *, job_id: UUID, submitter: Submitter) -> NoReturn:
+    error = InvalidJobError((FieldError("tenant", "is not the tenant of this queue; leave it out"),))
+    submitter.record_refusal(error, tenant=tenant, door=Door.CELERY, job_id=job_id)
+    raise error
 
 
 def _submit(

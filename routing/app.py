@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 from celery import Celery
@@ -46,9 +47,12 @@ def create_app(broker_url: str, **overrides: Any) -> Celery:
     """Return a Celery application for the fleet's queues.
 
     Args:
-        broker_url: a `redis://` URL.
+        broker_url: a `redis://` or `rediss://` URL.
         overrides: settings that one program needs otherwise.
     """
+    if broker_url.startswith("rediss:") and not overrides.get("broker_use_ssl"):
+        # Without a word kombu would take any certificate.
+        overrides["broker_use_ssl"] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
     app = Celery("pointsman", broker=broker_url, set_as_current=False, autofinalize=False)
     app.conf.update(SETTINGS | {"task_queues": build_queues()} | overrides)
     app.finalize()

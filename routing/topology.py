@@ -28,13 +28,25 @@ TRANSPORT_OPTIONS: dict[str, Any] = {
 PUBLISH_RETRY: dict[str, Any] = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.2, "interval_max": 0.5}
 
 _DOOR = "intake"
-DOOR_LISTS = (_DOOR, *(f"{_DOOR}\x06\x16{step}" for step in (3, 6, 9)))
-"""Where Celery clients put `pointsman.submit`: the list `intake`, and those that kombu makes of it for priorities."""
+
+
+def door_of(tenant: str) -> str:
+    """Return the name of the queue at which a tenant's own Celery clients submit: no name of ours looks like one."""
+    return f"{_DOOR}.{tenant}"
+
+
+def lists_at(door: str) -> tuple[str, ...]:
+    """Return where Celery clients put messages for a door: on its list, or one that kombu makes for priorities."""
+    return (door, *(f"{door}\x06\x16{step}" for step in (3, 6, 9)))
+
+
+DOOR_LISTS = lists_at(_DOOR)
+"""Where Celery clients put `pointsman.submit` that share one door."""
 
 
 def list_of(queue: QueueName) -> str:
     """Return the broker's list behind a queue: its name, but for `intake`, whose name is the Celery door's."""
-    return "intake.jobs" if queue == QueueName.INTAKE else queue.value
+    return "jobs.intake" if queue == QueueName.INTAKE else queue.value
 
 
 def build_queues() -> list[Queue]:

@@ -118,6 +118,7 @@ def build_worker(
     vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(
         settings.broker.url,
+        broker_use_ssl=settings.broker.tls,
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )

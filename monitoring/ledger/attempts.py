@@ -318,6 +318,7 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses:
         # After a loss a step's next try is another execution, which is its run's say.
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
-        rest(session, job, QueueName(job.queue), seconds=pause_before(pauses, tries=job.lost_attempts))
+        seconds = 0.0 if reason == Reason.WORKER_STOPPED else pause_before(pauses, tries=job.lost_attempts)
+        rest(session, job, QueueName(job.queue), seconds=seconds)
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")

@@ -18,7 +18,7 @@ from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body, with_key
 from producers.api.examples import NO_ROOM, SUBMIT_BODY, body_of
-from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
+from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.api.stream import Tail, follow, look
 from producers.clarify import MAX_REPLY_CHARACTERS
@@ -29,7 +29,7 @@ from producers.review import changes_of_job
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, SiteName, State
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Body = Annotated[bytes, Depends(read_body)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -29,7 +30,7 @@ from monitoring.ledger.rounds import NotContinuableError
 from producers.errors import AdmissionRefusedError, AuthenticationError, BudgetFullError, QueueFullError
 from producers.keys import MissingScopeError
 from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
-from routing.errors import FieldError, InvalidJobError
+from routing.errors import FieldError, InvalidJobError, PolicyError
 
 logger = logging.getLogger(__name__)
 
@@ -196,6 +197,12 @@ async def _on_unexpected(_: Request, __: Exception) -> JSONResponse:
     return problem(500, "internal_error", "this is our fault; it has been logged")
 
 
+async def _on_unfit_policy(_: Request, error: Exception) -> JSONResponse:
+    logger.error("tenant_overrides_unfit", extra={"rule": str(error)})
+    detail = "the tenant's own limits do not fit this installation's policy any more; ask its operator"
+    return problem(409, "limits_do_not_fit", detail)
+
+
 _HANDLERS = {
     InvalidJobError: _on_invalid_job,
     QueueFullError: _on_no_room,
@@ -225,6 +232,7 @@ _HANDLERS = {
     OperationalError: _on_ledger_away,
     InterfaceError: _on_ledger_away,
     PoolTimeoutError: _on_ledger_away,
+    PolicyError: _on_unfit_policy,
     HTTPException: _on_http,
     Exception: _on_unexpected,
 }
@@ -234,3 +242,19 @@ def add_handlers(app: FastAPI) -> None:
     """Answer every error as a problem."""
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
+
+
+def describe_problems(document: dict[str, Any]) -> None:
+    """Say in an OpenAPI document how every operation answers errors; FastAPI describes answers that nobody gives."""
+    schemas = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["FieldProblem"] = FieldProblem.model_json_schema()
+    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["Problem"].pop("$defs", None)
+    answer = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            operation["responses"]["4XX"] = {"description": "The caller's fault.", **answer}
+            operation["responses"]["5XX"] = {"description": "Not the caller's fault.", **answer}

@@ -20,6 +20,7 @@ from producers.commands.context import (
     installed,
     out,
     print_json,
+    print_table,
 )
 from routing.config import read_settings
 from routing.tiers import QueueName
@@ -64,6 +65,35 @@ def create_key(
                   markup=False)  # fmt: skip
 
 
+@key_app.command("list")
+def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = False) -> None:
+    """List a tenant's keys that are in force; secrets are not stored, and cannot be shown."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from producers import keys
+
+        found = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
+    if as_json:
+        print_json([{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in found])
+    else:
+        print_table(("NAME", "SCOPES", "MADE"), [(name, ",".join(scopes), at) for name, scopes, at in found])
+
+
+@key_app.command("revoke")
+def revoke_key(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")],
+    tenant: Tenant = "demo",
+) -> None:
+    """Take a key out of force, from its next request on. Exit 1 when there is none of this name."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from producers import keys
+
+        is_revoked = keys.revoke(session, tenant, name=name)
+    if not is_revoked:
+        fail(f"tenant {tenant} has no key {name!r} in force")
+    out.print(f"key {name} of tenant {tenant} is revoked", markup=False)
+
+
 Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="One of the queues of routing/platform.yaml.")]
 
 
@@ -99,19 +129,21 @@ def _signing_key(installation: Installation) -> bytes:
 def verify(
     ctx: typer.Context,
     head: Annotated[
-        str | None, typer.Option(metavar="HEAD", help="The head that you kept: then a cut-off tail is found, too.")
+        str | None,
+        typer.Option(metavar="HEAD", help="A head to check in place of the one that the dispatcher kept."),
     ] = None,
     archive: Annotated[
         Path | None,
         typer.Option(metavar="DIR", exists=True, file_okay=False, help="The archive: then the chain is checked whole."),
     ] = None,
 ) -> None:
-    """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted or reordered."""
+    """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted, moved or cut."""
     with installed(ctx) as installation:
         from monitoring import audit as audit_trail
         from monitoring.audit_archive import Archive, verify_with_archive
 
         key = _signing_key(installation)
+        head = head or installation.audit_heads.newest()
         with installation.ledger.begin() as session:
             if archive is None:
                 verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
@@ -156,6 +188,7 @@ def doctor(ctx: typer.Context) -> None:
     with installed(ctx) as installation:
         findings = [
             *_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation),
+            *_check_transport(installation),
         ]  # fmt: skip
         boxes = [*_check_packages(installation), *_check_boxes(context_of(ctx).environment)]
     for name, hint in findings:
@@ -205,11 +238,13 @@ def _check_packages(installation: Installation) -> Iterator[tuple[str, str]]:
 
 
 def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
-    from redis import Redis
     from redis.exceptions import RedisError
 
+    from producers.runway import open_broker
+
     try:
-        broker: Redis = Redis.from_url(installation.settings.broker.url, socket_timeout=3, socket_connect_timeout=3)
+        config = installation.settings.broker
+        broker = open_broker(config.url, tls=config.tls, timeout_seconds=3)
     except ValueError:
         yield "broker", "POINTSMAN_BROKER__URL must be a URL such as redis://host:6379/0"
         return
@@ -222,6 +257,15 @@ def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
         yield "broker", "cannot be reached at POINTSMAN_BROKER__URL"
     finally:
         broker.close()
+
+
+def _check_transport(installation: Installation) -> Iterator[tuple[str, str]]:
+    from routing.transport import is_exposed_broker, is_exposed_ledger
+
+    if is_exposed_broker(installation.settings.broker.url):
+        yield "broker over TLS", "passwords and prompts cross the network in the clear: use rediss://"
+    if is_exposed_ledger(installation.ledger_url):
+        yield "ledger over TLS", "nothing checks whose database this is: add sslmode=verify-full to the URL"
 
 
 def _check_boxes(environment: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -69,7 +69,7 @@ def dispatcher(ctx: typer.Context) -> None:
         one = Dispatcher(
             installation.ledger,
             installation.publisher,
-            BrokerLists(settings.broker.url),
+            BrokerLists(settings.broker.url, tls=settings.broker.tls),
             policy=installation.policy,
             config=settings.dispatcher,
             holder=holder,
@@ -77,12 +77,15 @@ def dispatcher(ctx: typer.Context) -> None:
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
             show_lagging=Projector(installation.ledger, installation.den).run,
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
+            heads=installation.audit_heads,
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
         tick = {"tick_seconds": settings.dispatcher.tick_seconds}
-        lists = DoorLists(settings.broker.url)
-        door = CeleryDoor(lists, installation.ledger, installation.submitter, holder=holder)
+        lists = DoorLists(settings.broker.url, tls=settings.broker.tls)
+        door = CeleryDoor(
+            lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_door
+        )  # fmt: skip
         threads = [
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))

@@ -12,9 +12,11 @@ from tests.chaos.options import read_options
 
 PARTS: Mapping[str, str] = {
     "fleet": "tests.chaos.burn",
+    "hosts": "tests.chaos.hosts",
     "celery": "tests.chaos.plain",
     "publish": "tests.chaos.publishes",
     "boxes": "tests.chaos.boxes",
+    "leaks": "tests.chaos.leaks",
 }
 """Parts by the name that ONLY takes: modules with `run(options, say) -> Report`, imported when they are wanted."""
 
