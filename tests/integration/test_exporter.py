@@ -505,11 +505,13 @@ def exporter(fleet: Fleet) -> Iterator[tuple[subprocess.Popen[str], int]]:
         [sys.executable, "-W", "ignore", "-c", SERVE, fleet.url, str(port)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_until(lambda: answers(port), seconds=15, what="the exporter answers")
-    yield child, port
-    if child.poll() is None:
-        child.kill()
-    child.communicate(timeout=10)
+    try:
+        wait_until(lambda: answers(port), seconds=60, what="the exporter answers")
+        yield child, port
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate(timeout=10)
 
 
 def test_the_exporter_serves_metrics_and_health_and_ends_cleanly(
