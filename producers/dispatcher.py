@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlmodel import Session
 
@@ -54,6 +55,8 @@ SEAL_SECONDS = 5.0
 
 BATCH = 100
 """Rows that one step takes at a time; what is left over makes the next round begin at once."""
+_WAIT_FOR_ROW = text("SET LOCAL lock_timeout = '500ms'")
+"""A worker that was frozen in a transaction holds its job's row: it must not hold the lead's round past the lead."""
 _ONE_ROW = (QueryCanceled, DeadlockDetected, LockNotAvailable, SerializationFailure)
 """What the ledger says when one statement waited in vain for rows that somebody holds: it is not away."""
 ItemT = TypeVar("ItemT")
@@ -150,6 +153,7 @@ class Dispatcher:
             self._stay_leader()
             with contained(what, item=str(getattr(item, "job_id", item))):
                 with self._ledger.begin() as session:
+                    session.execute(_WAIT_FOR_ROW)
                     do(session, item)
                 done += 1
         self._has_more |= len(items) >= BATCH and done > 0
@@ -229,6 +233,7 @@ class Dispatcher:
         if missing:
             logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
             with self._ledger.begin() as session:
+                session.execute(_WAIT_FOR_ROW)
                 unpush(session, missing, older_than_seconds=seconds)
         return True
 

@@ -129,6 +129,23 @@ def test_a_queue_that_cannot_be_pushed_to_holds_up_no_other(shop: Shop, broker: 
     assert ids(broker, "answer") == [question]
 
 
+def test_a_worker_that_is_frozen_in_a_transaction_holds_up_nobody_elses_job(
+    shop: Shop, broker: Any, make: Make
+) -> None:
+    frozen, dead = shop.running(tier=None), shop.running(tier=None)
+    new = shop.accept(tier=None)
+    for claimed in (frozen, dead):
+        shop.lapse(claimed)
+    one = make()
+    with psycopg.connect(shop.url) as other:
+        other.execute("SELECT 1 FROM job WHERE id = %s FOR UPDATE", (frozen.job.id,))
+        assert one.run_once(), "and it leads still"
+        assert [shop.job(claimed.job.id).lost_attempts for claimed in (frozen, dead)] == [0, 1]
+        assert ids(broker, "answer") == [new]
+    assert one.run_once()
+    assert shop.job(frozen.job.id).lost_attempts == 1
+
+
 class Cut:
     """Drops the ledger's connection right before its n-th statement."""
 

@@ -81,7 +81,7 @@ class LockMachine(RuleBasedStateMachine):
             release_sites(session)
         for queue in (*QUEUE_OF_TIER.values(), QueueName.CONTROL):
             with self.shop.ledger.begin() as session:
-                pushes = top_up(session, queue, runway=RUNWAY)
+                pushes = top_up(session, queue, runway=RUNWAY, admission=self.shop.policy.admission)
             self.runway |= {push.job_id: (queue, push.fence) for push in pushes}
 
     @rule(target=claims, first=jobs, second=jobs)

@@ -39,7 +39,7 @@ def read(run: Run, *arguments: object) -> Any:
 
 def pushed(shop: Shop) -> int:
     with shop.ledger.begin() as session:
-        return len(top_up(session, QueueName.ANSWER, runway=shop.policy.runway))
+        return len(top_up(session, QueueName.ANSWER, runway=shop.policy.runway, admission=shop.policy.admission))
 
 
 def test_a_paused_tenant_stays_paused_for_a_process_that_starts_later_and_others_go_on(
