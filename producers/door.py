@@ -19,7 +19,7 @@ from uuid import UUID
 
 from redis.exceptions import RedisError
 from sqlalchemy import select
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
 from monitoring.ledger.runway import lead, resign
@@ -41,7 +41,7 @@ LEASE_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 1_048_576
 """A message that is larger is not even read."""
 MAX_TRIES = 5
-"""A message whose reading failed so often, or ended the process, is put aside."""
+"""A message whose reading failed so often, or ended the process, is refused and put aside. The refusal has as many."""
 BATCH = 20
 TRIES_KEY = "pointsman:door:tries"
 _KEEP_TRIES_SECONDS = 86_400
@@ -160,27 +160,19 @@ class CeleryDoor:
         self._submitter = submitter
         self._holder = holder
         self._is_shared = is_shared
+        self._failed = 0
 
     def take_in_standing(self) -> int:
         """Take in the messages that have stood longest; returns how many were looked at.
 
         Raises:
-            OperationalError, InterfaceError: the ledger is away; everything stays where it stands.
+            SQLAlchemyError: the ledger is away; everything stays where it stands.
             RedisError: the broker is.
         """
         with self._ledger.begin() as session:
             tenants = session.scalars(select(col(Tenant.name)).order_by(col(Tenant.name))).all()
         standing = self._lists.look(tenants)
-        for each in standing:
-            try:
-                self._take(each)
-            except (OperationalError, InterfaceError):
-                self._lists.forget_tries(each)
-                raise
-            except RedisError:
-                raise
-            except Exception:  # one message's fault or ours: it stands, and is tried again until its tries are over
-                logger.exception("intake_failed")
+        self._failed = sum(not self._try_to_take(each) for each in standing)
         return len(standing)
 
     def serve(self, stopping: threading.Event, *, tick_seconds: float) -> None:
@@ -191,10 +183,37 @@ class CeleryDoor:
                     stopping.wait(tick_seconds)
                 elif not self.take_in_standing():
                     self._lists.wait(tick_seconds)
+                elif self._failed:  # what failed has few tries: they must not be over within a moment
+                    stopping.wait(tick_seconds)
             except (SQLAlchemyError, RedisError) as error:
                 logger.warning("door_waits", extra={"error": type(error).__name__})
                 stopping.wait(tick_seconds)
         self._resign()
+
+    def _try_to_take(self, standing: Standing) -> bool:
+        """Take one message in; returns whether it is done with. One that failed stands until its tries are over."""
+        try:
+            self._take(standing)
+        except SQLAlchemyError:
+            if self._is_ledger_away():
+                self._lists.forget_tries(standing)
+                raise
+            logger.exception("intake_failed")
+        except RedisError:
+            raise
+        except Exception:  # one message's fault or ours
+            logger.exception("intake_failed")
+        else:
+            return True
+        return False
+
+    def _is_ledger_away(self) -> bool:
+        """Tell whether nothing can be written at all: then no message is at fault."""
+        try:
+            self._leads()
+        except SQLAlchemyError:
+            return True
+        return False
 
     def _leads(self) -> bool:
         with self._ledger.begin() as session:
@@ -211,8 +230,8 @@ class CeleryDoor:
         if standing.is_unread:
             self._refuse(standing, f"a message has at most {MAX_MESSAGE_BYTES} bytes")
             return
-        if self._lists.count_try(standing) > MAX_TRIES:
-            self._give_up(standing)
+        if (tries := self._lists.count_try(standing)) > MAX_TRIES:
+            self._give_up(standing, tries=tries)
             return
         try:
             message = read_message(standing.body)
@@ -243,11 +262,12 @@ class CeleryDoor:
             error = InvalidJobError((FieldError("message", rule),))
             self._submitter.record_refusal(error, tenant=standing.tenant, door=Door.CELERY)
 
-    def _give_up(self, standing: Standing) -> None:
-        """Put a message aside that cannot be taken in, first of all: what follows may fail as it did before."""
+    def _give_up(self, standing: Standing, *, tries: int) -> None:
+        """Refuse a message that cannot be taken in and put it aside, without a row where that fails each time too."""
+        if tries <= 2 * MAX_TRIES:
+            message = read_message(standing.body)
+            refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times; see `unrouted`"),))
+            tenant = standing.tenant or str(message.kwargs.get("tenant", ""))
+            self._submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY, job_id=UUID(message.id))
         self._lists.put_aside(standing)
-        logger.error("intake_given_up", extra={"tries": MAX_TRIES})
-        message = read_message(standing.body)
-        refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times; see `unrouted`"),))
-        tenant = standing.tenant or str(message.kwargs.get("tenant", ""))
-        self._submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY, job_id=UUID(message.id))
+        logger.error("intake_given_up", extra={"tries": tries - 1})

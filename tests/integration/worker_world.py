@@ -71,10 +71,18 @@ class Proxy:
                 flows = self._flows
                 if not flows.is_set():
                     continue
-                server = socket.create_connection(("127.0.0.1", self._target))
+                if (server := self._reach()) is None:
+                    client.close()  # as a port at which nobody listens, and the next one is accepted all the same
+                    continue
                 self._sockets.append(server)
                 for source, sink in ((client, server), (server, client)):
                     threading.Thread(target=self._pump, args=(source, sink, flows), daemon=True).start()
+
+    def _reach(self) -> socket.socket | None:
+        try:
+            return socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            return None
 
     def _pump(self, source: socket.socket, sink: socket.socket, flows: threading.Event) -> None:
         with suppress(OSError):
