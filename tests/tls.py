@@ -73,6 +73,7 @@ class TlsProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._started = threading.Event()
+        self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
         self.connections = 0
         """How many spoke TLS to the end of its handshake."""
@@ -106,8 +107,12 @@ class TlsProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()  # closing would wait for the client's last word
+        await asyncio.sleep(0)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
             if self._is_postgres:
                 if await reader.readexactly(len(_SSL_REQUEST)) != _SSL_REQUEST:

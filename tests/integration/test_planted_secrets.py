@@ -89,11 +89,12 @@ def test_of_an_api_key_only_the_hash_is_in_the_ledger(world: World) -> None:
     assert [name for name, content in rows.items() if hash_secret(secret) in content] == ["api_key"]
 
 
-def test_what_a_ledger_says_that_fails_shows_no_key(world: World) -> None:
+def test_what_a_ledger_says_that_fails_shows_no_key(world: World, tmp_path: Path) -> None:
     """PostgreSQL quotes the whole row that it refuses, whatever SQLAlchemy hides."""
     log = io.StringIO()
     configure_logging(stream=log)
-    asked = {"headers": world.headers(), "json": {"prompt": TEXT}}
+    world.site("bakery", PAGES, tmp_path)
+    asked = {"headers": world.headers(), "json": {"prompt": f"Change the headline. {TEXT}", "site": "bakery"}}
     rule = "ALTER TABLE job {} CONSTRAINT refuse_all {}"
     with world.ledger.begin() as session:
         session.execute(text(rule.format("ADD", "CHECK (false) NOT VALID")))
