@@ -94,6 +94,10 @@ _HEADS = text("""
              WHERE job.held_for = 'site' AND job.site_id = free.site_id AND job.queue = free.queue
              ORDER BY job.priority, job.created_at LIMIT 1
         ) AS first
+        UNION ALL
+        SELECT holder.id FROM lines JOIN site ON site.id = lines.site_id
+          JOIN job AS holder ON holder.id = site.lock_job_id AND holder.queue = lines.queue
+         WHERE holder.held_for = 'site'
     ), locked AS (
         SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM head)) AND held_for = 'site'
            FOR NO KEY UPDATE SKIP LOCKED
@@ -103,7 +107,7 @@ _HEADS = text("""
 """One job for each free site and queue on which nobody else is about to write it: its most urgent, of those the oldest.
 
 Lines are found one by one through the index, so that this costs what busy sites there are, not what waits for them. A
-queue without workers keeps only its own line waiting.
+queue without workers keeps only its own line waiting. A job that holds its site's lock waits for nobody.
 """
 
 

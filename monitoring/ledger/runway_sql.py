@@ -97,14 +97,18 @@ PARK = text(f"""
         SELECT next.id FROM unnest(CAST(:sites AS uuid[])) AS busy (site_id) CROSS JOIN LATERAL (
             SELECT job.id FROM job
              WHERE job.site_id = busy.site_id AND job.queue = :queue AND {_READY}
-               AND job.id <> ALL(CAST(:kept AS uuid[])) LIMIT :limit
+               AND job.id <> ALL(CAST(:kept AS uuid[]))
+               AND job.id IS DISTINCT FROM (SELECT lock_job_id FROM site WHERE site.id = busy.site_id) LIMIT :limit
         ) AS next LIMIT :limit
     ), free AS (
         SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM crowd)) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE job SET held_for = 'site' WHERE id = ANY(ARRAY(SELECT id FROM free))
 """)
-"""An array of ids, where a join would do: for that the planner may read the whole table."""
+"""An array of ids, where a join would do: for that the planner may read the whole table.
+
+The job that holds the site's lock, because it waits once more, is never parked: the site is free for nobody else.
+"""
 
 MARK = text(f"""
     WITH free AS (
@@ -125,8 +129,8 @@ UNMARK = text("""
 """)
 
 KEEP_TURNS = text("""
-    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, turn)
-    SELECT :queue, kept.tenant, 0, 0, kept.turn
+    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, turn, counted_at)
+    SELECT :queue, kept.tenant, 0, 0, kept.turn, to_timestamp(0)
       FROM unnest(CAST(:tenants AS text[]), CAST(:turns AS double precision[])) AS kept (tenant, turn)
     ON CONFLICT (queue, tenant) DO UPDATE SET turn = greatest(backlog.turn, excluded.turn)
 """)

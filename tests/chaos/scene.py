@@ -66,7 +66,11 @@ class Fleet(Embedded):
         library = faketime()
         if program.name not in self._skews or library is None:
             return program
-        clock = {"LD_PRELOAD": str(library), "FAKETIME": self._skews[program.name], "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        paths = [str(Path(__file__).with_name("skewed")), self.environment.get("PYTHONPATH", "")]
+        clock = {
+            "LD_PRELOAD": str(library), "FAKETIME": self._skews[program.name], "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        }  # fmt: skip
         return replace(program, environment={**program.environment, **clock})
 
 

@@ -138,11 +138,13 @@ class World:
             await_approval(session, job, release, hours=1)
         return release
 
-    def finish(self, job_id: UUID, state: State, **result: Any) -> None:
+    def finish(
+        self, job_id: UUID, state: State, *, reason: Reason = Reason.DONE, detail: str = "", **result: Any
+    ) -> None:
         """End a waiting job as a worker would."""
         taken = self.claim(job_id)
         with self.ledger.begin() as session:
-            end(session, hold(session, taken.attempt), state, reason=Reason.DONE, result=result)
+            end(session, hold(session, taken.attempt), state, reason=reason, detail=detail, result=result)
 
     def publish(self, job_id: UUID) -> None:
         """Run the publish task for an approved job."""

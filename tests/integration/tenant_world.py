@@ -10,15 +10,19 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlmodel import SQLModel, col, select
 
+from monitoring.ledger.dead_letters import cluster_name
 from monitoring.ledger.gates import open_gate
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import Gate
 from monitoring.ledger.run_values import GateSpec
-from routing.jobs import State
+from routing.jobs import Reason, State
 from tests.integration.http_world import HOME, PAGES, World
 
 EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
 PROJECT = "repo: {url: https://forge.example/acme/shop.git}\nstack: {language: typescript}\nkeys: {anthropic: acme}\n"
+DEATH = "the provider refused the call"
+CLUSTER = cluster_name(f"{Reason.PROVIDER_ERROR.value}: {DEATH}")
+"""The short name of the cluster that the tenant's dead letter is of."""
 TICKET = {"project": "shop", "title": "The cart forgets its items", "body": "Reload the page: it is empty."}
 
 
@@ -35,12 +39,13 @@ class Belongings:
     gate: UUID
     release: UUID
     earlier_release: UUID
+    dead: UUID
     site: str = "bakery"
     project: str = "shop"
 
     @property
     def jobs(self) -> tuple[UUID, ...]:
-        return (self.offered, self.waiting, self.asking, self.answered, self.run)
+        return (self.offered, self.waiting, self.asking, self.answered, self.run, self.dead)
 
 
 def furnish(world: World, directory: Path) -> Belongings:
@@ -53,6 +58,8 @@ def furnish(world: World, directory: Path) -> Belongings:
     waiting = world.submit(prompt="What is a bakery?")
     answered = world.submit(prompt="What is bread?")
     world.finish(answered, State.ANSWERED, answer="Food.")
+    dead = world.submit(prompt="What is a dead letter?")
+    world.finish(dead, State.FAILED, reason=Reason.PROVIDER_ERROR, detail=DEATH)
     added = world.call("POST", "/v1/projects", json={"name": "shop", "file": PROJECT})
     assert added.status_code == 201, added.text
     ticket = world.call("POST", "/v1/runs", json=TICKET)
@@ -62,7 +69,7 @@ def furnish(world: World, directory: Path) -> Belongings:
         spec = GateSpec(key="before-publish", kind="rule", reason="A person looks first.", after=())
         open_gate(session, lock_job(session, run), spec, hours=1)
         gate = session.scalars(select(col(Gate.id)).where(col(Gate.run_id) == run)).one()
-    return Belongings(offered, waiting, asking, answered, run, gate, active.id, earlier.id)
+    return Belongings(offered, waiting, asking, answered, run, gate, active.id, earlier.id, dead)
 
 
 def dump_of(world: World) -> Iterator[tuple[str, int, str]]:

@@ -95,11 +95,11 @@ def fleet(shop: Shop, guarded: Valkey, tmp_path: Path) -> Iterator[Fleet]:
     made.lists.close()
 
 
-def send(guarded: Valkey, tenant: str, *, queue: str = "", **kwargs: Any) -> UUID:
+def send(guarded: Valkey, door: str, /, *, queue: str = "", **kwargs: Any) -> UUID:
     """Submit as any Celery client does."""
     task_id = uuid4()
-    client = Celery(broker=url_of(guarded, f"tenant-{tenant}"), set_as_current=False)
-    client.send_task("pointsman.submit", kwargs=kwargs, task_id=str(task_id), queue=queue or f"intake.{tenant}")
+    client = Celery(broker=url_of(guarded, f"tenant-{door}"), set_as_current=False)
+    client.send_task("pointsman.submit", kwargs=kwargs, task_id=str(task_id), queue=queue or f"intake.{door}")
     client.close()
     return task_id
 

@@ -134,3 +134,36 @@ def test_an_end_and_a_claim_leave_nothing_held(shop: Shop) -> None:
     with shop.ledger.begin() as session:
         request_cancel(session, lock_job(session, parked), actor="test")
     assert (shop.job(parked).held_for, shop.job(parked).held_until) == (None, None)
+
+
+def waiting_again(shop: Shop, site: UUID) -> UUID:
+    """A job that holds its site's lock and waits once more, as one does that lost its worker."""
+    claimed = shop.claim(shop.accept(site_id=site, priority="P3"))
+    with shop.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        close_attempt(session, job, outcome="lost", reason=Reason.WORKER_LOST)
+        job.fence += 1
+        move(session, job, State.QUEUED, reason=Reason.WORKER_LOST)
+        wait_on(session, job, SPEC)
+    return claimed.job.id
+
+
+def test_the_job_that_holds_its_site_s_lock_is_not_parked_with_those_that_wait_for_it(shop: Shop) -> None:
+    site = shop.site()
+    holder = waiting_again(shop, site)
+    others = [shop.accept(site_id=site, priority="P1") for _ in range(3)]
+    with shop.ledger.begin() as session:
+        pushed = top_up(session, SPEC, runway=Runway(per_queue=1, per_tenant=1), admission=Admission())
+    assert shop.job(holder).held_for is None
+    assert [push.job_id for push in [*pushed, *take(shop)]] == [holder]
+    assert {shop.job(job_id).held_for for job_id in others} == {"site"}
+
+
+def test_the_job_that_holds_its_site_s_lock_waits_for_nobody(shop: Shop) -> None:
+    site = shop.site()
+    holder = waiting_again(shop, site)
+    other = shop.accept(site_id=site)
+    for job_id in (holder, other):
+        park(shop, job_id, Hold.SITE)
+    assert list(freed(shop)) == [holder]
+    assert shop.job(other).held_for == "site"

@@ -17,7 +17,7 @@ from monitoring.ledger.releases import find_site
 from monitoring.ledger.store import Ledger
 from producers.jobs import PREVIEW_AUDIENCE
 from tests.integration.http_world import PAGES, World, open_world, shared_ledger
-from tests.integration.tenant_world import EDIT, TICKET, Belongings, dump_of, furnish
+from tests.integration.tenant_world import CLUSTER, EDIT, TICKET, Belongings, dump_of, furnish
 from tests.integration.test_api import PUBLIC, private_routes
 
 __all__ = ["shared_ledger"]
@@ -35,10 +35,14 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/sites/{name}/revoke-previews"): {},
     ("POST", "/v1/projects"): {"name": "shop", "file": "no file"},
     ("POST", "/v1/runs"): TICKET,
+    ("POST", "/v1/dead-letters/replay"): {"signature": CLUSTER},
+    ("POST", "/v1/dead-letters/dismiss"): {"signature": CLUSTER},
     ("POST", "/v1/gates/{gate_id}/pass"): {},
     ("POST", "/v1/gates/{gate_id}/fail"): {"reason": "no"},
 }
 """A body for every route that takes one, such as its owner's request could have: a new route needs one here."""
+ABSENT = {"name": "nowhere", "cluster": "0123456789"}
+"""What stands for something that nobody has, where no UUID does."""
 REFERENCES: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", "/v1/sites/{name}/rollback"): ("body", "release_id"),
     ("POST", "/v1/sites/{name}/revoke-previews"): ("body", "release_id"),
@@ -73,7 +77,12 @@ def neighbour(world: World, suffix: str) -> World:
 
 
 def ids_of(has: Belongings) -> dict[str, list[str]]:
-    return {"job_id": [str(job) for job in has.jobs], "gate_id": [str(has.gate)], "name": [has.site]}
+    return {
+        "job_id": [str(job) for job in has.jobs],
+        "gate_id": [str(has.gate)],
+        "name": [has.site],
+        "cluster": [CLUSTER],
+    }
 
 
 def fill(path: str, values: Mapping[str, str]) -> str:
@@ -108,7 +117,7 @@ def test_what_is_another_tenants_answers_like_what_does_not_exist_and_nothing_is
     for method, path in private_routes(world):
         body = BODIES.get((method, path))
         for name in re.findall(r"\{(\w+)\}", path):
-            nothing = ask(world, method, fill(path, {name: "nowhere" if name == "name" else str(uuid4())}), body=body)
+            nothing = ask(world, method, fill(path, {name: ABSENT.get(name) or str(uuid4())}), body=body)
             assert nothing.status_code == 404, (method, path)
             for real in known[name]:
                 answer = ask(world, method, fill(path, {name: real}), body=body)
@@ -127,6 +136,12 @@ def test_no_list_shows_and_no_request_reaches_what_is_another_tenants(both: tupl
             assert not [secret for secret in secrets if secret in answer.text], (method, path)
     named = ask(world, "POST", "/v1/jobs", body={**EDIT, "site": "nowhere"})
     assert shown(ask(world, "POST", "/v1/jobs", body={**EDIT, "site": "shop"})) == shown(named)
+    for verb in ("replay", "dismiss"):
+        jobs = ask(world, "POST", f"/v1/dead-letters/{verb}", body={"ids": [str(has.dead), str(uuid4())]}).json()[
+            "jobs"
+        ]
+        assert [(job["is_done"], job["why_not"]) for job in jobs] == [(False, jobs[1]["why_not"])] * 2
+    assert (world.job(has.dead).dismissed_at, world.job(has.dead).state) == (None, "failed")
     for job_id in has.jobs:
         assert ask(world, "POST", "/v1/jobs", body={"prompt": "Why?", "session": str(job_id)}).status_code in (202, 422)
     assert world.job(has.offered).state == "awaiting_approval"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
 from monitoring.logs import configure_logging
 from producers.keys import hash_secret
+from routing.jobs import State
 from tests.integration.http_world import PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
@@ -51,21 +54,26 @@ def test_planted_keys_are_in_no_log_audit_row_event_problem_or_metric(world: Wor
     configure_logging(stream=log)
     world.site("bakery", PAGES, tmp_path)
     world.app.state.stopping.set()
-    job_id = world.submit(prompt=f"Change the headline to 'Fresh bread'. {TEXT}", site="bakery")
+    debated = world.submit(prompt=f"Change the headline to 'Fresh bread'. {TEXT}", site="bakery")
+    world.finish(debated, State.FAILED, errors=[{"field": "model", "rule": TEXT}])
+    job_id = world.submit(prompt=f"Change the headline to '{PLANTED['provider key']}'", site="bakery")
     world.offer(job_id, {**PAGES, "new.html": PAGES["index.html"]})
-    shown = [
-        world.call("POST", "/v1/jobs", json={"prompt": "What?", PLANTED["provider key"]: 1}).text,
-        world.call("POST", "/v1/jobs", json={"prompt": 7, "site": TEXT}).text,
-        world.call("POST", f"/v1/jobs/{job_id}/reject", json={"reason": "no", PLANTED["API key"]: 1}).text,
-        world.call("POST", f"/v1/jobs/{job_id}/reject", json={"reason": TEXT}, headers={"X-Any": TEXT}).text[:0],
-        world.call("GET", f"/v1/jobs/{job_id}/events").text,
-        world.call("GET", f"/v1/jobs/{job_id}/events?format=json&after=0").text,
-        world.call("GET", f"/v1/jobs/{job_id}?token={PLANTED['API key']}").text[:0],
-        world.client.get("/v1/jobs", headers={"X-API-Key": PLANTED["API key"]}).text,
-        world.client.get("/metrics").text,
-        log.getvalue(),
-    ]
-    assert not [name for name, secret in PLANTED.items() if secret in "".join(shown)]
+    world.call("POST", f"/v1/jobs/{job_id}/reject", json={"reason": TEXT}, headers={"X-Any": TEXT})
+    world.call("GET", f"/v1/jobs/{job_id}?token={PLANTED['API key']}")
+    reject = f"/v1/jobs/{job_id}/reject"
+    shown = {
+        "unknown field": world.call("POST", "/v1/jobs", json={"prompt": "What?", PLANTED["provider key"]: 1}).text,
+        "wrong type": world.call("POST", "/v1/jobs", json={"prompt": 7, "site": TEXT}).text,
+        "unknown field of a verdict": world.call("POST", reject, json={"reason": "no", PLANTED["API key"]: 1}).text,
+        "events": world.call("GET", f"/v1/jobs/{job_id}/events").text,
+        "events as JSON": world.call("GET", f"/v1/jobs/{job_id}/events?format=json&after=0").text,
+        "a failed job's events": world.call("GET", f"/v1/jobs/{debated}/events?format=json&after=0").text,
+        "wrong key": world.client.get("/v1/jobs", headers={"X-API-Key": PLANTED["API key"]}).text,
+        "metrics": world.client.get("/metrics").text,
+        "log": log.getvalue(),
+    }
+    found = {(place, name) for place, said in shown.items() for name, secret in PLANTED.items() if secret in said}
+    assert found == set()
     assert tables_with_secrets(world) <= ALLOWED
 
 
@@ -81,10 +89,29 @@ def test_of_an_api_key_only_the_hash_is_in_the_ledger(world: World) -> None:
     assert [name for name, content in rows.items() if hash_secret(secret) in content] == ["api_key"]
 
 
-def test_a_ledger_that_fails_shows_no_prompt(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_ledger_says_that_fails_shows_no_key(world: World) -> None:
+    """PostgreSQL quotes the whole row that it refuses, whatever SQLAlchemy hides."""
+    log = io.StringIO()
+    configure_logging(stream=log)
+    asked = {"headers": world.headers(), "json": {"prompt": TEXT}}
+    rule = "ALTER TABLE job {} CONSTRAINT refuse_all {}"
     with world.ledger.begin() as session:
-        session.execute(text("SELECT 1"))
-    quiet = TestClient(world.app, raise_server_exceptions=False)
-    answer = quiet.post("/v1/jobs", headers=world.headers(), json={"prompt": TEXT, "session": "\ud800"})
+        session.execute(text(rule.format("ADD", "CHECK (false) NOT VALID")))
+    try:
+        answer = TestClient(world.app, raise_server_exceptions=False).post("/v1/jobs", **asked)
+        assert answer.status_code == 500, answer.text
+        with pytest.raises(IntegrityError, match="refuse_all") as caught:
+            world.client.post("/v1/jobs", **asked)
+    finally:
+        with world.ledger.begin() as session:
+            session.execute(text(rule.format("DROP", "")))
+    logging.getLogger("uvicorn.error").error("Exception in ASGI application", exc_info=caught.value)
+    assert "refuse_all" in log.getvalue()
+    assert not [name for name, secret in PLANTED.items() if secret in answer.text + log.getvalue()]
+
+
+def test_text_that_cannot_be_stored_is_not_shown(world: World) -> None:
+    body = json.dumps({"prompt": TEXT, "session": "\ud800"})  # JSON may name half a character
+    answer = world.client.post("/v1/jobs", headers=world.headers(), content=body)
     assert answer.status_code == 422
-    assert not [secret for secret in PLANTED.values() if secret in answer.text + caplog.text]
+    assert not [name for name, secret in PLANTED.items() if secret in answer.text]

@@ -12,7 +12,7 @@ from routing.jobs import ENDS, MAX_PROMPT_BYTES, MOVES, JobMessage, State, check
 
 LIMIT_ENDS = " failed timed_out budget_exceeded output_exceeded escalated"
 LEGAL = {
-    "received": "clarifying debating queued answered rejected cancelled" + LIMIT_ENDS,
+    "received": "clarifying debating queued answered rejected cancelled expired" + LIMIT_ENDS,
     "clarifying": "received debating queued answered cancelled expired",
     "debating": "queued clarifying rejected cancelled expired" + LIMIT_ENDS,
     "queued": "running cancelled expired failed",
