@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis.exceptions import ResponseError
 
 from monitoring.ledger.runway import Push
 from producers.errors import PublishError
@@ -15,7 +16,7 @@ from routing.tiers import TASK_OF_QUEUE, Limits
 from routing.topology import list_of
 
 REST_SECONDS = 2.0
-"""After a failure nothing is sent for so long: the first caller has paid for a broker that does not answer."""
+"""While the broker does not answer nothing is sent for so long: the first caller has paid for all that come then."""
 
 
 def message_id(push: Push) -> str:
@@ -35,14 +36,15 @@ class Publisher:
         """Send one job's message to its queue, with the time limits that hold for its tenant.
 
         Raises:
-            PublishError: nobody's fault: the broker is away, or was a moment ago.
+            PublishError: nobody's fault: the broker is away, or was a moment ago; or it refused this one message.
         """
         if self._clock() < self._rests_until:
             raise PublishError("the broker did not answer a moment ago")
         try:
             self._send(push, limits)
         except (OperationalError, OSError) as error:
-            self._rests_until = self._clock() + REST_SECONDS
+            if not isinstance(error.__cause__, ResponseError):  # a refusal costs no time, and other queues may be well
+                self._rests_until = self._clock() + REST_SECONDS
             raise PublishError(str(error)) from error
 
     def _send(self, push: Push, limits: Limits) -> None:
