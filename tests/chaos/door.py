@@ -1,0 +1,15 @@
+"""The Celery door's process killed sixty times while it takes in more than seven hundred messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.chaos.options import Options
+from tests.chaos.report import Report
+from tests.chaos.suites import run_tests
+
+
+def run(_: Options, say: Callable[[str], None]) -> Report:
+    """Run the tests of the Celery door, with many kills."""
+    say("720 messages at the Celery door, whose process is killed 60 times")
+    return run_tests("the Celery door", "tests/integration/test_celery_door.py", environment={"DOOR_KILLS": "60"})
