@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
+from typing import Any
 
 from routing.secret_patterns import SECRETS
 
@@ -16,6 +18,15 @@ def redact(text: str, *, known: tuple[str, ...] = ()) -> str:
         if value:
             text = text.replace(value, REDACTED)
     return SECRETS.sub(REDACTED, text)
+
+
+def redact_all(value: Any, *, known: tuple[str, ...] = ()) -> Any:
+    """Return a JSON value with every text in it redacted, the names of fields included."""
+    if isinstance(value, str):
+        return redact(value, known=known)
+    if isinstance(value, Mapping):
+        return {redact(str(name), known=known): redact_all(item, known=known) for name, item in value.items()}
+    return [redact_all(item, known=known) for item in value] if isinstance(value, list | tuple) else value
 
 
 def key_fingerprint(key: str, *, pepper: str) -> str:

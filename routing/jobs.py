@@ -303,6 +303,6 @@ class JobMessage(BaseModel):
 
     schema_version: Literal[1] = 1
     job_id: UUID
-    fence: int = Field(ge=0)
+    fence: int = Field(ge=0, lt=2**31)
     """The job's fence when it was pushed. A claim succeeds only while it still is the job's fence, so of two copies of
     a message one is refused."""

@@ -27,7 +27,7 @@ class Envelope(BaseModel):
 
     schema_version: int = MESSAGE_VERSION
     job_id: UUID
-    fence: int = Field(ge=0)
+    fence: int = Field(ge=0, lt=2**31)
 
 
 def read_message(body: object) -> JobMessage:

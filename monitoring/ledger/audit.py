@@ -11,7 +11,7 @@ from sqlmodel import Session
 
 from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.tables import Approval, Job, Release
-from monitoring.redact import redact
+from monitoring.redact import redact, redact_all
 
 NONE = "none"
 """What stands for a fact that there is not: an edit that failed has no output, and that is on record too."""
@@ -40,15 +40,6 @@ def facts_of(session: Session, job: Job) -> Facts:
     )
 
 
-def _clean(value: Any) -> Any:
-    """Return a value without keys that people or models wrote into it."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {redact(str(name)): _clean(item) for name, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def append(session: Session, action: str, *, actor: str, job: Job | None = None, **detail: Any) -> None:
     """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit.py)."""
     facts = facts_of(session, job) if job is not None else Facts()
@@ -65,6 +56,6 @@ def append(session: Session, action: str, *, actor: str, job: Job | None = None,
             output_hash=facts.output_hash,
             scan=facts.scan,
             approval=facts.approval,
-            detail=_clean(detail),
+            detail=redact_all(detail),
         )
     )

@@ -13,6 +13,7 @@ from sqlmodel import Session, col
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
 from monitoring.ledger.tables import Job
+from monitoring.redact import redact_all
 
 WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel on which the dispatcher hears that there is something to push, end or deliver."""
@@ -46,10 +47,10 @@ class EventKind(StrEnum):
 
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:
-    """Append one event in the caller's transaction."""
+    """Append one event in the caller's transaction, without keys that people or models wrote into it."""
     session.execute(
         insert(Event).values(
-            kind=kind.value, job_id=job.id if job else None, tenant=job.tenant if job else None, data=data
+            kind=kind.value, job_id=job.id if job else None, tenant=job.tenant if job else None, data=redact_all(data)
         )
     )
 

@@ -24,6 +24,7 @@ from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Site
 from monitoring.ledger.telling import decision_of, made, notify_owner, record_end
+from monitoring.redact import redact
 from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move
 from routing.messages import read_stored
@@ -229,6 +230,7 @@ def end(
         IllegalMoveError: our fault.
     """
     origin = State(job.state)
+    detail = redact(storable(detail))  # people's and models' words: they are shown wherever the end is
     check_move(origin, target)
     assert target in ENDS
     left = _left_queue(job)
@@ -238,12 +240,12 @@ def end(
     target = consequence.state
     job.state = target.value
     job.reason = reason.value
-    job.detail = storable(detail) or None
+    job.detail = detail or None
     job.result = {**job.result, **(result or {})}
     followed = _follow_up(session, job, consequence, successor)
     job.result = {**job.result, **followed}
     if "continued_as" not in followed and not is_step(job):
-        job.failure_signature = dead_letter_signature(target, reason, storable(detail))
+        job.failure_signature = dead_letter_signature(target, reason, detail)
     job.waiting_since = None
     job.pushed_at = None
     clear_hold(job)

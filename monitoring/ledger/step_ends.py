@@ -13,10 +13,8 @@ from sqlmodel import Session, col
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
-from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job
 from monitoring.ledger.ticket_notes import ENDED, owe_note
-from monitoring.redact import redact
 from routing.jobs import Reason, State
 from routing.tiers import QueueName
 
@@ -48,18 +46,17 @@ def note_end(session: Session, job: Job, target: State, *, reason: Reason, detai
     if not is_step(job):
         return
     status = _STATUS_OF_END.get(target, "failed")
-    said = redact(storable(detail))
     # A run that has ended takes note of nothing: its rows must not be found again and again.
     run_is_over = exists().where(col(Job.id) == job.parent_id, col(Job.ended_at).is_not(None))
     session.execute(
         sql_update(AgentExecution)
         .where(col(AgentExecution.job_id) == job.id, col(AgentExecution.settled_at).is_(None))
         .values(
-            status=status, reason=reason.value, detail=said or None, settled_at=now(),
+            status=status, reason=reason.value, detail=detail or None, settled_at=now(),
             absorbed_at=select(now()).where(run_is_over).scalar_subquery(),
         )
     )  # fmt: skip
-    record(session, EventKind.RUN_STEP, job=job, status=status, reason=reason.value, detail=said[:400])
+    record(session, EventKind.RUN_STEP, job=job, status=status, reason=reason.value, detail=detail[:400])
 
 
 def _close_run(session: Session, job: Job) -> None:

@@ -13,7 +13,7 @@ from monitoring.ledger.jobs import end
 from monitoring.ledger.run_tables import AgentExecution, Project, Run, RunStep
 from monitoring.ledger.run_values import StepOrder, StepReport
 from monitoring.ledger.tables import Job
-from monitoring.redact import redact
+from monitoring.redact import redact_all
 from routing.jobs import Reason, State
 
 
@@ -55,18 +55,8 @@ def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: t
         sql_update(AgentExecution)
         .where(col(AgentExecution.job_id) == job.id)
         .values(
-            result=_clean(report.result, known_keys), base_commit=report.base, commit=report.commit,
-            changed=_clean(list(report.changed), known_keys), dropped=_clean(list(report.dropped), known_keys),
+            result=redact_all(report.result, known=known_keys), base_commit=report.base, commit=report.commit,
+            changed=redact_all(report.changed, known=known_keys), dropped=redact_all(report.dropped, known=known_keys),
         )
     )  # fmt: skip
     end(session, job, State.ANSWERED, reason=Reason.DONE)
-
-
-def _clean(value: Any, known: tuple[str, ...]) -> Any:
-    if isinstance(value, str):
-        return redact(value, known=known)
-    if isinstance(value, Mapping):
-        return {redact(str(name), known=known): _clean(item, known) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item, known) for item in value]
-    return value

@@ -25,7 +25,7 @@ from tests.integration.tenant_world import Belongings, furnish
 
 __all__ = ["shared_ledger"]
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "3"))
 """Requests for each operation."""
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,

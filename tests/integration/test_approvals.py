@@ -96,6 +96,16 @@ def test_where_policy_wants_four_eyes_the_requester_cannot_approve_and_another_c
         assert session.get_one(Approval, job_id).actor not in (requested_by, "")
 
 
+def test_where_a_tenants_limits_do_not_fit_the_policy_an_approval_says_so_and_decides_nothing(
+    world: World, job_id: UUID
+) -> None:
+    with world.ledger.begin() as session:
+        session.get_one(Tenant, world.tenant).overrides = {"queues": {"answer": {"llm_usd": 9}}}
+    answer = judge(world, job_id)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:pointsman:problem:limits_do_not_fit")
+    assert world.job(job_id).state == "awaiting_approval"
+
+
 @pytest.mark.threat("H6")
 def test_a_platform_that_wants_four_eyes_wants_them_of_every_tenant(world: World, job_id: UUID) -> None:
     policy = platform_policy()

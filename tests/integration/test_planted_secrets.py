@@ -15,7 +15,7 @@ from sqlmodel import SQLModel
 
 from monitoring.logs import configure_logging
 from producers.keys import hash_secret
-from routing.jobs import State
+from routing.jobs import Reason, State
 from tests.integration.http_world import PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
@@ -33,7 +33,7 @@ TEXT = (
 )
 ALLOWED = {
     ("job", "prompt"), ("job", "request"),  # what is asked for: workers need it as it was written
-    ("job", "detail"), ("approval", "reason"),  # what a reviewer says to the owner, in the owner's own ledger row
+    ("approval", "reason"),  # what a reviewer says to the owner, in the owner's own ledger row
 }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def test_planted_keys_are_in_no_log_audit_row_event_problem_or_metric(world: Wor
     world.site("bakery", PAGES, tmp_path)
     world.app.state.stopping.set()
     debated = world.submit(prompt=f"Change the headline to 'Fresh bread'. {TEXT}", site="bakery")
-    world.finish(debated, State.FAILED, errors=[{"field": "model", "rule": TEXT}])
+    world.finish(debated, State.FAILED, reason=Reason.PROVIDER_ERROR, detail=TEXT)
     job_id = world.submit(prompt=f"Change the headline to '{PLANTED['provider key']}'", site="bakery")
     world.offer(job_id, {**PAGES, "new.html": PAGES["index.html"]})
     world.call("POST", f"/v1/jobs/{job_id}/reject", json={"reason": TEXT}, headers={"X-Any": TEXT})
@@ -68,6 +68,7 @@ def test_planted_keys_are_in_no_log_audit_row_event_problem_or_metric(world: Wor
         "events": world.call("GET", f"/v1/jobs/{job_id}/events").text,
         "events as JSON": world.call("GET", f"/v1/jobs/{job_id}/events?format=json&after=0").text,
         "a failed job's events": world.call("GET", f"/v1/jobs/{debated}/events?format=json&after=0").text,
+        "dead letters": world.call("GET", "/v1/dead-letters").text,
         "wrong key": world.client.get("/v1/jobs", headers={"X-API-Key": PLANTED["API key"]}).text,
         "metrics": world.client.get("/metrics").text,
         "log": log.getvalue(),

@@ -49,3 +49,23 @@ def test_what_is_no_message_is_refused(body: object) -> None:
 def test_what_a_newer_process_stored_with_a_request_does_not_stop_an_older_one() -> None:
     stored = {"prompt": "p", "options": [{"id": "a", "label": "A", "colour": "red"}], "added_later": 1}
     assert read_stored(JobRequest, stored).options[0].id == "a"
+
+
+_DEEP: list[object] = []
+for _ in range(5_000):
+    _DEEP = [_DEEP]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None, 7, True, "{}", b"{}", [], [1, 2], {}, {"job_id": None}, {"job_id": str(JOB)}, {"job_id": 7, "fence": 1},
+        {"job_id": str(JOB), "fence": "x" * 1_000_000}, {"job_id": str(JOB), "fence": float("nan")},
+        {"job_id": str(JOB), "fence": -1}, {"job_id": str(JOB), "fence": 10**400}, {"job_id": "\ud800", "fence": 1},
+        {"job_id": str(JOB), "fence": 1, "schema_version": "new"}, {"job_id": str(JOB), "fence": _DEEP}, _DEEP,
+        {"job_id": _DEEP, "fence": 1}, {"job_id": str(JOB), "fence": 1, "schema_version": _DEEP},
+    ],
+)  # fmt: skip
+def test_a_hostile_body_is_refused_and_breaks_nothing(body: object) -> None:
+    with pytest.raises(ValidationError):
+        read_message(body)
