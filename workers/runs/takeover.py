@@ -132,7 +132,7 @@ class _Secrets:
 
     def is_new(self, path: str, before: bytes | None, data: bytes) -> bool:
         """Return whether a file holds a secret that it did not hold before: what a project has is its owner's."""
-        found = self._found.get(path) or self._look(path, data)
+        found = self._found[path] if path in self._found else self._look(path, data)
         return bool(found and found - (self._look(path, before) if before else set()))
 
     def _look(self, path: str, data: bytes) -> set[tuple[str, str]]:
