@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
-from routing.secret_patterns import SECRETS
+from routing.secret_patterns import HIDDEN
 
 REDACTED = "[redacted]"
 
@@ -17,7 +17,7 @@ def redact(text: str, *, known: tuple[str, ...] = ()) -> str:
     for value in known:
         if value:
             text = text.replace(value, REDACTED)
-    return SECRETS.sub(REDACTED, text)
+    return HIDDEN.sub(REDACTED, text)
 
 
 def redact_all(value: Any, *, known: tuple[str, ...] = ()) -> Any:

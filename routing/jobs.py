@@ -14,7 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from routing.errors import FieldError, IllegalMoveError, InvalidJobError
 from routing.fields import Text, check_text
-from routing.secret_patterns import SECRETS
+from routing.secret_patterns import HIDDEN
 from routing.ticket import Ticket
 
 MAX_PROMPT_BYTES = 32 * 1024
@@ -293,7 +293,7 @@ def _field_error(item: Any) -> FieldError:
 def _printable(name: str) -> str:
     """The name of an unknown field is the caller's own: it is shown, but it may hold anything."""
     shown = "".join(character if character.isprintable() else "\ufffd" for character in name)
-    return SECRETS.sub("[redacted]", shown)
+    return HIDDEN.sub("[redacted]", shown)
 
 
 class JobMessage(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-SECRETS = re.compile(
+_KEYS = (
     r"sk-[A-Za-z0-9_-]{16,}"
     r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}"
@@ -16,9 +16,12 @@ SECRETS = re.compile(
     r"|AIza[A-Za-z0-9_-]{30,}"
     r"|pmk_[A-Za-z0-9_-]{20,}"
     r"|whsec_[A-Za-z0-9+/=_-]{16,}"
-    r"|(?<=://)[^\s/:@]*:[^\s/@]+(?=@)"
     r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{16,})"
     r"|(?i:(?<=password=)\S+|(?<=password: )\S+)"
 )
+SECRETS = re.compile(_KEYS)
+"""What no configuration or plan may hold, wherever it stands in it."""
+HIDDEN = re.compile(_KEYS + r"|(?<=://)[^\s/:@]*:[^\s/@]+(?=@)")
+"""What is taken out of everything that is told or kept: keys, and the user and password of a URL."""

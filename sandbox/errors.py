@@ -148,6 +148,10 @@ class ProviderBusyError(SandboxError):
         return str(self.args[0])
 
 
+class ProviderDownError(ProviderBusyError):
+    """The provider cannot answer at the moment (its fault): try later."""
+
+
 class ProviderError(SandboxError):
     """A request was refused, or a reply broke off or cannot be used (the provider's fault, or ours)."""
 

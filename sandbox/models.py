@@ -26,6 +26,7 @@ from sandbox.errors import (
     GatewayUnreachableError,
     NoProviderKeyError,
     ProviderBusyError,
+    ProviderDownError,
     ProviderError,
     SandboxError,
 )
@@ -33,7 +34,7 @@ from sandbox.gateway.refusals import Code
 
 __all__ = [
     "CancelledCallError", "CostCapError", "FencedCallError", "GatewayUnreachableError", "ModelClient",
-    "NoProviderKeyError", "ProviderBusyError", "ProviderError", "ToolCall", "usage_of",
+    "NoProviderKeyError", "ProviderBusyError", "ProviderDownError", "ProviderError", "ToolCall", "usage_of",
 ]  # fmt: skip
 
 _CONNECT_SECONDS = 5.0
@@ -44,7 +45,7 @@ _FAULT = 500
 """From here on a status tells of the provider's own trouble, in which nothing has been said yet: try later."""
 _LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
 _NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
-_NO_LANE = frozenset({Code.LANE_PARKED, Code.RATE_LIMITED, Code.PROVIDER_UNREACHABLE})
+_NO_LANE = frozenset({Code.LANE_PARKED, Code.RATE_LIMITED})
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,9 @@ def error_of(error: anthropic.APIStatusError) -> SandboxError:
         return NoProviderKeyError(message)
     if code in _NO_GATEWAY:
         return GatewayUnreachableError(message)
-    if code in _NO_LANE or (code == Code.PROVIDER_GONE and error.status_code >= _FAULT):
+    if code == Code.PROVIDER_UNREACHABLE or (code == Code.PROVIDER_GONE and error.status_code >= _FAULT):
+        return ProviderDownError(message, _retry_after(error))
+    if code in _NO_LANE:
         return ProviderBusyError(message, _retry_after(error))
     return ProviderError(error.status_code, message) if code else _provider_error(error, message)
 
@@ -206,8 +209,10 @@ def error_of(error: anthropic.APIStatusError) -> SandboxError:
 def _provider_error(error: anthropic.APIStatusError, message: str) -> SandboxError:
     if error.status_code in (401, 403):
         return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
-    if error.status_code in _BUSY or error.status_code >= _FAULT or error.type in _BUSY_KINDS:
+    if error.status_code in _BUSY or error.type in _BUSY_KINDS:
         return ProviderBusyError(message, _retry_after(error))
+    if error.status_code >= _FAULT:
+        return ProviderDownError(message, _retry_after(error))
     return ProviderError(error.status_code, message)
 
 

@@ -30,6 +30,7 @@ from sandbox.models import (
     GatewayUnreachableError,
     NoProviderKeyError,
     ProviderBusyError,
+    ProviderDownError,
     ProviderError,
 )
 from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
@@ -93,11 +94,10 @@ def decide_call_failure(error: SandboxError) -> CallFailure | None:
         return None
     if isinstance(error, CostCapError):
         return "cost_cap"
-    if isinstance(error, ProviderBusyError):
-        return "rate_limited"
     if isinstance(error, GatewayUnreachableError):
         return "transport_error"
-    return "invalid"
+    is_busy = isinstance(error, ProviderBusyError) and not isinstance(error, ProviderDownError)
+    return "rate_limited" if is_busy else "invalid"
 
 
 def is_passing(error: Exception) -> bool:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from routing.errors import FieldError, InvalidJobError
-from routing.secret_patterns import SECRETS
+from routing.secret_patterns import HIDDEN
 
 MAX_BODY_BYTES = 64 * 1024
 """What a body may hold, counted without JSON's escapes: a prompt of 32 KiB must pass however its sender writes it."""
@@ -108,7 +108,7 @@ def with_key(body: Any, key: str) -> Any:
 
 def _field_error(item: Any) -> FieldError:
     rule = item["msg"].removeprefix("Value error, ")
-    field = SECRETS.sub("[redacted]", ".".join(map(str, item["loc"])))[:200]
+    field = HIDDEN.sub("[redacted]", ".".join(map(str, item["loc"])))[:200]
     return FieldError(field or "body", rule[:1].lower() + rule[1:])
 
 

@@ -32,8 +32,8 @@ def test_the_limits_of_the_three_tiers_are_the_seven_rows_of_seed_000(row: str) 
 
 
 @pytest.mark.req("H-107")
-def test_limits_are_frozen_and_have_the_seven_rows_and_the_soft_limit() -> None:
-    assert set(Limits.model_fields) == {*TABLE, "soft_seconds"}
+def test_limits_are_frozen_and_have_the_seven_rows_the_soft_limit_and_the_wait_in_the_queue() -> None:
+    assert set(Limits.model_fields) == {*TABLE, "soft_seconds", "wait_seconds"}
     with pytest.raises(ValueError, match="frozen"):
         platform_policy().limits_of(Tier.SPEC).llm_usd = 1  # type: ignore[misc]
 

@@ -17,6 +17,7 @@ from sandbox.errors import (
     GatewayUnreachableError,
     NoProviderKeyError,
     ProviderBusyError,
+    ProviderDownError,
     ProviderError,
     UnwalledSessionError,
 )
@@ -59,6 +60,7 @@ def test_a_job_that_was_taken_away_is_left_without_a_word(error: BaseException) 
 WAITS: list[tuple[BaseException, Reason, float | None]] = [
     (ProviderBusyError("b"), Reason.PROVIDER_BUSY, None),
     (ProviderBusyError("b", 40.0), Reason.PROVIDER_BUSY, 40.0),
+    (ProviderDownError("d"), Reason.PROVIDER_BUSY, None),
     (GatewayUnreachableError("g"), Reason.GATEWAY_UNREACHABLE, None),
 ]
 
@@ -130,5 +132,8 @@ def test_the_table_knows_every_error_of_a_model_call() -> None:
         for name, item in vars(sandbox.errors).items()
         if inspect.isclass(item) and ("Call" in name or "Provider" in name or "Gateway" in name or "Cap" in name)
     }
-    ours = {item for item in vars(workers.errors).values() if inspect.isclass(item)} - {workers.errors.WorkerError}
+    ours = {item for item in vars(workers.errors).values() if inspect.isclass(item)} - {
+        workers.errors.WorkerError,
+        workers.errors.HandBack,
+    }
     assert calls | ours <= known

@@ -3,8 +3,10 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -55,11 +57,33 @@ def script(changes: Changes, *, fails: bool) -> str:
     return "\n".join([*lines, *(["sys.exit(3)"] if fails else [])])
 
 
+class _Well(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[str]:
+    """A gateway that says it is well: what fails then is the agent's own failure."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Well)
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    serving.join()
+
+
 class Shop:
     """A place where any runner can be run."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, gateway: str) -> None:
         self.home = home
+        self.gateway = gateway
         self.maker = PlayedMaker(home / "programs", is_walled=True)
 
     def played(self, changes: Changes, *, fails: bool) -> AgentRun:
@@ -68,7 +92,7 @@ class Shop:
 
     def claude_code(self, changes: Changes, *, fails: bool) -> AgentRun:
         self.maker.program("claude", "init()\n" + script(changes, fails=fails) + "\nresult()")
-        return ClaudeCodeRunner().run(ORDER, attempt_in(self.home, boxes=self.maker))
+        return ClaudeCodeRunner().run(ORDER, attempt_in(self.home, boxes=self.maker, gateway_url=self.gateway))
 
     def codex_local(self, changes: Changes, *, fails: bool) -> AgentRun:
         program = self.home / "codex"
@@ -84,8 +108,8 @@ Run = Callable[..., AgentRun]
 
 
 @pytest.fixture(params=["played", "claude_code", "codex_local"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    found: Run = getattr(Shop(tmp_path), request.param)
+def run(request: pytest.FixtureRequest, tmp_path: Path, gateway: str) -> Run:
+    found: Run = getattr(Shop(tmp_path, gateway), request.param)
     return found
 
 
@@ -165,7 +189,7 @@ def test_without_a_wall_nothing_is_started_at_all(tmp_path: Path) -> None:
 @pytest.mark.req("S-056", "S-081")
 @pytest.mark.threat("D9")
 def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_no_command_line(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+    shop = Shop(tmp_path, "http://127.0.0.1:1")
     shop.maker.program(
         "claude",
         "init()\npathlib.Path('seen.txt').write_text(pathlib.Path('.agent-context/CLAUDE.md').read_text() + prompt)\n"
@@ -198,11 +222,11 @@ def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_n
     ],
 )
 def test_a_session_that_ends_otherwise_than_well_is_a_failure_with_its_reason(
-    tmp_path: Path, body: str, state: State, reason: Reason
+    tmp_path: Path, gateway: str, body: str, state: State, reason: Reason
 ) -> None:
-    shop = Shop(tmp_path)
+    shop = Shop(tmp_path, gateway)
     shop.maker.program("claude", body)
-    ran = ClaudeCodeRunner().run(ORDER, attempt_in(tmp_path, boxes=shop.maker))
+    ran = ClaudeCodeRunner().run(ORDER, attempt_in(tmp_path, boxes=shop.maker, gateway_url=gateway))
 
     assert ran.failed is not None
     assert (ran.failed.state, ran.failed.reason) == (state, reason)
