@@ -1,7 +1,7 @@
 """Give back a job whose message a worker could not read: it waits a while, and then its message is sent again.
 
-A newer version sent it while workers of this one still serve the queue. The pause keeps the two from tossing it to and
-fro, and lets others of the queue pass meanwhile.
+A newer version sent it while workers of this one still serve the queue. Without a pause the two would
+toss it to each other; meanwhile others of the queue pass.
 """
 
 from __future__ import annotations

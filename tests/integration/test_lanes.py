@@ -204,7 +204,7 @@ def test_a_test_whose_caller_leaves_is_given_to_the_next(world: World, moody: Mo
         head = (
             f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {held.token}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        connection.sendall(head.encode() + body)
         wait_until(lambda: len(moody.asked) == 2, seconds=10, what="the test is out")
         assert code_of(ask(world, held)) == "lane_parked"
     moody.hold.set()

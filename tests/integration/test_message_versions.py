@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from celery.contrib.testing.worker import start_worker
 from monitoring.ledger.holds import release_due
 from monitoring.ledger.tables import Job
 from monitoring.ledger.unread import PAUSE_SECONDS
-from producers import intake
+from producers.door import CeleryDoor, DoorLists
+from producers.publisher import Publisher
+from producers.submit import Submitter
 from routing.app import create_app
 from routing.tiers import QueueName, TaskName
 from sandbox.den import Den
@@ -28,16 +31,32 @@ MESSAGES = Path(__file__).parents[1] / "data" / "messages"
 
 @pytest.fixture
 def worker(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Celery]:
-    """A worker of this version on `tools`, `control` and `intake`."""
+    """A worker of this version on `tools` and `control`."""
     app = create_app(broker_url)
     resources = Resources(
         ledger=shop.ledger, den=Den(tmp_path), policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
     )
     register_tasks(app, resources=lambda: resources, policy=shop.policy, environment=dict)
-    intake.register_tasks(app, ledger=lambda: shop.ledger, policy=shop.policy, environment=dict)
-    queues = [QueueName.TOOLS.value, QueueName.CONTROL.value, QueueName.INTAKE.value]
+    queues = [QueueName.TOOLS.value, QueueName.CONTROL.value]
     with start_worker(app, pool="solo", perform_ping_check=False, queues=queues):
         yield app
+    app.close()
+
+
+@pytest.fixture
+def client(shop: Shop, broker_url: str) -> Iterator[Celery]:
+    """A Celery client at the door of this version."""
+    app, lists, stopping = create_app(broker_url), DoorLists(broker_url), threading.Event()
+    outside = Celery(broker=broker_url, set_as_current=False)
+    submitter = Submitter(shop.ledger, Publisher(app), shop.policy)
+    door = CeleryDoor(lists, shop.ledger, submitter, holder="one")
+    serving = threading.Thread(target=door.serve, args=(stopping,), kwargs={"tick_seconds": 0.1})
+    serving.start()
+    yield outside
+    stopping.set()
+    serving.join()
+    lists.close()
+    outside.close()
     app.close()
 
 
@@ -96,20 +115,19 @@ def test_a_stale_message_of_a_newer_version_holds_nothing_back(shop: Shop, worke
 
 
 @pytest.mark.parametrize("kwargs", json.loads((MESSAGES / "submit_v1.json").read_text()), ids=lambda one: one["prompt"])
-def test_what_an_older_client_sends_is_accepted(shop: Shop, worker: Celery, kwargs: dict[str, Any]) -> None:
+def test_what_an_older_client_sends_is_accepted(shop: Shop, client: Celery, kwargs: dict[str, Any]) -> None:
     shop.site("shop")
     shop.tenant("acme", provider="rehearsal")
     job_id = uuid4()
-    client = {"kwargs": kwargs, "queue": QueueName.INTAKE.value, "task_id": str(job_id)}
-    worker.send_task(TaskName.SUBMIT.value, **client)
+    client.send_task(TaskName.SUBMIT.value, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
     job: Job = wait_until(lambda: shop.find(Job, job_id), seconds=10, what="it is on record")
     assert job.state != "rejected", job.result
 
 
-def test_what_a_newer_client_asks_for_is_refused_by_name_and_never_half_done(shop: Shop, worker: Celery) -> None:
+def test_what_a_newer_client_asks_for_is_refused_by_name_and_never_half_done(shop: Shop, client: Celery) -> None:
     job_id = uuid4()
     kwargs = {"tenant": "acme", "prompt": "What is a proxy?", "spend_nothing_after": "noon"}
-    worker.send_task(TaskName.SUBMIT.value, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
+    client.send_task(TaskName.SUBMIT.value, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
     job: Job = wait_until(lambda: shop.find(Job, job_id), seconds=10, what="the refusal is on record")
     assert job.state == "rejected"
     assert [error["field"] for error in job.result["errors"]] == ["spend_nothing_after"]
