@@ -25,6 +25,15 @@ def pytest_configure(config: Config) -> None:
             del os.environ[name]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave what takes minutes to `make chaos ONLY=long`, which asks for it."""
+    if os.environ.get("LONG") == "1":
+        return
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.skip(reason="takes minutes: `make chaos ONLY=long` runs it"))
+
+
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     """A command that is run in a test configures logging for its process, which is every later test's too."""

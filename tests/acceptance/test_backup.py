@@ -19,6 +19,8 @@ from producers.embedded import TENANT, Embedded, Options
 from sandbox.rehearsal.config import RehearsalConfig
 from tests.acceptance.installation import Installation
 
+pytestmark = pytest.mark.long
+
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("POINTSMAN_")}
 
 

@@ -21,6 +21,8 @@ from monitoring.ledger.store import Ledger
 from tests.acceptance.installation import Installation
 from tests.services import wait_until
 
+pytestmark = pytest.mark.long
+
 JOBS = int(os.environ.get("JOBS", "60"))
 SITES = 3
 PACE_SECONDS = 0.4

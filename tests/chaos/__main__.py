@@ -18,6 +18,7 @@ PARTS: Mapping[str, str] = {
     "publish": "tests.chaos.publishes",
     "boxes": "tests.chaos.boxes",
     "leaks": "tests.chaos.leaks",
+    "long": "tests.chaos.long",
 }
 """Parts by the name that ONLY takes: modules with `run(options, say) -> Report`, imported when they are wanted."""
 

@@ -37,6 +37,8 @@ from tests.services import Valkey, wait_until
 from workers.errors import SoftTimeLimit
 from workers.liveness import is_well
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 HEARTBEAT = "heartbeat"
 

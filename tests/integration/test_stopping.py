@@ -12,6 +12,8 @@ from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until
 
+pytestmark = pytest.mark.long
+
 LET_GO_SECONDS = 30
 EXIT_SECONDS = 60
 """How long the interpreter itself may take to end on a busy machine; no job here ends by itself within that."""

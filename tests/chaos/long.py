@@ -1,0 +1,20 @@
+"""What takes minutes: worker pools that start, stop and are stopped, restarts of every program, backups at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.chaos.options import Options
+from tests.chaos.report import Report
+from tests.chaos.suites import run_tests
+
+PATHS = (
+    "tests/integration/test_pitfalls.py", "tests/integration/test_stopping.py",
+    "tests/acceptance/test_rolling_restart.py", "tests/acceptance/test_backup.py",
+)  # fmt: skip
+
+
+def run(_: Options, say: Callable[[str], None]) -> Report:
+    """Run the tests that are marked as long."""
+    say("pitfalls, stops, a rolling restart under load, and a backup at work")
+    return run_tests("what takes minutes", *PATHS, environment={"LONG": "1"})
