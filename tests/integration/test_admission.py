@@ -11,6 +11,7 @@ import pytest
 from monitoring.ledger.backlog import count_backlog, fullness
 from monitoring.ledger.queue_time import expire_waiting, stale_jobs
 from monitoring.ledger.runway import Push, pause, top_up
+from producers.celery_message import CeleryMessage
 from producers.errors import BudgetFullError, QueueFullError
 from producers.intake import take_in
 from producers.publisher import Publisher
@@ -192,7 +193,8 @@ def test_a_message_to_a_full_queue_becomes_a_rejected_row_that_says_when_to_come
     questions(shop, 5)
     counted(shop)
     task_id = uuid4()
-    take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+    asked = {"prompt": QUESTION, "tenant": "acme"}
+    take_in(CeleryMessage("pointsman.submit", str(task_id), (), asked), submitter)
     job = shop.job(task_id)
     assert (job.state, job.reason, job.result) == ("rejected", "queue_full", {"retry_after_seconds": NO_RATE_SECONDS})
 

@@ -87,5 +87,5 @@ def test_a_job_that_does_not_listen_is_killed_with_its_children_and_handed_back(
     worker.send(signal.SIGTERM)
     handed_back(world, job_id)
     worker.wait(EXIT_SECONDS)
-    assert not psutil.pid_exists(child)
-    assert not psutil.pid_exists(grandchild)
+    for pid in (child, grandchild):
+        wait_until(lambda pid=pid: not psutil.pid_exists(pid), seconds=LET_GO_SECONDS, what=f"{pid} is gone")

@@ -13,6 +13,7 @@ from sandbox.errors import (
     GatewayUnreachableError,
     NoProviderKeyError,
     ProviderBusyError,
+    ProviderDownError,
     ProviderError,
     SandboxError,
 )
@@ -47,8 +48,8 @@ EXPECTED = {
     Code.SHUTTING_DOWN: GatewayUnreachableError,
     Code.LANE_PARKED: ProviderBusyError,
     Code.RATE_LIMITED: ProviderBusyError,
-    Code.PROVIDER_UNREACHABLE: ProviderBusyError,
-    Code.PROVIDER_GONE: ProviderBusyError,
+    Code.PROVIDER_UNREACHABLE: ProviderDownError,
+    Code.PROVIDER_GONE: ProviderDownError,
 }
 
 
@@ -63,13 +64,13 @@ def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
         (failed(429, "rate_limit_error"), ProviderBusyError),
         (failed(529, "overloaded_error"), ProviderBusyError),
         (failed(200, "overloaded_error"), ProviderBusyError),
-        (failed(500, "api_error"), ProviderBusyError),
+        (failed(500, "api_error"), ProviderDownError),
         (failed(200, "api_error"), ProviderError),
         (failed(400, "invalid_request_error"), ProviderError),
         (failed(402, "billing_error"), ProviderError),
         (failed(401, "authentication_error"), NoProviderKeyError),
-        (answer(502, "<html>"), ProviderBusyError),
-        (answer(500, None), ProviderBusyError),
+        (answer(502, "<html>"), ProviderDownError),
+        (answer(500, None), ProviderDownError),
     ],
 )
 def test_what_the_provider_says_is_told_apart(error: anthropic.APIStatusError, expected: type[SandboxError]) -> None:
