@@ -78,7 +78,7 @@ async def watch(
     ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail, first: News, poll_seconds: float,
     stopping: threading.Event,
 ) -> AsyncIterator[News]:  # fmt: skip
-    """Yield what is new about a job from `first` on until the job has ended, the process stops or the ledger is away."""
+    """Yield what is new about a job from `first` on, until it has ended, the process stops or the ledger is away."""
     news = first
     while True:
         yield news

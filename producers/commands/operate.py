@@ -28,7 +28,10 @@ def create_key(
     name: Annotated[str, typer.Option(metavar="NAME", help="What the key is called.")] = "default",
     scope: Annotated[
         list[str] | None,
-        typer.Option(metavar="SCOPE", help="submit, read, approve, admin or operate (the whole fleet); repeatable; all but operate, if left out."),
+        typer.Option(
+            metavar="SCOPE",
+            help="submit, read, approve, admin or operate (the whole fleet); repeatable; all but operate, if left out.",
+        ),
     ] = None,
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose models the tenant pays for, as the gateway names them.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Select, String, cast, select
 from sqlmodel import Session, col
@@ -65,7 +66,7 @@ def page_of(session: Session, tenant: str, wanted: Filter) -> Page:
     return _page(session, found, is_cut=is_cut)
 
 
-def _reaches(session: Session, newest: Select[tuple[Job]]) -> bool:
+def _reaches(session: Session, newest: Select[Any]) -> bool:
     """Tell whether there are more jobs than a search looks at."""
     return session.scalars(newest.offset(MAX_SEARCHED).limit(1)).first() is not None
 

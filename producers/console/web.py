@@ -58,6 +58,8 @@ class Console:
     sessions: Sessions
     is_secure: bool
     """Whether the installation is reached by https: then cookies travel no other way."""
+    audit_key: bytes = b""
+    """What the audit trail is sealed with; empty where this process cannot verify it."""
 
     @cached_property
     def templates(self) -> Environment:

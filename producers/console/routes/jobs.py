@@ -131,8 +131,8 @@ def _facts(resources: Resources, viewer: Viewer, job_id: UUID) -> dict[str, Any]
         events = describe_events(session, events_after(session, job_id, after_id=0, limit=_EVENTS_SHOWN))
         base = session.get(Release, job.base_release_id) if job.base_release_id else None
         offered = session.get(Release, job.release_id) if job.release_id else None
-        before = resources.links.url_of(base, audience=CONSOLE_AUDIENCE) if _is_shown(base) else None
-        after = resources.links.url_of(offered, audience=CONSOLE_AUDIENCE) if _is_offered(job, offered) else None
+        before = _frame(resources, base) if base is not None and base.published_at is not None else None
+        after = _frame(resources, offered) if offered is not None and _is_offered(job, offered) else None
     return {
         "job": view, "events": events, "before_url": before, "after_url": after,
         "changes": _changes(resources, job_id, tenant=tenant), "can_resume": view.state in RESUMABLE,
@@ -144,13 +144,13 @@ def _last(events: list[Any]) -> int:
     return max((event.id for event in events), default=0)
 
 
-def _is_shown(release: Release | None) -> bool:
-    return release is not None and release.published_at is not None and release.swept_at is None
+def _frame(resources: Resources, release: Release) -> str | None:
+    """Return a link that the console may show in a frame; None where the files are gone."""
+    return None if release.swept_at is not None else resources.links.url_of(release, audience=CONSOLE_AUDIENCE)
 
 
-def _is_offered(job: Job, release: Release | None) -> bool:
-    waits = job.state in (State.AWAITING_APPROVAL, State.PUBLISHING)
-    return release is not None and release.swept_at is None and (waits or release.published_at is not None)
+def _is_offered(job: Job, release: Release) -> bool:
+    return job.state in (State.AWAITING_APPROVAL, State.PUBLISHING) or release.published_at is not None
 
 
 def _changes(resources: Resources, job_id: UUID, *, tenant: str) -> Comparison | None:
@@ -272,4 +272,3 @@ def resume(
 
 def _asker(viewer: Viewer) -> Asker:
     return Asker(tenant=viewer.caller.tenant, door=Door.HTTP, actor=viewer.caller.actor)
-

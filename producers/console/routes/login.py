@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Header, Request
+from fastapi import APIRouter, Depends, Form, Header, Request
 from starlette.responses import Response
 
 from producers.console.sessions import COOKIE, MAX_AGE_SECONDS
 from producers.console.web import PREFIX, ConsoleDep, ConsoleResources, ForgedFormError, Viewer, acting, go, render
 from producers.errors import AuthenticationError
 from producers.keys import Scope, authenticate
-from fastapi import Depends
 
 router = APIRouter()
 
