@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
@@ -101,7 +101,7 @@ def _queues(session: Session, tenant: str | None, policy: Policy) -> tuple[Queue
     stand = {
         name: (count, float(seconds)) for name, count, seconds in session.execute(waiting.group_by(col(Job.queue)))
     }
-    busy: Mapping[str, int] = dict(session.execute(running.group_by(col(Attempt.queue))).tuples().all())
+    busy = {queue: count for queue, count in session.execute(running.group_by(col(Attempt.queue)))}
     paused = set(session.scalars(select(col(QueueControl.queue)).where(col(QueueControl.paused_at).is_not(None))))
     return tuple(
         QueueState(
