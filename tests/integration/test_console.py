@@ -109,9 +109,7 @@ def test_no_page_has_a_script_or_a_style_of_its_own(world: World, offered: UUID)
 
 def test_a_prompt_is_text_on_every_page_that_shows_it(world: World, tmp_path: Path) -> None:
     world.site("bakery", PAGES, tmp_path)
-    job_id = world.submit(
-        prompt='Add "<script>alert(1)</script><img src=x onerror=alert(2)>" to it', site="bakery"
-    )
+    job_id = world.submit(prompt='Add "<script>alert(1)</script><img src=x onerror=alert(2)>" to it', site="bakery")
     browser = Browser(world)
     for path in ("/", "/jobs", f"/jobs/{job_id}"):
         assert "<script>alert" not in browser.get(path).text

@@ -54,13 +54,14 @@ def show_jobs(
     request: Request,
     resources: ConsoleResources,
     viewer: ViewerDep,
-    state: Annotated[list[State] | None, Query()] = None,
+    state: Annotated[list[State | Literal[""]] | None, Query()] = None,
     site: Annotated[str, Query(max_length=64)] = "",
     text: Annotated[str, Query(max_length=200)] = "",
     before: Annotated[datetime | None, Query()] = None,
 ) -> Response:
     """List the tenant's jobs, newest first, by state, site and words of the prompt."""
-    wanted = listing.Filter(states=tuple(state or ()), site=site.strip(), text=text.strip(), before=before)
+    states = tuple(one for one in state or () if one)
+    wanted = listing.Filter(states=states, site=site.strip(), text=text.strip(), before=before)
     with resources.ledger.begin() as session:
         page = listing.page_of(session, viewer.caller.tenant, wanted)
     template = "parts/jobs.html" if is_part(request) else "jobs.html"
@@ -129,8 +130,8 @@ def _facts(resources: Resources, viewer: Viewer, job_id: UUID) -> dict[str, Any]
         job = find_job(session, job_id, tenant=tenant)
         view = describe(session, job, links=resources.links)
         events = describe_events(session, events_after(session, job_id, after_id=0, limit=_EVENTS_SHOWN))
-        base = session.get(Release, job.base_release_id) if job.base_release_id else None
         offered = session.get(Release, job.release_id) if job.release_id else None
+        base = session.get(Release, offered.base_release_id) if offered and offered.base_release_id else None
         before = _frame(resources, base) if base is not None and base.published_at is not None else None
         after = _frame(resources, offered) if offered is not None and _is_offered(job, offered) else None
     return {
