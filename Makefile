@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell test check chaos runs bench demo up clean
+.PHONY: docs setup fmt lint types imports spell audit test check chaos runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -33,11 +33,13 @@ spell: setup
 test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests need (root on Debian or Ubuntu)
 	@SYSTEM=$(SYSTEM) $(BIN)/python -m tests.run $(PYTEST_ARGS)
 
-check: lint types imports spell test ## what CI runs
+audit: setup ## known advisories about the pinned dependencies
+	@$(BIN)/python -m tests.audit_dependencies
 
-chaos: setup ## five hundred publishes under readers, kills at each step of a publish and at random ones of a session
-	PUBLISHES=500 $(BIN)/python -m pytest -q -s tests/integration/test_publish.py
-	KILLS=10 $(BIN)/python -m pytest -q -s tests/box/test_fleet.py
+check: lint types imports spell audit test ## what CI runs
+
+chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JOBS=10000, SEED=2, MINUTES=15
+	@$(BIN)/python -m tests.chaos $(ONLY)
 
 bench: setup ## measure what the figures claim; ONLY=box asks one question alone; JSON goes to benchmarks/results/
 	@$(BIN)/python -m benchmarks $(ONLY)

@@ -75,7 +75,7 @@ def seal(
     Returns:
         None when there is nothing to seal yet, or another process seals.
     """
-    if not session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK_KEY}):
+    if not try_to_hold(session):
         return None
     newest = session.scalars(select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(1)).one_or_none()
     at = session.scalar(select(now())) or datetime.now(UTC)
@@ -97,7 +97,7 @@ def seal(
 
 
 def verify(session: Session, *, signing_key: bytes, expected_head: str | None = None) -> AuditVerdict:
-    """Check every seal, its link, its signature and its rows.
+    """Check every seal, its link, its signature and its rows, from where the archive ends on.
 
     Args:
         session: the caller's transaction.
@@ -106,30 +106,42 @@ def verify(session: Session, *, signing_key: bytes, expected_head: str | None = 
     """
     _stop_sealing(session)
     problems: list[str] = []
-    previous: AuditSeal | None = None
-    heads = {_head(None)}
+    previous = anchor_of(session, signing_key=signing_key)
+    if previous is not None:
+        problems += _check_archived(session, previous)
+    heads = {head_of(None), head_of(previous)}
     seals = rows = 0
-    for current in _seals(session):
-        problems += _check_link(previous, current, signing_key=signing_key)
-        problems += _check_rows(session, previous, current)
+    for current in _seals(session, after=previous):
+        problems += check_seal(session, previous, current, signing_key=signing_key)
         previous, seals, rows = current, seals + 1, rows + current.rows
-        heads.add(_head(current))
+        heads.add(head_of(current))
     after = previous.last_seq if previous else 0
     tail = select(func.count(), func.count(col(AuditRow.sealed_in))).where(col(AuditRow.seq) > after)
     unsealed, claimed = session.execute(tail).one()
     if claimed:
         problems.append(f"{claimed} rows after row {after} say they are sealed, but no seal covers them: seals removed")
+    if forged := session.scalar(select(func.count()).where(col(AuditRow.seq) < 1)):
+        problems.append(f"{forged} rows stand before row 1, where no row was ever written: rows were inserted")
     if expected_head is not None and expected_head not in heads:
         problems.append(f"the chain does not hold the expected head {expected_head}: seals removed or rewritten")
-    return AuditVerdict(not problems, seals, rows, unsealed, tuple(problems), _head(previous))
+    return AuditVerdict(not problems, seals, rows, unsealed, tuple(problems), head_of(previous))
+
+
+def newest_head(session: Session) -> str:
+    """Return number and hash of the newest seal, as `verify` names it."""
+    newest = select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(1)
+    return head_of(session.scalars(newest).one_or_none())
 
 
 def export(session: Session, out: TextIO) -> int:
-    """Write seals and rows as JSON lines, each seal before its rows, unsealed rows last; return how many."""
+    """Write seals and rows as JSON lines, each seal before its rows, unsealed rows last; return how many.
+
+    The seal that archived rows left behind comes first, without rows: they are in the archive, in the same form.
+    """
     _stop_sealing(session)
     lines, after = 0, 0
     for current in _seals(session):
-        _write(out, {"type": "seal", **_seal_json(current)})
+        _write(out, {"type": "seal", **seal_facts(current)})
         for row in _rows(session, after=after, until=current.last_seq):
             _write(out, {"type": "row", **_row_json(row)})
             lines += 1
@@ -138,6 +150,56 @@ def export(session: Session, out: TextIO) -> int:
         _write(out, {"type": "row", **_row_json(row)})
         lines += 1
     return lines
+
+
+def try_to_hold(session: Session) -> bool:
+    """Become the one process that seals or archives, until this transaction ends; False while another one is."""
+    return bool(session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK_KEY}))
+
+
+def anchor_of(session: Session, *, signing_key: bytes) -> AuditSeal | None:
+    """Return the seal up to which rows have left the ledger for the archive; None when none have.
+
+    It is believed by its signature alone: without the key nobody can pass off a deletion as archived.
+    """
+    first = session.scalars(
+        select(AuditSeal).order_by(col(AuditSeal.number)).limit(1), execution_options={"populate_existing": True}
+    ).one_or_none()
+    if first is None or first.archived is None or first.hash != _hash(first):
+        return None
+    is_ours = hmac.compare_digest(first.archived, sign_archived(first, signing_key))
+    return first if is_ours and hmac.compare_digest(first.signature, _sign(first.hash, signing_key)) else None
+
+
+def sign_archived(item: AuditSeal, signing_key: bytes) -> str:
+    """Return what says that a seal's rows, and all before them, are in the archive."""
+    return _sign(f"archived|{item.number}|{item.hash}", signing_key)
+
+
+def check_seal(
+    session: Session, previous: AuditSeal | None, current: AuditSeal, *, signing_key: bytes
+) -> list[str]:  # fmt: skip
+    """Return what is wrong with a seal in the ledger, its link and its rows."""
+    return _check_link(previous, current, signing_key=signing_key) + _check_rows(session, previous, current)
+
+
+def check_group(
+    previous: AuditSeal | None, current: AuditSeal, rows: Iterable[dict[str, Any]], signing_key: bytes
+) -> list[str]:
+    """Return what is wrong with a seal and its rows as they were written to a file."""
+    problems = _check_link(previous, current, signing_key=signing_key)
+    hashed, count = hashlib.sha256(), 0
+    for row in rows:
+        hashed.update(_canonical(row).encode() + b"\n")
+        count += 1
+    if (count, hashed.hexdigest()) != (current.rows, current.rows_hash):
+        problems.append(f"seal {current.number}: rows were edited, deleted, inserted or reordered")
+    return problems
+
+
+def sealed_rows(session: Session, *, after: int, until: int) -> Iterator[dict[str, Any]]:
+    """Yield rows of the ledger as they are sealed and written to files."""
+    return (_row_json(row) for row in _rows(session, after=after, until=until))
 
 
 def _stop_sealing(session: Session) -> None:
@@ -242,12 +304,13 @@ def _sign(seal_hash: str, signing_key: bytes) -> str:
     return hmac.new(signing_key, seal_hash.encode(), hashlib.sha256).hexdigest()
 
 
-def _head(item: AuditSeal | None) -> str:
+def head_of(item: AuditSeal | None) -> str:
+    """Return what is kept elsewhere of a chain that ends with this seal."""
     return f"{item.number}:{item.hash}" if item else f"0:{GENESIS}"
 
 
-def _seals(session: Session) -> Iterator[AuditSeal]:
-    number = -1
+def _seals(session: Session, *, after: AuditSeal | None = None) -> Iterator[AuditSeal]:
+    number = -1 if after is None else after.number
     while True:
         query = select(AuditSeal).where(col(AuditSeal.number) > number).order_by(col(AuditSeal.number)).limit(500)
         page = session.scalars(query, execution_options={"populate_existing": True}).all()
@@ -288,8 +351,19 @@ def _check_rows(session: Session, previous: AuditSeal | None, current: AuditSeal
     return problems
 
 
-def _seal_json(item: AuditSeal) -> dict[str, Any]:
-    return item.model_dump() | {"at": _iso(item.at)}
+def _check_archived(session: Session, anchor: AuditSeal) -> list[str]:
+    left = session.scalar(select(func.count()).where(col(AuditRow.seq) <= anchor.last_seq)) or 0
+    return [f"{left} rows stand before the end of the archive at row {anchor.last_seq}: inserted"] if left else []
+
+
+def seal_facts(item: AuditSeal) -> dict[str, Any]:
+    """Return a seal as it is written to files."""
+    return item.model_dump(exclude={"archived"}) | {"at": _iso(item.at)}
+
+
+def line(values: dict[str, Any]) -> bytes:
+    """Return a line of an export or archive."""
+    return _canonical(values).encode() + b"\n"
 
 
 def _write(out: TextIO, values: dict[str, Any]) -> None:

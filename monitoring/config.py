@@ -16,6 +16,8 @@ class LedgerConfig(Section):
     """A PostgreSQL URL."""
     pool_size: int = Field(default=4, ge=1, le=100)
     """Connections that a process keeps open."""
+    migration_wait_seconds: float = Field(default=60.0, ge=0, le=3600)
+    """How long a process that finds the schema of an older version waits for `pointsman migrate` before it gives up."""
 
 
 class AuditConfig(Section):
@@ -23,6 +25,12 @@ class AuditConfig(Section):
 
     signing_key: SecretStr = Field(default=SecretStr(""), validate_default=False)
     """Secret that signs each seal of the chain. Without one the dispatcher refuses to start."""
+    archive_dir: OptionalPath = None
+    """Directory to which the leading dispatcher moves rows that are older than the policy's `retention.audit_days`. All
+    dispatchers share it, and it is backed up like the ledger; empty: no row ever leaves the ledger."""
+    head_path: OptionalPath = None
+    """File in which the dispatcher keeps the chain's newest head, so that a cut-off tail is found; empty for
+    `audit-head` in the Den. Best is a place where nobody can write who can write to the ledger."""
 
 
 class LogsConfig(Section):

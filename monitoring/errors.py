@@ -81,3 +81,24 @@ class ForeignMarkError(MonitoringError):
             f"the metrics were folded up to transaction {self.args[0]}, but this cluster is at {self.args[1]}: "
             "the ledger was restored from another cluster without monitoring.rollup.rebase"
         )
+
+
+class SchemaMismatchError(MonitoringError):
+    """The ledger's schema is none that this version works with (the operator's fault)."""
+
+    def __init__(self, found: str | None, wanted: str) -> None:
+        super().__init__(found, wanted)
+
+    def __str__(self) -> str:
+        found, wanted = self.args
+        if found is None or found < wanted:
+            state = f"is at revision {found}" if found else "has no schema yet"
+            return f"the ledger {state}, and this version needs {wanted}: run `pointsman migrate` of this version"
+        return f"the ledger is at revision {found}, which this version (made for {wanted}) cannot work with: upgrade it"
+
+
+class LedgerBusyError(MonitoringError):
+    """A migration got no lock in time (the operator's fault, or nobody's): it can be asked for again."""
+
+    def __str__(self) -> str:
+        return "the ledger was too busy to be migrated: a transaction holds a table, or another migration runs; repeat"

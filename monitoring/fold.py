@@ -174,10 +174,23 @@ def _count_call(tally: _Tally, data: Mapping[str, Any]) -> None:
     model = _name(data.get("model"))
     provider = _name(data.get("provider"))
     tally.add(metrics.COST, tier_label(data.get("tier")), model, provider, by=int(data.get("cost_nanousd", 0)))
+    tally.add(metrics.PROVIDER_REQUESTS, provider, model, _code(data.get("status")))
     for kind in metrics.TOKEN_KINDS:
         if tokens := int(data.get(f"{kind}_tokens", 0)):
             tally.add(metrics.TOKENS, model, kind, by=tokens)
     _count_waste(tally, data)
+
+
+def _code(status: object) -> str:
+    if not isinstance(status, int) or not 200 <= status < 600:
+        return metrics.NONE
+    return str(status) if str(status) in metrics.CODES else f"{status // 100}xx"
+
+
+def _count_lane(tally: _Tally, data: Mapping[str, Any]) -> None:
+    if data.get("change") == "parked":
+        lane = (_name(data.get("provider")), _name(data.get("model")))
+        tally.add(metrics.LANE_PARKS, *lane, _closed(data.get("reason"), metrics.LANE_REASONS))
 
 
 def _count_limit(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -196,6 +209,10 @@ def _count_escalation(tally: _Tally, data: Mapping[str, Any]) -> None:
 def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
     held = (str(data.get("debate")), str(data.get("verdict")).lower())
     tally.add(metrics.DEBATES, *(held if held in metrics.DEBATES_HELD else (metrics.OTHER, metrics.OTHER)))
+
+
+def _count_unread(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.MESSAGES_UNREAD, _queue(data))
 
 
 def _count_fenced(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -247,6 +264,7 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ESCALATED: _count_escalation,
     EventKind.DEBATED: _count_debate,
     EventKind.FENCED: _count_fenced,
+    EventKind.UNREAD: _count_unread,
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,
@@ -254,4 +272,5 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.BOX: _count_box,
     EventKind.STEP: _count_step,
     EventKind.GATE: _count_gate,
+    EventKind.LANE: _count_lane,
 }

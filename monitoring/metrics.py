@@ -18,6 +18,7 @@ from routing.debate_record import DebateKind, Verdict
 from routing.failures import FailureOutcome
 from routing.jobs import Door, JobRequest, Reason, State
 from routing.ladder import BYPASS_REASONS, LadderEventName
+from routing.lanes import Trouble
 from routing.llm_fallback import Failure
 from routing.option_match import AmbiguityReason
 from routing.prices import NANOUSD_PER_USD
@@ -60,23 +61,29 @@ END_REASONS: tuple[tuple[str, str], ...] = (
     *((State.FAILED, reason) for reason in _FAILED_REASONS),
 )  # fmt: skip
 """The ends that ordinary operation brings, with their reasons: these series start at 0."""
+PARKED_OUTCOMES = ("parked", "parked_kept")
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
+    *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
+    ("lost", Reason.WORKER_STOPPED),
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
 )  # fmt: skip
-OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated"})
+OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
     *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),
 )
 """The pairs of kind and verdict that occur."""
+CODES = ("2xx", "4xx", "429", "5xx", "529", NONE)
+"""How providers take calls; `none` where they did not answer."""
+LANE_REASONS = tuple(trouble.value for trouble in Trouble)
 LIMITS = ("time", "cost", "output")
 PHASES = ("admit", "run", "stream")
 DOORS = tuple(door.value for door in Door)
 MODES = tuple(mode.value.lower() for mode in Mode)
 CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
-FIELDS = (*JobRequest.model_fields, "tenant", "body", OTHER)
+FIELDS = (*JobRequest.model_fields, "tenant", "body", Reason.QUEUE_FULL.value, Reason.COST_CAP.value, OTHER)
 BOX_USES = (NONE, "used")
 BOX_STARTS = ("warm", "cold")
 STEPS = (
@@ -234,6 +241,10 @@ STEP_SECONDS = _histogram(
     "step_seconds", "Seconds that a visible step of a job took: of the thirteen of a session, and of all others.",
     "step", scale=MILLISECONDS, buckets=_STEP_BUCKETS, zeros=_each([*STEPS, OTHER]),
 )  # fmt: skip
+MESSAGES_UNREAD = _counter(
+    "messages_unread_total", "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
+    "queue_name", zeros=_each(QUEUES),
+)  # fmt: skip
 MIRROR_REQUESTS = _counter(
     "mirror_requests_total", "Requests to the package mirror, by what became of them.", "result",
     zeros=_each(MIRROR_RESULTS),
@@ -247,14 +258,22 @@ RUN_TOKENS = _counter(
     "run_tokens_total", "Tokens of runs that ended: of the orchestrator with its subtasks, and of all other agents.",
     "part", zeros=_each(RUN_PARTS),
 )  # fmt: skip
+PROVIDER_REQUESTS = _counter(
+    "provider_requests_total", "Model calls ended, by how the provider took them: an HTTP status, or `none`.",
+    "provider model code", zeros=(),
+)  # fmt: skip
+LANE_PARKS = _counter(
+    "lane_parks_total", "How often a model of an account was parked for the whole fleet.", "provider model reason",
+    zeros=(),
+)  # fmt: skip
 QUEUE_DEPTH = _gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(QUEUES))
 ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
 FOLDED: tuple[Metric, ...] = (
     JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
     JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    ATTEMPT_COST, BOXES_OPENED, STEP_SECONDS, LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MIRROR_REQUESTS, MIRROR_BYTES, GATES, RUN_TOKENS,
-    QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    ATTEMPT_COST, BOXES_OPENED, STEP_SECONDS, LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MESSAGES_UNREAD,
+    MIRROR_REQUESTS, MIRROR_BYTES, GATES, RUN_TOKENS, PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 
@@ -265,6 +284,12 @@ PROBED: tuple[Metric, ...] = (
     _gauge("budget_spent_usd", "Spent of today's budget.", "scope"),
     _gauge("budget_reserved_usd", "Reserved of today's budget by calls that are under way.", "scope"),
     _gauge("budget_used_ratio_max", "The largest share of a budget of this scope that is spent or reserved.", "scope"),
+    _gauge("lane_parked_seconds", "How long a model of an account stays parked; 0 while it is not.", "provider model"),
+    _gauge(
+        "provider_breaker_state",
+        "0 while a model of an account flows, 1 while one call may test it, 2 while parked.",
+        "provider model",
+    ),
     _gauge("dispatcher_leader_present", "1 while a dispatcher leads."),
     _gauge("fold_lag_seconds", "Age of the oldest event that is not in these numbers yet; 0 when all are."),
     _gauge("audit_unsealed_age_seconds", "Age of the oldest audit row that is not sealed yet; 0 when all are."),

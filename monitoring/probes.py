@@ -8,12 +8,15 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlmodel import Session
 
+from monitoring.ledger.lanes import lanes
 from monitoring.metrics import QUEUES
 from monitoring.rollup import lag_seconds
+from routing.lanes import LaneState
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 
 DISPATCHER_ROLE = "dispatcher"
+_BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
 
 
 class Reading(NamedTuple):
@@ -61,6 +64,7 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
     return [
         *_read_queues(session),
         *_read_budgets(session),
+        *_read_lanes(session),
         Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),
         Reading("fold_lag_seconds", (), lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
@@ -73,6 +77,15 @@ def _read_queues(session: Session) -> list[Reading]:
     for queue, age, is_paused in session.execute(_QUEUES, {"queues": list(QUEUES)}):
         readings.append(Reading("queue_oldest_age_seconds", (queue,), max(0.0, float(age))))
         readings.append(Reading("queue_paused", (queue,), float(is_paused)))
+    return readings
+
+
+def _read_lanes(session: Session) -> list[Reading]:
+    readings = []
+    for lane in lanes(session):
+        labels = (lane.provider, lane.model)
+        readings.append(Reading("lane_parked_seconds", labels, lane.parked_seconds))
+        readings.append(Reading("provider_breaker_state", labels, float(_BREAKER.index(lane.state))))
     return readings
 
 

@@ -6,12 +6,15 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict
 
+from monitoring.audit_heads import FILE_NAME, HeadFile
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
-from producers.config import ApiConfig, DispatcherConfig, PagesConfig, WebhookConfig
+from producers.config import ApiConfig, DispatcherConfig, PagesConfig, RunsPlace, WebhookConfig
+from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.publisher import Publisher
+from producers.replays import Replays
 from producers.rounds import Rounds
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
@@ -43,6 +46,7 @@ class Settings(BaseModel):
     pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
+    runs: RunsPlace = RunsPlace()
     webhook: WebhookConfig = WebhookConfig()
     mirror: MirrorConfig = MirrorConfig()
 
@@ -82,7 +86,7 @@ class Installation:
     @cached_property
     def publisher(self) -> Publisher:
         """The way to the broker."""
-        return Publisher(create_app(self.settings.broker.url))
+        return Publisher(create_app(self.settings.broker.url, broker_use_ssl=self.settings.broker.tls))
 
     @cached_property
     def submitter(self) -> Submitter:
@@ -101,10 +105,21 @@ class Installation:
         """Lets jobs go on from others."""
         return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
 
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What ended as nobody wanted."""
+        replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+        return DeadLetters(self.ledger, replays)
+
     @cached_property
     def den(self) -> Den:
         """The site files."""
         return Den(self.settings.den.root)
+
+    @property
+    def audit_heads(self) -> HeadFile:
+        """Where the sealer keeps the audit chain's newest head."""
+        return HeadFile(self.settings.audit.head_path or self.settings.den.root / FILE_NAME)
 
     @cached_property
     def sites(self) -> Sites:

@@ -11,10 +11,14 @@ import typer
 from producers.commands import (
     agents,
     apply,
+    backup,
+    broker,
+    dead,
     decide,
     image,
     jobs,
     ladder,
+    lanes,
     local,
     operate,
     programs,
@@ -22,6 +26,7 @@ from producers.commands import (
     route,
     runs,
     sites,
+    tenants,
 )
 from producers.commands.context import Context
 from producers.upfile import with_up_file
@@ -35,10 +40,10 @@ app = typer.Typer(
 )
 for panel, modules in {
     "Everything on this machine": (local,),
-    "Jobs": (jobs, rounds),
+    "Jobs": (jobs, rounds, dead),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
-    "Operating it": (operate,),
+    "Operating it": (operate, lanes, backup),
 }.items():
     for module in modules:
         for command in module.app.registered_commands:
@@ -48,8 +53,8 @@ app.add_typer(route.app, name="route", rich_help_panel="Decisions and checks, of
 for name, group in {"project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app}.items():
     app.add_typer(group, name=name, rich_help_panel="Jobs")
 for name, group in {
-    "site": sites.app, "key": operate.key_app, "queue": operate.queue_app, "audit": operate.audit_app,
-    "image": image.app,
+    "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app,
+    "audit": operate.audit_app, "image": image.app, "lane": lanes.lane_app, "broker": broker.app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel="Operating it")
 

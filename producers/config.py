@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr
+from pathlib import Path
+
+from pydantic import ConfigDict, Field, SecretStr
 
 from routing.config import Section
 
@@ -35,6 +37,19 @@ class DispatcherConfig(Section):
     """A dispatcher that died is replaced after this."""
     missing_after_seconds: float = Field(default=3.0, gt=0)
     """A message that is not on the broker's list this long after its push is pushed again."""
+    sweep_seconds: float = Field(default=60.0, gt=0)
+    """Between two passes over rows of the ledger that retention gives up."""
+    housekeeping_hours: float = Field(default=6.0, gt=0)
+    """Between two looks for files that nothing on record needs: of releases, drafts and the workspaces of runs."""
+
+
+class RunsPlace(Section):
+    """Where the workspaces of runs are; what else the section holds is the workers' (workers/config.py)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    root: Path = Path(".pointsman/runs")
+    """A directory that the workers of `steps` and `control` share with the dispatcher."""
 
 
 class WebhookConfig(Section):

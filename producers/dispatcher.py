@@ -7,43 +7,60 @@ ledger, so a second dispatcher, a restart or an emptied broker needs no special 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
-from collections.abc import Callable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, TypeVar
 
-import psycopg
-from psycopg.conninfo import make_conninfo
-from psycopg.errors import QueryCanceled
-from redis.exceptions import RedisError
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlmodel import Session
 
-from monitoring.audit import seal
+from monitoring.audit import head_of, seal
+from monitoring.audit_archive import Archive, archive_old
+from monitoring.audit_heads import HeadFile
 from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
-from monitoring.ledger.events import WORK_CHANNEL
+from monitoring.ledger.backlog import count_backlog
 from monitoring.ledger.gates import expire_gate, overdue_gates
+from monitoring.ledger.holds import RELEASED_AT_ONCE, release_due, release_sites
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.money import presume_lost_calls
+from monitoring.ledger.queue_time import expire_waiting, stale_jobs
 from monitoring.ledger.runs import unabsorbed_runs, wake_run
-from monitoring.ledger.runway import Push, lead, resign, standing, top_up, unpush
-from monitoring.ledger.store import SILENCE, Ledger
+from monitoring.ledger.runway import lead, look, resign, standing, top_up, unpush
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Attempt
+from monitoring.sweeping import RowSweeper
 from producers.config import DispatcherConfig
-from producers.errors import PublishError
+from producers.errors import ProducerError, PublishError
 from producers.publisher import Publisher, message_id
 from producers.routing_log import RoutingLog
 from producers.runway import BrokerLists
 from routing.errors import PolicyError
 from routing.policy import Policy
-from routing.tiers import TASK_OF_QUEUE
+from routing.tiers import Limits, QueueName
 
 logger = logging.getLogger(__name__)
 
 ROLE = "dispatcher"
 SEAL_SECONDS = 5.0
 """How often new rows of the audit trail are sealed at most."""
+
+
+BATCH = 100
+"""Rows that one step takes at a time; what is left over makes the next round begin at once."""
+_ONE_ROW = (QueryCanceled, DeadlockDetected, LockNotAvailable, SerializationFailure)
+"""What the ledger says when one statement waited in vain for rows that somebody holds: it is not away."""
+ItemT = TypeVar("ItemT")
+
+
+class LeadLostError(ProducerError):
+    """Another dispatcher leads now (nobody's fault): this one stops in the middle of its round."""
 
 
 @contextmanager
@@ -54,8 +71,10 @@ def contained(what: str, **facts: Any) -> Iterator[None]:
     """
     try:
         yield
+    except LeadLostError:
+        raise
     except (OperationalError, InterfaceError) as error:
-        if not isinstance(error.orig, QueryCanceled):  # one statement waited too long, for a row that somebody holds
+        if not isinstance(error.orig, _ONE_ROW):
             raise
         logger.warning("left_for_next_round", exc_info=True, extra={"step": what, **facts})
     except Exception:
@@ -68,7 +87,7 @@ class Dispatcher:
     def __init__(
         self, ledger: Ledger, publisher: Publisher, lists: BrokerLists, *, policy: Policy, config: DispatcherConfig,
         holder: str, signing_key: bytes, routing_log: RoutingLog | None = None,
-        show_lagging: Callable[[], None] | None = None,
+        show_lagging: Callable[[], None] | None = None, archive: Archive | None = None, heads: HeadFile | None = None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._publisher = publisher
@@ -79,20 +98,61 @@ class Dispatcher:
         self._signing_key = signing_key
         self._routing_log = routing_log
         self._show_lagging = show_lagging
+        self._archive = archive
+        self._heads = heads
+        self._sweeper = RowSweeper(ledger, policy.retention, rest_seconds=config.sweep_seconds)
+        self._archived_at = -math.inf
+        self._renewed_at = 0.0
+        self._rounds = 0
+        self._has_more = False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last round left something over that is due already."""
+        return self._has_more
 
     def run_once(self) -> bool:
-        """Do everything that is due now, as the leader; False while another leads."""
+        """Do everything that is due now, as the leader; False while another leads, or once another has taken over."""
+        self._has_more = False
+        try:
+            self._stay_leader(at_once=True)
+            for step in (
+                self._recover, self._presume, self._expire, self._expire_waiting, self._wake_runs, self._release_holds,
+                self._look_for_missing, self._top_up, self._count, self._seal, self._log_routes, self._project,
+                self._sweep_rows, self._archive_audit,
+            ):  # fmt: skip
+                with contained(step.__name__):
+                    step()
+                self._stay_leader()
+        except LeadLostError:
+            return False
+        return True
+
+    def _stay_leader(self, *, at_once: bool = False) -> None:
+        """Renew the lead in good time before it lapses, by the ledger's clock; however long a round takes.
+
+        Raises:
+            LeadLostError: nobody's fault: another one leads, which does what this round leaves undone.
+        """
+        if not at_once and time.monotonic() - self._renewed_at < self._config.lease_seconds / 3:
+            return
+        asked_at = time.monotonic()
         with self._ledger.begin() as session:
             is_leader = lead(session, ROLE, self._holder, seconds=self._config.lease_seconds)
         if not is_leader:
-            return False
-        for step in (
-            self._recover, self._presume, self._expire, self._wake_runs, self._look_for_missing, self._top_up,
-            self._seal, self._log_routes, self._project,
-        ):  # fmt: skip
-            with contained(step.__name__):
-                step()
-        return True
+            raise LeadLostError
+        self._renewed_at = asked_at
+
+    def _each(self, what: str, items: Sequence[ItemT], do: Callable[[Session, ItemT], object]) -> None:
+        """Do something to each of a batch in a transaction of its own; one that fails is left for the next round."""
+        done = 0
+        for item in items:
+            self._stay_leader()
+            with contained(what, item=str(getattr(item, "job_id", item))):
+                with self._ledger.begin() as session:
+                    do(session, item)
+                done += 1
+        self._has_more |= len(items) >= BATCH and done > 0
 
     def resign(self) -> None:
         """Let another dispatcher take over at once."""
@@ -103,145 +163,147 @@ class Dispatcher:
         rules = self._policy.attempts
         silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
         with self._ledger.begin() as session:
-            lapsed = lapsed_attempts(session)
-        for attempt in lapsed:
-            with contained("recover", job_id=str(attempt.job_id)):
-                with self._ledger.begin() as session:
-                    recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds)
-                logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
+            lapsed = lapsed_attempts(session, limit=BATCH)
+
+        pauses = self._policy.pauses.lost_worker
+
+        def take_back(session: Session, attempt: Attempt) -> None:
+            recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds, pauses=pauses)
+            logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
+
+        self._each("recover", lapsed, take_back)
 
     def _presume(self) -> None:
         with self._ledger.begin() as session:
-            presume_lost_calls(session)
+            self._has_more |= presume_lost_calls(session, limit=BATCH) >= BATCH
 
     def _expire(self) -> None:
         with self._ledger.begin() as session:
-            overdue = overdue_jobs(session)
-        for job_id in overdue:
-            with contained("expire", job_id=str(job_id)), self._ledger.begin() as session:
-                expire(session, job_id)
+            overdue = overdue_jobs(session, limit=BATCH)
+        self._each("expire", overdue, expire)
         with self._ledger.begin() as session:
-            late_gates = overdue_gates(session)
-        for gate_id in late_gates:
-            with contained("expire_gate", gate_id=str(gate_id)), self._ledger.begin() as session:
-                expire_gate(session, gate_id)
+            late_gates = overdue_gates(session, limit=BATCH)
+        self._each("expire_gate", late_gates, expire_gate)
+
+    def _expire_waiting(self) -> None:
+        """End jobs that no worker took up in their queue's time."""
+        for queue, limits in self._policy.queues.items():
+            if limits.wait_seconds is not None:
+                with self._ledger.begin() as session:
+                    stale = stale_jobs(session, queue, wait_seconds=limits.wait_seconds, limit=BATCH)
+                end_it = partial(expire_waiting, queue=queue, wait_seconds=limits.wait_seconds)
+                self._each("expire_waiting", stale, end_it)
 
     def _wake_runs(self) -> None:
         """Let runs whose steps have settled wait for a worker again: no worker waits for another."""
         with self._ledger.begin() as session:
-            settled = unabsorbed_runs(session)
-        for run_id in settled:
-            with contained("wake_run", run_id=str(run_id)), self._ledger.begin() as session:
-                wake_run(session, lock_job(session, run_id))
+            settled = unabsorbed_runs(session, limit=BATCH)
+        self._each("wake_run", settled, lambda session, run_id: wake_run(session, lock_job(session, run_id)))
+
+    def _release_holds(self) -> None:
+        """Let jobs go on that were held for a time that has come, or for a site that is free."""
+        for release in (release_due, release_sites):
+            with self._ledger.begin() as session:
+                self._has_more |= len(release(session)) >= RELEASED_AT_ONCE
 
     def _look_for_missing(self) -> None:
-        for queue in TASK_OF_QUEUE:
-            with self._ledger.begin() as session:
-                expected = standing(session, queue, older_than_seconds=self._config.missing_after_seconds)
-            if not expected:
-                continue
-            try:
-                present = self._lists.message_ids(queue)
-            except RedisError:
-                logger.warning("broker_unreachable")
-                return
-            missing = [push for push in expected if message_id(push) not in present]
-            if missing:
-                logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
-                with self._ledger.begin() as session:
-                    unpush(session, missing)
-
-    def _top_up(self) -> None:
-        for queue in TASK_OF_QUEUE:
-            with self._ledger.begin() as session:
-                pushes = top_up(session, queue, runway=self._policy.runway)
-            for position, push in enumerate(pushes):
-                if not self._push(push):
-                    with self._ledger.begin() as session:
-                        unpush(session, pushes[position:])
+        seconds = self._config.missing_after_seconds
+        with self._ledger.begin() as session:
+            queues = look(session, older_than_seconds=seconds).pushed
+        for queue in queues:
+            self._stay_leader()
+            with contained("look_for_missing", queue=queue.value):
+                if not self._unpush_missing(queue, seconds=seconds):
                     return
 
-    def _push(self, push: Push) -> bool:
+    def _unpush_missing(self, queue: QueueName, *, seconds: float) -> bool:
+        """Take back what one queue's list does not hold; False when the broker is away."""
+        with self._ledger.begin() as session:
+            expected = standing(session, queue, older_than_seconds=seconds)
         try:
-            with self._ledger.begin() as session:
-                limits = effective_policy(session, push.tenant, self._policy).queues[push.queue]
-        except PolicyError:
-            limits = self._policy.queues[push.queue]  # the claim ends the job and says why
-        try:
-            self._publisher.push(push, limits=limits)
-        except PublishError:
+            present = self._lists.message_ids(queue)
+        except (RedisConnectionError, RedisTimeoutError):
             logger.warning("broker_unreachable")
             return False
+        missing = [push for push in expected if message_id(push) not in present]
+        if missing:
+            logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
+            with self._ledger.begin() as session:
+                unpush(session, missing, older_than_seconds=seconds)
         return True
+
+    def _top_up(self) -> None:
+        """Fill the runways, each round another queue first: a queue that cannot be pushed to holds up no other.
+
+        Where a second one fails too the broker is away, and each further try would only cost its time limit.
+        """
+        with self._ledger.begin() as session:
+            queues = look(session, older_than_seconds=0).ready
+        self._rounds += 1
+        failed = 0
+        for place in range(len(queues)):
+            with contained("top_up", queue=(queue := queues[(place + self._rounds) % len(queues)]).value):
+                failed += not self._fill(queue)
+            if failed > 1:
+                return
+
+    def _fill(self, queue: QueueName) -> bool:
+        """Push what has its turn on one queue; False when the broker did not take it."""
+        with self._ledger.begin() as session:
+            pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
+            limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}
+        for position, push in enumerate(pushes):
+            try:
+                self._stay_leader()
+                self._publisher.push(push, limits=limits[push.tenant])
+            except (PublishError, LeadLostError) as error:
+                with self._ledger.begin() as session:
+                    unpush(session, pushes[position:])
+                if isinstance(error, LeadLostError):
+                    raise
+                logger.warning("push_failed", extra={"queue": queue.value})
+                return False
+        return True
+
+    def _limits(self, session: Session, tenant: str, queue: QueueName) -> Limits:
+        try:
+            return effective_policy(session, tenant, self._policy).queues[queue]
+        except PolicyError:
+            return self._policy.queues[queue]  # the claim ends the job and says why
+
+    def _count(self) -> None:
+        with self._ledger.begin() as session:
+            count_backlog(session)
 
     def _seal(self) -> None:
         with self._ledger.begin() as session:
-            seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+            made = seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+        if made is not None:
+            logger.info("audit_sealed", extra={"head": head_of(made), "rows": made.rows})
+            if self._heads is not None:
+                self._heads.keep(head_of(made))
 
     def _log_routes(self) -> None:
         if self._routing_log is not None:
             self._routing_log.write_pending()
 
+    def _sweep_rows(self) -> None:
+        """Give up rows about what is long over: for a fraction of a second, so that nothing else has to wait."""
+        self._sweeper.run()
+
+    def _archive_audit(self) -> None:
+        """Move old rows of the audit trail into the archive; without one, none ever leaves the ledger."""
+        if self._archive is None or time.monotonic() < self._archived_at + self._config.sweep_seconds:
+            return
+        with self._ledger.begin() as session:
+            moved = archive_old(
+                session, self._archive, signing_key=self._signing_key, days=self._policy.retention.audit_days
+            )  # fmt: skip
+        if moved:
+            logger.info("audit_archived", extra={"rows": moved})
+        else:
+            self._archived_at = time.monotonic()
+
     def _project(self) -> None:
         if self._show_lagging is not None:
             self._show_lagging()
-
-
-class DispatcherLoop:
-    """Runs a dispatcher until it is told to stop; a failing ledger or broker is waited for."""
-
-    def __init__(self, dispatcher: Dispatcher, *, ledger_url: str, config: DispatcherConfig) -> None:
-        self._dispatcher = dispatcher
-        self._ledger_url = ledger_url
-        self._config = config
-        self._stopping = threading.Event()
-
-    def stop(self, signum: int = 0, frame: FrameType | None = None) -> None:
-        """Stop after the current round."""
-        self._stopping.set()
-
-    def run(self) -> None:
-        """Run until stopped by SIGTERM or SIGINT."""
-        signal.signal(signal.SIGTERM, self.stop)
-        signal.signal(signal.SIGINT, self.stop)
-        while not self._stopping.is_set():
-            try:
-                self._listen()
-            except (psycopg.Error, SQLAlchemyError):
-                logger.warning("ledger_unreachable", exc_info=True)
-                self._stopping.wait(self._config.tick_seconds)
-        try:
-            self._dispatcher.resign()
-        except SQLAlchemyError:
-            logger.warning("ledger_unreachable")
-
-    def _listen(self) -> None:
-        with psycopg.connect(
-            make_conninfo(self._ledger_url, **SILENCE), autocommit=True, connect_timeout=5
-        ) as connection:
-            connection.execute(f"LISTEN {WORK_CHANNEL}".encode())
-            while not self._stopping.is_set():
-                self._dispatcher.run_once()
-                for _ in connection.notifies(timeout=self._config.tick_seconds, stop_after=1):
-                    pass
-
-
-class Deliverer(Protocol):
-    """Sends what the ledger owes somebody outside."""
-
-    def deliver_due(self, *, limit: int = 20) -> int:
-        """Send what is due; returns how much was tried."""
-
-
-def deliver(sender: Deliverer, stopping: threading.Event, *, tick_seconds: float) -> None:
-    """Deliver what is owed until told to stop: in a thread, since a slow receiver must hold up nothing.
-
-    One at a time, so that a stop waits for one receiver at most.
-    """
-    while not stopping.wait(tick_seconds):
-        try:
-            with contained(type(sender).__name__):
-                while not stopping.is_set() and sender.deliver_due(limit=1):
-                    pass
-        except SQLAlchemyError:
-            logger.warning("ledger_unreachable")

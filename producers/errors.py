@@ -11,6 +11,25 @@ class PublishError(ProducerError, ConnectionError):
     """The broker did not take a message. The job is safe in the ledger; the dispatcher pushes it later."""
 
 
+class AdmissionRefusedError(ProducerError):
+    """There is no room for a job now (nobody's fault): nothing was accepted, and it is known when to come back."""
+
+    def __init__(self, what: str, retry_after_seconds: int) -> None:
+        super().__init__(what, retry_after_seconds)
+        self.retry_after_seconds = retry_after_seconds
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; try again in {self.retry_after_seconds} s"
+
+
+class QueueFullError(AdmissionRefusedError):
+    """The queue that the job would wait on is full, or its tenant's part of it (nobody's fault)."""
+
+
+class BudgetFullError(AdmissionRefusedError):
+    """Today's budget of the tenant or of the fleet has no room for even the cheapest call (nobody's fault)."""
+
+
 class UnknownTenantError(ProducerError, LookupError):
     """No tenant of this name exists (the caller's or the operator's fault)."""
 

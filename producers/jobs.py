@@ -20,6 +20,7 @@ from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarification import Clarification
 from routing.jobs import State
+from routing.messages import read_stored
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import Tier
 from sandbox.preview import PreviewSigner
@@ -148,6 +149,11 @@ class JobView(_View):
     answer: str | None
     result: dict[str, Any]
     is_cancel_requested: bool
+    superseded_by: UUID | None
+    """The newer job that takes its place."""
+    held_for: str | None
+    """What it waits for besides its turn: `site`, `time` or `provider`."""
+    held_until: datetime | None
     bill: BillView
     attempts: tuple[AttemptView, ...]
     seconds: float
@@ -262,6 +268,9 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         answer=answer if isinstance(answer, str) else None,
         result=job.result,
         is_cancel_requested=job.cancel_requested_at is not None,
+        superseded_by=job.superseded_by,
+        held_for=job.held_for,
+        held_until=job.held_until,
         bill=_bill_view(bill_of(session, job), calls=len(calls_of(session, job.id)), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
         seconds=_seconds(job.created_at, job.ended_at or datetime.now(UTC)),
@@ -311,7 +320,7 @@ def describe_events(session: Session, events: Sequence[Event]) -> list[EventView
 def _question_of(job: Job) -> ClarificationView | None:
     if job.clarification is None or job.ended_at is not None:
         return None
-    asked = Clarification.model_validate(job.clarification)
+    asked = read_stored(Clarification, job.clarification)
     options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in asked.options)
     return ClarificationView(question=asked.question, options=options, is_pending=asked.pending is not None)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from celery import Celery
 from kombu.exceptions import OperationalError
 
@@ -9,6 +12,10 @@ from monitoring.ledger.runway import Push
 from producers.errors import PublishError
 from routing.jobs import JobMessage
 from routing.tiers import TASK_OF_QUEUE, Limits
+from routing.topology import list_of
+
+REST_SECONDS = 2.0
+"""After a failure nothing is sent for so long: the first caller has paid for a broker that does not answer."""
 
 
 def message_id(push: Push) -> str:
@@ -17,30 +24,38 @@ def message_id(push: Push) -> str:
 
 
 class Publisher:
-    """Publishes with bounded waits: a dead broker costs seconds, never a hang (notes/fleet.md, 18)."""
+    """Publishes with bounded waits: a dead broker costs seconds, never a hang (docs/pitfalls.md, 18)."""
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
+        self._clock = clock
+        self._rests_until = float("-inf")
 
     def push(self, push: Push, *, limits: Limits) -> None:
         """Send one job's message to its queue, with the time limits that hold for its tenant.
 
         Raises:
-            PublishError: nobody's fault: the broker is away.
+            PublishError: nobody's fault: the broker is away, or was a moment ago.
         """
-        message = JobMessage(job_id=push.job_id, fence=push.fence)
+        if self._clock() < self._rests_until:
+            raise PublishError("the broker did not answer a moment ago")
         try:
-            self._app.send_task(
-                TASK_OF_QUEUE[push.queue].value,
-                args=[message.model_dump(mode="json")],
-                task_id=message_id(push),
-                queue=push.queue.value,
-                soft_time_limit=limits.soft_seconds,
-                time_limit=limits.hard_seconds,
-                ignore_result=True,
-                argsrepr="-",
-                kwargsrepr="-",
-                retry=True,
-            )
+            self._send(push, limits)
         except (OperationalError, OSError) as error:
+            self._rests_until = self._clock() + REST_SECONDS
             raise PublishError(str(error)) from error
+
+    def _send(self, push: Push, limits: Limits) -> None:
+        message = JobMessage(job_id=push.job_id, fence=push.fence)
+        self._app.send_task(
+            TASK_OF_QUEUE[push.queue].value,
+            args=[message.model_dump(mode="json")],
+            task_id=message_id(push),
+            queue=list_of(push.queue),
+            soft_time_limit=limits.soft_seconds,
+            time_limit=limits.hard_seconds,
+            ignore_result=True,
+            argsrepr="-",
+            kwargsrepr="-",
+            retry=True,
+        )

@@ -40,7 +40,7 @@ def queue_depths(session: Session, tenant: str) -> list[QueueView]:
 
 
 def _own_depths(session: Session, tenant: str) -> list[Depth]:
-    age = func.extract("epoch", now() - func.min(col(Job.waiting_since)))
+    age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
     rows = session.execute(
         select(col(Job.queue), func.count(), age)
         .where(col(Job.tenant) == tenant, col(Job.waiting_since).is_not(None))

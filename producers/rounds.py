@@ -19,7 +19,8 @@ from sqlmodel import Session
 from monitoring.ledger import audit
 from monitoring.ledger.approvals import send_back
 from monitoring.ledger.debates import debated_keys
-from monitoring.ledger.jobs import KEPT_FACTS, Accepted, NewJob, accept, lock_job, request_digest, same_request
+from monitoring.ledger.jobs import KEPT_FACTS, Accepted, accept, lock_job, same_request
+from monitoring.ledger.new_jobs import NewJob, request_digest
 from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site
@@ -27,6 +28,7 @@ from producers.submit import Environment, policy_of
 from routing.errors import FieldError, InvalidJobError
 from routing.fields import Text
 from routing.jobs import RESUMABLE, REVISABLE, Door, JobRequest, State, parse_request
+from routing.messages import read_stored
 from routing.policy import Policy
 from routing.rounds import (
     Verb,
@@ -152,7 +154,7 @@ class Rounds:
             raise NotContinuableError(job.id, "nothing_kept")
         policy = policy_of(session, job.tenant, self._policy)
         so_far = rounds_of(session, job.root_id)
-        signals = SiteSignals.model_validate(start.signals)
+        signals = read_stored(SiteSignals, start.signals)
         highest = max((one.tier for one in so_far if one.tier is not None), default=None)
         work = Work(Tier(highest) if highest is not None else None, start.total_bytes, signals.has_build)
         route = self._route(session, new.request, job, signals, work=work, policy=policy)

@@ -26,6 +26,7 @@ from sqlmodel import Session
 from monitoring.ledger.store import Ledger
 from monitoring.redact import redact
 from routing.daily_log import file_name, format_entry
+from routing.messages import read_stored
 from routing.router import Route
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class RoutingLog:
         for xid, event_id, at, job_id, prompt, stored in session.execute(_DUE, values):
             moment = at.astimezone(UTC)
             try:
-                route = Route.model_validate(stored)
+                route = read_stored(Route, stored)
             except ValidationError:
                 logger.warning("routing_log_decision_unreadable", extra={"job_id": str(job_id)})
                 entry = ""

@@ -20,20 +20,24 @@ from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clock import now
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import Accepted, NewJob, accept, same_request
+from monitoring.ledger.jobs import Accepted, accept, same_request
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.releases import active_release, ensure_site, find_site
 from monitoring.ledger.run_tables import Project
 from monitoring.ledger.runs import new_run
-from monitoring.ledger.runway import Push, has_room
+from monitoring.ledger.runway import Place, Push, find_place
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.superseding import supersede
 from monitoring.ledger.tables import Job, Site, Tenant
-from producers.errors import PublishError, UnknownTenantError
+from producers.admission import check_room, check_start
+from producers.errors import AdmissionRefusedError, PublishError, QueueFullError, UnknownTenantError
 from producers.projects import policy_of_project
 from producers.publisher import Publisher
 from routing.clarification import MAX_SITES, Clarification, open_clarification
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
+from routing.messages import read_stored
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.project import MissingKeyError
@@ -43,6 +47,7 @@ from routing.signals import signals_of
 from routing.stages import Stage, first_stage
 from routing.tiers import QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
+from routing.waits import Hold
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +55,7 @@ Environment = Callable[[], Mapping[str, str]]
 """Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
 
 _ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
+_NOWHERE = Place(is_pushed=False)
 
 
 class _Target(NamedTuple):
@@ -87,6 +93,7 @@ class Submitter:
             InvalidJobError: the caller's fault; nothing was enqueued, the refusal is on record.
             UnknownTenantError: the caller's fault.
             IdempotencyConflictError: the caller's fault.
+            AdmissionRefusedError: nobody's fault: there is no room now; it says when to come back.
         """
         try:
             request = parse_request(body)
@@ -96,6 +103,9 @@ class Submitter:
             )
         except InvalidJobError as error:
             self.record_refusal(error, tenant=tenant, door=door, job_id=job_id)
+            raise
+        except AdmissionRefusedError as error:
+            self._record_full(error, tenant=tenant, door=door, job_id=job_id)
             raise
         job = accepted.job
         if accepted.is_new and job.pushed_at is not None:
@@ -126,7 +136,9 @@ class Submitter:
             site_id = target.site.id if target.site else None
             stage = _ASKING if asked else first_stage(route, policy, environment=self._environment())
             policy = _policy_of_run(session, target.project, policy) if target.project else policy
-            has_place = not asked and has_room(session, stage.queue, tenant, runway=policy.runway, site_id=site_id)
+            place = _NOWHERE
+            if asked is None:
+                place = _place(session, stage, request, tenant=tenant, site_id=site_id, policy=policy)
             new = NewJob(
                 id=job_id,
                 tenant=tenant,
@@ -142,12 +154,13 @@ class Submitter:
                 cap_nanousd=_cap(policy, request),
                 clarification=asked.model_dump(mode="json") if asked else None,
                 clarify_hours=policy.approval.hours,
-                is_pushed=has_place,
+                is_pushed=place.is_pushed,
+                hold=place.hold,
+                held_until=request.start_at if place.hold is Hold.TIME else None,
             )
             accepted = accept(session, new)
-            if target.project is not None and not route.trivial:
-                estimate = estimate_run(policy, route.intent)
-                new_run(session, accepted.job, target.project, estimate=estimate)
+            if accepted.is_new:
+                _go_with(session, accepted.job, target.project, route, policy=policy)
             return accepted, policy
 
     def _push(self, push: Push, *, policy: Policy) -> None:
@@ -171,10 +184,48 @@ class Submitter:
                 session, "job_refused", actor=f"tenant:{tenant}", tenant=tenant, door=door.value, errors=fields
             )
             if door == Door.CELERY and job_id is not None:
-                session.execute(insert(Job).values(_rejected_row(job_id, tenant, fields)).on_conflict_do_nothing())
+                detail = "; ".join(f"{item['field']}: {item['rule']}" for item in fields)
+                row = _rejected_row(
+                    job_id, tenant, reason=Reason.INVALID_REQUEST, detail=detail, result={"errors": fields}
+                )
+                session.execute(insert(Job).values(row).on_conflict_do_nothing())
+
+    def _record_full(self, error: AdmissionRefusedError, *, tenant: str, door: Door, job_id: UUID | None) -> None:
+        """Count a job for which there was no room. A flood of them leaves no audit trail: nothing was decided."""
+        reason = Reason.QUEUE_FULL if isinstance(error, QueueFullError) else Reason.COST_CAP
+        with self._ledger.begin() as session:
+            record(session, EventKind.REFUSED, door=door.value, field=reason.value)
+            if door == Door.CELERY and job_id is not None:
+                told = {"retry_after_seconds": error.retry_after_seconds}
+                row = _rejected_row(job_id, tenant, reason=reason, detail=str(error), result=told)
+                session.execute(insert(Job).values(row).on_conflict_do_nothing())
 
 
-def _rejected_row(job_id: UUID, tenant: str, fields: list[dict[str, str]]) -> dict[str, Any]:
+def _go_with(
+    session: Session, job: Job, project: Project | None, route: Route, *, policy: Policy
+) -> None:  # fmt: skip
+    """Do what goes with accepting a job: it takes the place of older ones, and a project's work becomes a run."""
+    supersede(session, job)
+    if project is not None and not route.trivial:
+        new_run(session, job, project, estimate=estimate_run(policy, route.intent))
+
+
+def _place(
+    session: Session, stage: Stage, request: JobRequest, *, tenant: str, site_id: UUID | None, policy: Policy
+) -> Place:  # fmt: skip
+    """Find a place for a job on its first queue, or refuse it where there is none."""
+    check_start(session, request.start_at)
+    check_room(session, stage.queue, tenant, policy=policy)
+    if request.start_at is not None:
+        return Place(is_pushed=False, hold=Hold.TIME)
+    return find_place(
+        session, stage.queue, tenant, site_id=site_id, runway=policy.runway, admission=policy.admission
+    )  # fmt: skip
+
+
+def _rejected_row(
+    job_id: UUID, tenant: str, *, reason: Reason, detail: str, result: dict[str, Any]
+) -> dict[str, Any]:  # fmt: skip
     """A caller at the Celery door has nothing but its task id: the refusal stands under that id, if it is free."""
     return {
         "id": job_id,
@@ -192,9 +243,9 @@ def _rejected_row(job_id: UUID, tenant: str, fields: list[dict[str, str]]) -> di
         "fence": 0,
         "lost_attempts": 0,
         "cap_nanousd": 0,
-        "reason": Reason.INVALID_REQUEST.value,
-        "detail": "; ".join(f"{item['field']}: {item['rule']}" for item in fields),
-        "result": {"errors": fields},
+        "reason": reason.value,
+        "detail": detail,
+        "result": result,
         "ended_at": now(),
     }
 
@@ -227,7 +278,7 @@ def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Targ
     except SiteNotFoundError:
         raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),)) from None
     release = active_release(session, site)
-    return _Target(site, SiteSignals.model_validate(release.signals if release else {}))
+    return _Target(site, read_stored(SiteSignals, release.signals if release else {}))
 
 
 def _project(session: Session, tenant: str, name: str) -> Project:

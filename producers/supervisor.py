@@ -146,8 +146,21 @@ class Supervisor:
         _signal_group(process, signal.SIGKILL)
         process.wait()
 
+    def end(self, name: str, *, seconds: float) -> None:
+        """Ask a program to end, and wait until it has.
+
+        Raises:
+            StartError: it did not end in time (our fault: each has a bound of its own).
+        """
+        process = self._running[name].process
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise StartError(f"{name} did not end within {seconds:g} s:\n{self._tail(name)}") from None
+
     def restart(self, name: str) -> None:
-        """Start a killed program again."""
+        """Start a program that has ended again."""
         running = self._running[name]
         running.process = self._spawn(running.program)
 

@@ -19,7 +19,7 @@ from sqlalchemy import update as sql_update
 from sqlmodel import col
 from standardwebhooks.webhooks import Webhook
 
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.record_tables import Notification
 from monitoring.ledger.store import Ledger
 from producers.config import WebhookConfig
@@ -125,7 +125,7 @@ class WebhookSender:
         with self._ledger.begin() as session:
             query = select(Notification).where(
                 col(Notification.delivered_at).is_(None),
-                col(Notification.next_at) <= now(),
+                col(Notification.next_at) <= moment(),
             )
             due = session.scalars(query.limit(limit).with_for_update(skip_locked=True)).all()
             for notification in due:
@@ -174,8 +174,11 @@ class WebhookSender:
             values = {"next_at": None}
         else:
             values = {"next_at": after(RETRY_SECONDS[attempts - 1])}
+        own = col(Notification.job_id) == job_id
+        if not is_delivered:  # a sender that was away for long has no say in what another is doing
+            own &= col(Notification.attempts) == attempts
         with self._ledger.begin() as session:
-            session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**values))
+            session.execute(sql_update(Notification).where(own).values(**values))
 
     def close(self) -> None:
         """Close the HTTP client."""

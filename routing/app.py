@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 from celery import Celery
@@ -33,6 +34,9 @@ SETTINGS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     "broker_channel_error_retry": True,
     "broker_pool_limit": 4,
+    "broker_pool_acquire_timeout": 5,
+    # Nothing of ours asks workers over the broker: its reply queues leak when the asker dies (docs/pitfalls.md, 15).
+    "worker_enable_remote_control": False,
     "task_publish_retry_policy": PUBLISH_RETRY,
     "enable_utc": True,
     "timezone": "UTC",
@@ -43,9 +47,12 @@ def create_app(broker_url: str, **overrides: Any) -> Celery:
     """Return a Celery application for the fleet's queues.
 
     Args:
-        broker_url: a `redis://` URL.
+        broker_url: a `redis://` or `rediss://` URL.
         overrides: settings that one program needs otherwise.
     """
+    if broker_url.startswith("rediss:") and not overrides.get("broker_use_ssl"):
+        # Without a word kombu would take any certificate.
+        overrides["broker_use_ssl"] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
     app = Celery("pointsman", broker=broker_url, set_as_current=False, autofinalize=False)
     app.conf.update(SETTINGS | {"task_queues": build_queues()} | overrides)
     app.finalize()

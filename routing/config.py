@@ -6,12 +6,21 @@ A misspelt name would silently leave a default in force, so every `POINTSMAN_` n
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from routing.errors import PolicyError
 
@@ -33,15 +42,47 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
+"""A path, or nothing when the variable is empty."""
+
+
 class BrokerConfig(Section):
     """Where the broker is."""
 
     url: str = "redis://127.0.0.1:6379/0"
-    """A Redis or Valkey URL. Its `maxmemory-policy` has to be `noeviction`."""
+    """A Redis or Valkey URL, `rediss://` for TLS. Its `maxmemory-policy` has to be `noeviction`."""
+    ca_path: OptionalPath = None
+    """A PEM file of the authority that signed the broker's certificate; empty for those that the system trusts. Over
+    TLS the certificate and its name are always checked."""
+    cert_path: OptionalPath = None
+    """A PEM file of this installation's own certificate, where the broker asks for one."""
+    key_path: OptionalPath = None
+    """The key of that certificate."""
+    shared_door: bool = True
+    """Whether messages on the queue `intake` may name their tenant. When false, Celery clients are taken in only at
+    their tenant's own queue, `intake.TENANT`, and the broker's users decide who may write there."""
 
+    @property
+    def tls(self) -> dict[str, Any]:
+        """What a client of the broker is told about TLS; empty without."""
+        if not self.url.startswith("rediss:"):
+            return {}
+        paths = {"ssl_ca_certs": self.ca_path, "ssl_certfile": self.cert_path, "ssl_keyfile": self.key_path}
+        given = {name: str(path) for name, path in paths.items() if path is not None}
+        return {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True, **given}
 
-OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
-"""A path, or nothing when the variable is empty."""
+    @model_validator(mode="after")
+    def _check_tls(self) -> BrokerConfig:
+        if not self.url.startswith(("redis://", "rediss://")):
+            raise ValueError("url: must begin with redis:// or rediss://")
+        if "ssl_" in self.url.partition("?")[2]:
+            raise ValueError("url: must not say how TLS is checked; it always is, with ca_path, cert_path and key_path")
+        paths = (self.ca_path, self.cert_path, self.key_path)
+        if any(paths) and not self.url.startswith("rediss://"):
+            raise ValueError("url: must begin with rediss:// where ca_path, cert_path or key_path is given")
+        if missing := [str(path) for path in paths if path is not None and not path.is_file()]:
+            raise ValueError(f"there is no file {missing[0]}")
+        return self
 
 
 class PolicyConfig(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 
 class FieldError(NamedTuple):
@@ -43,3 +44,16 @@ class IllegalMoveError(RoutingError, ValueError):
 
     def __str__(self) -> str:
         return f"a job cannot move from {self.origin} to {self.target}"
+
+
+class UnknownMessageError(RoutingError, ValueError):
+    """A message is of a version that this process does not read (nobody's fault: a newer one sent it)."""
+
+    def __init__(self, version: int, job_id: UUID, fence: int) -> None:
+        super().__init__(version, job_id, fence)
+        self.version = version
+        self.job_id = job_id
+        self.fence = fence
+
+    def __str__(self) -> str:
+        return f"the message for job {self.job_id} is of version {self.version}, which this process does not read"

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from routing.jobs import State
+from routing.jobs import Reason, State
 
 DEBATE_FROM = 2
 """Consecutive failures, or rejections, from which a task is debated (R-051, R-053, R-062)."""
@@ -141,6 +141,7 @@ def after_failure(history: FailureHistory, event: FailureEvent) -> FailureAction
 
 SIGNATURE_LIMIT = 200
 _READ_LIMIT = 2000
+_HEX = re.compile(r"[0-9a-f]{8,}")
 _BEFORE = "\"'`([{<"
 _AFTER = "\"'`)]}>,;:.!?"
 _FILE = re.compile(r"\.(?:[cm]?[jt]sx?|json|html?|s?css|py|md|ya?ml|svg|png|jpe?g|webp)\Z")
@@ -157,13 +158,28 @@ def error_signature(reason: str, detail: str) -> str:
     return f"{reason}: {' '.join(words)}"[:SIGNATURE_LIMIT].rstrip()
 
 
+_DEAD_ENDS = frozenset(
+    {State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED}
+)  # fmt: skip
+
+
+def is_dead_end(state: State, reason: str | None) -> bool:
+    """Tell whether a job that ended so is a dead letter: nobody wanted that end, and nobody but a person cures it."""
+    return state in _DEAD_ENDS or (state is State.EXPIRED and reason == Reason.QUEUE_EXPIRED)
+
+
+def dead_letter_signature(state: State, reason: Reason, detail: str) -> str | None:
+    """Return what a dead letter has in common with others of its kind; None for an end that is none."""
+    return error_signature(reason.value, detail) if is_dead_end(state, reason) else None
+
+
 def _stand_in(word: str) -> str:
-    """Return a word without what differs from case to case: a path or address, a number, an id with a digit in it."""
+    """Return a word without what differs from case to case: a path or address, a number, an id, a digest."""
     rest = word.lstrip(_BEFORE)
     core = rest.rstrip(_AFTER)
     if "/" in core or "\\" in core or _FILE.search(core):
         kept = "<path>"
-    elif any(letter.isdigit() for letter in core):
+    elif any(letter.isdigit() for letter in core) or _HEX.fullmatch(core):
         kept = "<n>"
     else:
         return word

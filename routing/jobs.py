@@ -10,10 +10,11 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from routing.errors import FieldError, IllegalMoveError, InvalidJobError
 from routing.fields import Text, check_text
+from routing.secret_patterns import SECRETS
 from routing.ticket import Ticket
 
 MAX_PROMPT_BYTES = 32 * 1024
@@ -51,7 +52,15 @@ _LIMIT_ENDS = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, S
 
 MOVES: dict[State, frozenset[State]] = {
     State.RECEIVED: frozenset(
-        {State.CLARIFYING, State.DEBATING, State.QUEUED, State.ANSWERED, State.REJECTED, State.CANCELLED}
+        {
+            State.CLARIFYING,
+            State.DEBATING,
+            State.QUEUED,
+            State.ANSWERED,
+            State.REJECTED,
+            State.CANCELLED,
+            State.EXPIRED,
+        }
     )
     | _LIMIT_ENDS,
     State.CLARIFYING: frozenset(
@@ -75,6 +84,14 @@ GATE_MOVES: dict[State, frozenset[State]] = {
 
 ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVES)
 
+USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
+"""The ends in which somebody got what the job was paid for."""
+PARKED = "parked"
+"""Outcome of an attempt that ended because its lane was parked, and whose work is lost."""
+PARKED_KEPT = "parked_kept"
+"""The same, of one whose work is kept: the job goes on from it."""
+WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", PARKED})
+"""Outcomes of attempts whose result nobody used."""
 
 RESUMABLE = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
 """Ends after which the same work can go on."""
@@ -114,9 +131,11 @@ class Reason(StrEnum):
     DEBATE_ESCALATED = "debate_escalated"
     APPROVAL_EXPIRED = "approval_expired"
     QUEUE_EXPIRED = "queue_expired"
+    QUEUE_FULL = "queue_full"
     SUPERSEDED = "superseded"
     CANCELLED = "cancelled"
     WORKER_LOST = "worker_lost"
+    WORKER_STOPPED = "worker_stopped"
     NO_PROVIDER_KEY = "no_provider_key"
     PROVIDER_BUSY = "provider_busy"
     PROVIDER_ERROR = "provider_error"
@@ -218,6 +237,10 @@ class JobRequest(BaseModel):
     priority: Literal["P0", "P1", "P2", "P3"] = "P2"
     callback_url: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
     idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    supersede_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    """This job takes the place of older ones of the tenant that are about the same target and carry the same key."""
+    start_at: AwareDatetime | None = None
+    """Not before then (ISO 8601 with an offset), at most 30 days ahead."""
 
     @model_validator(mode="after")
     def _check_together(self) -> JobRequest:
@@ -269,7 +292,8 @@ def _field_error(item: Any) -> FieldError:
 
 def _printable(name: str) -> str:
     """The name of an unknown field is the caller's own: it is shown, but it may hold anything."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in name)
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in name)
+    return SECRETS.sub("[redacted]", shown)
 
 
 class JobMessage(BaseModel):

@@ -16,8 +16,10 @@ from typing import Annotated, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from routing.admission import Admission
 from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
+from routing.lanes import Lanes
 from routing.prices import NANOUSD_PER_USD, Price
 from routing.run_rules import RunRules
 from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
@@ -91,6 +93,25 @@ class Attempts(_Section):
         return self
 
 
+PauseSeconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+
+
+class Pauses(_Section):
+    """How long work rests in the ledger, in seconds, before its second try, its third and so on; the last one repeats.
+
+    Nothing of it is a timer of a worker: a job that rests costs nobody anything, and survives every restart.
+    """
+
+    lost_worker: tuple[PauseSeconds, ...] = Field(min_length=1)
+    """Of a job whose worker died: what killed that one has time to go away."""
+    step: tuple[PauseSeconds, ...] = Field(min_length=1)
+    """Of a run's step that its surroundings failed; one that failed at its work is tried again at once."""
+    control: tuple[PauseSeconds, ...] = Field(min_length=1)
+    """Of a publish or the advance of a run that a forge, the Den or the disk was away for."""
+    control_hours: float = Field(gt=0)
+    """After so long without getting through, such work ends."""
+
+
 class Assist(_Section):
     """Whether a model has a say where the rules cannot tell (seed 000, V2)."""
 
@@ -127,12 +148,24 @@ class Approval(_Section):
     """Whether whoever asked for an edit may approve it too; without it every publish needs a second person."""
 
 
+Days = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class Retention(_Section):
-    """How long the files of releases are kept that nobody sees any more."""
+    """How long the files of releases are kept that nobody sees any more, and the ledger's rows about what is over."""
 
     releases: int = Field(ge=1)
     days: float = Field(ge=0)
     draft_hours: float = Field(ge=1)
+    job_days: Days = 90
+    """Jobs with all that belongs to them: a session or a run goes as a whole, so long after the last of it ended. Those
+    whose releases still have files stay."""
+    dead_letter_days: Days = 180
+    """Jobs that ended as nobody wanted and that nobody has seen to."""
+    event_days: Days = 30
+    """The events of jobs that have ended. What metrics are made of them stays for ever."""
+    audit_days: Days = 365
+    """Rows of the audit trail stay in the ledger so long; then they go into the archive, where one is configured."""
 
 
 class Tools(_Section):
@@ -194,9 +227,12 @@ class Policy(_Section):
     speeds: dict[str, Speed]
     calls: dict[CallPurpose, ModelCall]
     gateway: GatewayRules
+    lanes: Lanes = Lanes()
     budgets: Budgets
     runway: Runway
+    admission: Admission = Admission()
     attempts: Attempts
+    pauses: Pauses
     patch: PatchRules
     agent: AgentRules
     agents: dict[AgentName, AgentDefinition]
@@ -215,6 +251,8 @@ class Policy(_Section):
         for queue, limits in self.queues.items():
             if limits.hard_seconds <= limits.soft_seconds:
                 raise ValueError(f"queues.{queue}: hard_seconds must be above soft_seconds")
+            if limits.wait_seconds is not None and queue in (QueueName.STEPS, QueueName.CONTROL):
+                raise ValueError(f"queues.{queue}: wait_seconds: what waits there finishes work that has begun")
         if uncalled := [purpose for purpose in get_args(CallPurpose) if purpose not in self.calls]:
             raise ValueError(f"calls must hold {', '.join(uncalled)}")
         for purpose, call in self.calls.items():

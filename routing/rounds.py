@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from routing.errors import FieldError, InvalidJobError
+from routing.failures import is_dead_end
 from routing.jobs import RESUMABLE, REVISABLE, Reason, State
 from routing.planning import Debate, Stakes
 from routing.policy import Policy
@@ -30,6 +31,8 @@ class Verb(StrEnum):
 
     RESUME = "resume"
     REVISE = "revise"
+    REPLAY = "replay"
+    """The same request once more, decided anew, on the site as it is now: for what a defect or a fault ended."""
 
 
 class Work(NamedTuple):
@@ -50,6 +53,8 @@ class Floor(NamedTuple):
 
 def can_go_on(verb: Verb, state: State, reason: str | None) -> bool:
     """Tell whether a job in this state can be gone on from."""
+    if verb is Verb.REPLAY:
+        return is_dead_end(state, reason)
     if reason == Reason.INVALID_REQUEST:  # it never was a job
         return False
     return state in (RESUMABLE if verb is Verb.RESUME else REVISABLE)
@@ -128,13 +133,13 @@ def place_of_resumed(*, tier: int | None, queue: str, route: Mapping[str, Any], 
     return None if place is QueueName.INTAKE else place
 
 
-def added_nanousd(budget_usd: float, policy: Policy) -> int:
-    """Return the money that a resumed job gets on top of what its bill has spent, in nanodollars.
+def added_nanousd(budget_usd: float, policy: Policy, *, is_run: bool = False) -> int:
+    """Return the money that a job which goes on gets on top of what its bill has spent, in nanodollars.
 
     Raises:
-        InvalidJobError: the caller's fault: more than one job may cost here.
+        InvalidJobError: the caller's fault: more than one job, or one run, may cost here.
     """
-    most = policy.budgets.job_usd
+    most = policy.budgets.run_usd if is_run else policy.budgets.job_usd
     if budget_usd > most:
         rule = f"must not be more than {most:g}, what one job may cost here"
         raise InvalidJobError((FieldError("budget_usd", rule),))

@@ -15,6 +15,8 @@ SECRETS = re.compile(
     r"|xox[abprs]-[A-Za-z0-9-]{10,}"
     r"|AIza[A-Za-z0-9_-]{30,}"
     r"|pmk_[A-Za-z0-9_-]{20,}"
+    r"|whsec_[A-Za-z0-9+/=_-]{16,}"
+    r"|(?<=://)[^\s/:@]*:[^\s/@]+(?=@)"
     r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{16,})"

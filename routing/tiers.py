@@ -86,6 +86,8 @@ class Limits(BaseModel):
     """Max LLM cost of the job on this queue, retries included."""
     output_bytes: int = Field(gt=0)
     """Max output size in bytes."""
+    wait_seconds: float | None = Field(default=None, gt=0)
+    """A job that no worker took up within so long expires; None lets it wait for ever."""
     container: Literal["none", "build_only", "required", "per_role"] = "none"
     network: Literal["none", "registry_allowlist", "per_role"] = "none"
     shell: Literal["none", "restricted", "per_role"] = "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 
@@ -14,3 +15,13 @@ class Hold(StrEnum):
     """A time has to come first (`job.held_until`): a start in the future, or the pause before a further try."""
     PROVIDER = "provider"
     """The lane of its model is parked until then (`job.held_until`)."""
+
+
+def pause_before(pauses: Sequence[float], *, tries: int) -> float:
+    """Return how many seconds work rests before it is tried again.
+
+    Args:
+        pauses: seconds before the second try, the third and so on; the last one holds for all that follow.
+        tries: how often it was tried so far.
+    """
+    return pauses[min(tries, len(pauses)) - 1] if pauses and tries > 0 else 0.0

@@ -209,11 +209,13 @@ class Box(Protocol):
     def run(
         self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
         cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+        watch: Callable[[], None] | None = None,
     ) -> ExecResult:  # fmt: skip
         """Run a command as the unprivileged user and wait for its end, or make it end.
 
         After an ending by the hard clock, an output limit or `on_line` the box is frozen: nothing in it moves any more,
-        and its files can be collected. `on_line` runs in this thread, and what it raises freezes the box and goes on.
+        and its files can be collected. `on_line` runs in this thread, and so does `watch`, every half second at least,
+        whether the command says anything or not; what they raise freezes the box and goes on.
 
         Raises:
             BoxFrozenError: the box is frozen (ours).

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 from sandbox.disk import Disk
-from sandbox.errors import BlobCorruptError, BlobMissingError, ManifestError
+from sandbox.errors import BlobCorruptError, BlobMissingError, DenAwayError, ManifestError
 from sandbox.media import media_type_of
 from sandbox.paths import check_path
 from sandbox.public import served_part
@@ -179,10 +179,13 @@ class Den:
 
         Raises:
             BlobMissingError: there is none.
+            DenAwayError: there is nothing at all.
         """
         try:
             return self._blob_path(sha256).open("rb")
         except FileNotFoundError:
+            if not (self.root / "blobs").is_dir():
+                raise DenAwayError(f"the store at {self.root.name!r} cannot be reached") from None
             raise BlobMissingError(f"no blob {sha256}") from None
 
     def exists(self, sha256: str) -> bool:

@@ -49,6 +49,10 @@ class BlobMissingError(SandboxError, LookupError):
     """The store holds no blob of this digest (our fault, or a lost disk)."""
 
 
+class DenAwayError(SandboxError, OSError):
+    """The whole store is not there: not mounted, or not made yet (the surroundings' fault): a later try may find it."""
+
+
 class BlobCorruptError(SandboxError):
     """A stored blob no longer has the digest it is stored under (the disk's fault)."""
 

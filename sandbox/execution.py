@@ -148,7 +148,7 @@ class Followed(NamedTuple):
 
 def follow(
     channel: Channel, *, stdin: bytes, clocks: Clocks, limits: OutputLimits, on_line: OnLine | None,
-    now: Callable[[], float] = time.monotonic,
+    watch: Callable[[], None] | None = None, now: Callable[[], float] = time.monotonic,
 ) -> Followed:  # fmt: skip
     """Follow a command to its end.
 
@@ -158,11 +158,13 @@ def follow(
         clocks: when it has to give signs of life, and when to end.
         limits: what it may say.
         on_line: takes its lines.
+        watch: called again and again while the command runs, whether it says anything or not; it may raise.
         now: seconds on a clock that never goes back.
     """
     follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), now=now)
     while (ending := follower.step()) is None:
-        pass
+        if watch is not None:
+            watch()
     return Followed(follower.result(ending), follower.code is None and ending is not Ending.BOX_LOST)
 
 

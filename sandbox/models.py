@@ -39,8 +39,12 @@ __all__ = [
 _CONNECT_SECONDS = 5.0
 EventT = TypeVar("EventT")
 _BUSY = (429, 503, 529)
+_BUSY_KINDS = ("overloaded_error", "rate_limit_error")
+_FAULT = 500
+"""From here on a status tells of the provider's own trouble, in which nothing has been said yet: try later."""
 _LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
 _NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
+_NO_LANE = frozenset({Code.LANE_PARKED, Code.RATE_LIMITED, Code.PROVIDER_UNREACHABLE})
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,14 @@ class ModelClient:
         self.close()
 
 
+def is_reachable(gateway_url: str) -> bool:
+    """Return whether a gateway answers at all: what became of calls that somebody else made through it."""
+    try:
+        return httpx2.get(f"{gateway_url}/healthz", timeout=_CONNECT_SECONDS, trust_env=False).is_success
+    except httpx2.HTTPError:
+        return False
+
+
 def _until(events: Iterable[EventT], until: float | None) -> Iterator[EventT]:
     for event in events:
         if until is not None and time.monotonic() > until:
@@ -186,13 +198,15 @@ def error_of(error: anthropic.APIStatusError) -> SandboxError:
         return NoProviderKeyError(message)
     if code in _NO_GATEWAY:
         return GatewayUnreachableError(message)
+    if code in _NO_LANE or (code == Code.PROVIDER_GONE and error.status_code >= _FAULT):
+        return ProviderBusyError(message, _retry_after(error))
     return ProviderError(error.status_code, message) if code else _provider_error(error, message)
 
 
 def _provider_error(error: anthropic.APIStatusError, message: str) -> SandboxError:
     if error.status_code in (401, 403):
         return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
-    if error.status_code in _BUSY or error.type in ("overloaded_error", "rate_limit_error"):
+    if error.status_code in _BUSY or error.status_code >= _FAULT or error.type in _BUSY_KINDS:
         return ProviderBusyError(message, _retry_after(error))
     return ProviderError(error.status_code, message)
 

@@ -136,6 +136,7 @@ class UnwalledBox:
     def run(
         self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
         cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+        watch: Callable[[], None] | None = None,
     ) -> ExecResult:  # fmt: skip
         """See `Box.run`."""
         self._check_usable()
@@ -149,7 +150,9 @@ class UnwalledBox:
         channel = _PipeChannel(process)
         has_to_freeze = True
         try:
-            followed = follow(channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line)
+            followed = follow(
+                channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
+            )  # fmt: skip
             has_to_freeze = followed.has_to_freeze
         finally:
             if has_to_freeze:

@@ -5,6 +5,7 @@ the host, the internet and a cloud's metadata service. What a box must not reach
 a test sends can leave the machine.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -164,7 +165,11 @@ class TestEngine:
         stack.callback(mirror.terminate)
 
     def build_image(self) -> Built:
-        return build(self.url, base_image=BoxConfig().base_image, cache=CACHE, say=lambda line: None)
+        """Build the image in this engine; one engine after another, since they fetch its parts into one cache."""
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with (CACHE / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return build(self.url, base_image=BoxConfig().base_image, cache=CACHE, say=lambda line: None)
 
     def config(self, **fields: Any) -> BoxConfig:
         small = {"memory_mib": 512, "workspace_mib": 64, "workspace_files": 2000, "file_mib": 16, "processes": 64}

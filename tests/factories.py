@@ -13,7 +13,9 @@ from sqlmodel import SQLModel
 
 from monitoring.ledger.approvals import approve, await_approval
 from monitoring.ledger.attempts import Claim, claim, hold
-from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
+from monitoring.ledger.holds import release_due
+from monitoring.ledger.jobs import accept, close_attempt, end, move
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
@@ -155,6 +157,12 @@ class Shop:
             deadline=-3600 if past_deadline else 3600,
             id=claimed.attempt.id,
         )
+
+    def let_time_pass(self) -> None:
+        """Let the pause of every job that is held for a time be over."""
+        self.execute("UPDATE job SET held_until = clock_timestamp() WHERE held_for = 'time'")
+        with self.ledger.begin() as session:
+            release_due(session)
 
     def clear(self) -> None:
         """Empty every table: much cheaper than a database for each test."""

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,14 @@ class PlayedBox(UnwalledBox):
     def run(
         self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
         cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+        watch: Callable[[], None] | None = None,
     ) -> ExecResult:  # fmt: skip
         self.commands.append(tuple(argv))
         self.environments.append(dict(env or {}))
         own = {**(env or {}), "PATH": f"{self.programs}:{os.defpath}"}
-        return super().run(argv, clocks=clocks, stdin=stdin, env=own, cwd=cwd, output=output, on_line=on_line)
+        return super().run(
+            argv, clocks=clocks, stdin=stdin, env=own, cwd=cwd, output=output, on_line=on_line, watch=watch
+        )  # fmt: skip
 
     def close(self) -> None:
         self.is_closed = True

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,6 +25,11 @@ NEEDS = [
     Need("debootstrap", lambda: shutil.which("debootstrap") is not None, "debootstrap", "tests of boxes"),
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
+
+TWO = ("-n", "2", "--dist", "loadfile")
+"""Two processes, each with servers, engine and network of its own; a file's tests stay together and share them."""
+PHASES = (("tests/unit", "tests/integration"), ("tests/chaos", "tests/box", "tests/acceptance"))
+"""One after the other: what is quick to fail comes first. Of a phase, the longest files come first."""
 
 
 def install(need: Need) -> None:
@@ -50,13 +56,11 @@ def main() -> int:
             print(f"tests: no {need.name}: {need.what_for} are skipped; `make test SYSTEM=1` as root installs it")
     if arguments := sys.argv[1:]:
         return subprocess.run([sys.executable, "-m", "pytest", *arguments]).returncode
-    phases = (
-        ["tests/unit", "tests/integration", "-n", "2", "--dist", "loadfile"],
-        ["tests/acceptance", "tests/box"],
-    )
     worst = 0
-    for phase in phases:
-        worst = max(worst, subprocess.run([sys.executable, "-m", "pytest", "-q", *phase]).returncode)
+    for phase in PHASES:
+        began = time.monotonic()
+        worst = max(worst, subprocess.run([sys.executable, "-m", "pytest", "-q", *TWO, *phase]).returncode)
+        print(f"tests: {' '.join(phase)} took {time.monotonic() - began:.0f} s", flush=True)
     return worst
 
 

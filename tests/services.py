@@ -75,9 +75,10 @@ class Postgres:
             connection.execute(statement.encode())
 
     @contextmanager
-    def database(self) -> Iterator[str]:
+    def database(self, *, template: str = "template_ledger") -> Iterator[str]:
+        """A database of a test's own; from `template1` it is empty."""
         name = f"ledger_{uuid4().hex}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE template_ledger")
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
             yield self._url(name)
         finally:
@@ -87,19 +88,25 @@ class Postgres:
 class Valkey:
     """A Valkey server."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *arguments: str, login: str = "") -> None:
         self._directory = directory
+        self._arguments = arguments
+        self._login = login
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self._port}/0"
+        return self.url_for(self._login)
+
+    def url_for(self, login: str) -> str:
+        """Return the URL for `user:password`."""
+        return f"redis://{login}{'@' if login else ''}127.0.0.1:{self._port}/0"
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [str(get_binary_path()), "--port", str(self._port), "--bind", "127.0.0.1", "--save", "",
-             "--dir", str(self._directory), "--maxmemory-policy", "noeviction"],
+             "--dir", str(self._directory), "--maxmemory-policy", "noeviction", *self._arguments],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         wait_until(self._answers, seconds=10, what="Valkey answers")

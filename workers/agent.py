@@ -24,8 +24,9 @@ from sandbox.release import manifest_of
 from workers.agent_ends import Session, end_of
 from workers.attempt import Attempt
 from workers.build import build_candidate, build_commands
-from workers.outcomes import Candidate, Ended, Outcome
-from workers.session import hold_session
+from workers.outcomes import Candidate, Ended, Outcome, Parked
+from workers.retries import decide_end
+from workers.session import hold_session, obstacle_of
 
 _GRACE_SECONDS = 8.0
 _LEAST_SECONDS = 5.0
@@ -51,12 +52,16 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
         SandboxUnavailableError: there is no engine, or no image (the operator's fault).
         SandboxStartupError, BoxLostError: the box could not be made, or went away before anything was done.
     """
+    attempt.await_lane(_model(attempt))
     with attempt.step("snapshot"):
         files = attempt.files
         before = _manifest(attempt.start)
     work = _in_a_box(attempt, files, before)
     session = Session(work.verdict, attempt.cap_hit(), work.refused, has_changes=not work.changes.is_empty)
-    ended = end_of(session)
+    ended: Ended | Parked | None = end_of(session)
+    obstacle = obstacle_of(attempt, work.verdict, model=_model(attempt)) if ended is not None else None
+    if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
+        ended = parked
     if work.files is None or work.changes.is_empty:
         return replace(ended or _lost(), facts=work.facts)
     candidate = _candidate(files, work)
@@ -88,6 +93,10 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
                 attempt.leave()
             finally:
                 box.close()
+
+
+def _model(attempt: Attempt) -> str:
+    return attempt.policy.calls["agent_session"].model
 
 
 def _plan(attempt: Attempt) -> SessionPlan:

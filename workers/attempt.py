@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
+
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
@@ -20,17 +23,24 @@ from routing.rounds import brief
 from routing.tiers import Limits, QueueName
 from sandbox.box import Box
 from sandbox.den import Den
-from sandbox.errors import SandboxError
+from sandbox.errors import ProviderBusyError, SandboxError
 from sandbox.models import ModelClient
 from sandbox.release import manifest_of
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
-from workers.retries import decide_call
+from workers.retries import LONGEST_WAIT_SECONDS, decide_call
 
 ResultT = TypeVar("ResultT")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
 _LEAST_NANOUSD = 100_000
+CHECK_SECONDS = 2.0
+"""How often an attempt whose command runs in a box asks whether its job is still wanted."""
+logger = logging.getLogger(__name__)
+
+
+def _flows(model: str) -> float | None:
+    return None
 
 
 def _cannot_charge(nanousd: int, model: str) -> str | None:
@@ -55,6 +65,8 @@ class Attempt:
     """Names the cap, if any, that has refused or cut a model call of this attempt."""
     bind_door: Callable[[str | None], None]
     """Lets the attempt's token be used from one address alone: the forwarder's of its box; None ends the token."""
+    lane_wait: Callable[[str], float | None] = _flows
+    """Says for how many seconds the lane of a model is parked; 0 while it has to be tested yet, None while it flows."""
     begun: Release | None = None
     """What an earlier round of the session kept, and the work goes on from; None when it starts from the base."""
     spent_nanousd: int = 0
@@ -178,11 +190,22 @@ class Attempt:
                 with self.step(f"model:{name}"):
                     return make(self.models)
             except SandboxError as error:
-                retry = decide_call(error, tries=tries)
+                left = self.limits.soft_seconds - (time.monotonic() - self.began)
+                retry = decide_call(error, tries=tries, left_seconds=left)
                 if retry is None:
                     raise
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             time.sleep(retry.delay_seconds)
+
+    def await_lane(self, model: str) -> None:
+        """Look whether the lane of a model flows, before something is begun that costs more than a model call.
+
+        Raises:
+            ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
+        """
+        wait = self.lane_wait(model)
+        if wait is not None and wait > LONGEST_WAIT_SECONDS:
+            raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -192,6 +215,26 @@ class Attempt:
             yield
         finally:
             self.report_step(name, seconds=time.monotonic() - started)
+
+    def watcher(self) -> Callable[[], None]:
+        """Return what asks from time to time, while a command runs in a box, whether the job is still wanted.
+
+        A command may be silent for minutes; a job that was cancelled must not be worked on so long. A ledger that is
+        away for a moment says nothing about the job, and the attempt's lease goes on by itself.
+        """
+        asked = time.monotonic()
+
+        def watch() -> None:
+            nonlocal asked
+            if time.monotonic() - asked < CHECK_SECONDS:
+                return
+            asked = time.monotonic()
+            try:
+                self.check()
+            except (OperationalError, InterfaceError):
+                logger.warning("watch_without_ledger")
+
+        return watch
 
     def enter(self, box: Box) -> None:
         """Work through a box's door from now on, and put on record whether the box was ready (H-075).

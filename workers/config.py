@@ -34,3 +34,10 @@ class WorkerConfig(Section):
     """A pool child is replaced after so many tasks."""
     max_memory_kib_per_child: int = Field(default=524_288, ge=1024)
     """A pool child above this resident size, in KiB, is replaced after its task."""
+    most_memory_kib_per_child: int = Field(default=4_194_304, ge=262_144)
+    """A pool child cannot get more memory of its own than this, in KiB: a runaway job fails and its worker goes on."""
+    stop_seconds: float = Field(default=65, ge=0, le=3600)
+    """How long jobs that run may go on once their worker is told to stop; what takes longer is handed back and begun
+    again by another worker. Whoever stops workers must wait 20 s longer before they kill (docs/pitfalls.md, 6)."""
+    heartbeat: OptionalPath = None
+    """A file that the worker writes while it takes in work, for `pointsman worker --check`; empty for none."""

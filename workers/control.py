@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 
 from monitoring.errors import FencedError
-from monitoring.ledger.attempts import Claim
+from monitoring.ledger.attempts import Claim, hold
+from monitoring.ledger.jobs import end
 from monitoring.ledger.step_ends import is_run
-from routing.jobs import JobMessage, State
+from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
 from workers.lease import Lease
 from workers.lifecycle import LEDGER_AWAY, Resources, take
+from workers.patience import try_later
 from workers.publish import Observe, publish, unobserved
+from workers.retries import is_passing
 from workers.runs.coordinator import Advance
 from workers.runs.publishing import publish_run
 from workers.runs.workspace import Workspace
@@ -35,11 +38,31 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
         return
     try:
         with Lease(resources.ledger, claimed):
-            _do(claimed, resources, observe)
+            _do_or_rest(claimed, resources, observe)
     except FencedError:
         logger.warning("attempt_fenced")
     except LEDGER_AWAY:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
+
+
+def _do_or_rest(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    """Do what is due; when disk or Den are away, let it wait, and end it once it has waited long enough."""
+    try:
+        _do(claimed, resources, observe)
+    except OSError as error:
+        logger.warning("control_work_failed", exc_info=True)
+        why = f"{type(error).__name__}: {error.strerror or error}"
+        if not is_passing(error):
+            raise
+        if not try_later(claimed, resources, why=why):
+            _give_up(claimed, resources, f"{why}; it was tried again until the policy allowed no more")
+
+
+def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        reason = Reason.PUBLISH_FAILED if job.state == State.PUBLISHING else Reason.INTERNAL_ERROR
+        end(session, job, State.FAILED, reason=reason, detail=detail)
 
 
 def _do(claimed: Claim, resources: Resources, observe: Observe) -> None:

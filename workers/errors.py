@@ -11,6 +11,10 @@ class SoftTimeLimit(BaseException):
     """The soft time limit has passed: save what there is and end (notes/fleet.md, 11)."""
 
 
+class HandBack(BaseException):
+    """The worker is stopping and its grace is over: let go of everything, another worker does the job."""
+
+
 class CancelledByOwnerError(WorkerError):
     """The owner cancelled the job; seen between two steps."""
 

@@ -21,6 +21,7 @@ from routing.failures import FailureOutcome
 from routing.jobs import Reason, State
 from routing.llm_fallback import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
 from routing.llm_fallback import Failure as ArbiterFailure
+from routing.messages import read_stored
 from routing.planning import Debate
 from routing.policy import CallPurpose, ModelCall
 from routing.rounds import Work, hard_floor, raise_to
@@ -61,7 +62,7 @@ def intake(environment: Environment, vocabularies: Vocabularies | None = None) -
         asked = pending_question(attempt.claim.job)
         if asked is not None and asked.pending is not None:
             return _replied(attempt, asked, asked.pending, flags=read_ladder_flags(environment()), rules=rules)
-        route = Route.model_validate(attempt.claim.job.route)
+        route = read_stored(Route, attempt.claim.job.route)
         try:
             if attempt.claim.job.state == State.RECEIVED:
                 route = _assisted(attempt, route, rules)
@@ -99,7 +100,7 @@ def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
         route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
     if attempt.begun is not None:
-        work = Work(None, attempt.begun.total_bytes, SiteSignals.model_validate(attempt.begun.signals).has_build)
+        work = Work(None, attempt.begun.total_bytes, read_stored(SiteSignals, attempt.begun.signals).has_build)
         route = raise_to(route, hard_floor(work, attempt.policy))
     if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(rules.switches)):
         route = merge_intent(route, _reply(attempt, intent_call(signals)))
@@ -156,7 +157,7 @@ def _site_summary(attempt: Attempt) -> str:
 
 def _signals(attempt: Attempt, route: Route) -> Signals:
     request = attempt.claim.job.request
-    known = SiteSignals.model_validate(attempt.start.signals) if attempt.start else SiteSignals()
+    known = read_stored(SiteSignals, attempt.start.signals) if attempt.start else SiteSignals()
     return Signals(
         prompt=attempt.prompt,
         site=known if attempt.site is not None else None,

@@ -1,8 +1,8 @@
-"""The soft time limit as an interrupt that no handler can swallow by accident.
+"""The soft time limit and the end of a worker's grace, as interrupts that no handler can swallow by accident.
 
 billiard raises its SoftTimeLimitExceeded, an ordinary Exception, from a SIGUSR1 handler; model clients that catch
-Exception and retry would eat it. Pool children therefore install this handler instead. It raises only inside a task's
-body, so a late signal cannot hit the pool's own code.
+Exception and retry would eat it. Pool children therefore install these handlers instead. They raise only inside a
+task's body, so a late signal cannot hit the pool's own code.
 """
 
 from __future__ import annotations
@@ -12,31 +12,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from workers.errors import SoftTimeLimit
+from workers.errors import HandBack, SoftTimeLimit
+
+SOFT_LIMIT_SIGNAL = signal.SIGUSR1
+"""What billiard sends to a pool child at the soft limit."""
+HAND_BACK_SIGNAL = signal.SIGUSR2
+"""What a stopping worker sends to its pool children when their grace is over."""
+_RAISES: dict[int, type[BaseException]] = {SOFT_LIMIT_SIGNAL: SoftTimeLimit, HAND_BACK_SIGNAL: HandBack}
 
 
-class _SoftLimit:
+class _Interrupts:
     is_armed = False
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self.is_armed:
             self.is_armed = False
-            raise SoftTimeLimit
+            raise _RAISES[signum]
 
 
-_soft_limit = _SoftLimit()
+_interrupts = _Interrupts()
 
 
-def install_soft_limit() -> None:
-    """Take over the signal that billiard sends at the soft limit. Called in each pool child after its start."""
-    signal.signal(signal.SIGUSR1, _soft_limit.on_signal)
+def install_interrupts() -> None:
+    """Take over the signals. Called in each pool child after its start, and again when billiard has set its own."""
+    for signum in _RAISES:
+        signal.signal(signum, _interrupts.on_signal)
 
 
 @contextmanager
-def soft_limit_armed() -> Iterator[None]:
-    """Let the soft limit interrupt this block, once."""
-    _soft_limit.is_armed = True
+def interruptible() -> Iterator[None]:
+    """Let a signal interrupt this block, once."""
+    _interrupts.is_armed = True
     try:
         yield
     finally:
-        _soft_limit.is_armed = False
+        _interrupts.is_armed = False

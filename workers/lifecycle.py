@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +17,10 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring import logs
 from monitoring.errors import FencedError
-from monitoring.ledger.attempts import Claim, bind_door, claim, hold
+from monitoring.ledger.attempts import Claim, bind_door, claim, hold, report_loss
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
+from monitoring.ledger.lanes import lane_wait
 from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.spending import booked_on_bill
@@ -26,8 +28,10 @@ from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site
+from monitoring.ledger.unread import give_back
 from monitoring.ledger.whole_steps import charge_whole
 from routing.accounts import AccountsConfig
+from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy
 from routing.tiers import QueueName
@@ -35,10 +39,10 @@ from sandbox.den import Den
 from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
-from workers.errors import SoftTimeLimit
-from workers.interrupts import soft_limit_armed
+from workers.errors import HandBack, SoftTimeLimit
+from workers.interrupts import interruptible
 from workers.lease import Lease
-from workers.outcomes import Ended, Outcome
+from workers.outcomes import Ended, Outcome, Parked
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
 
@@ -48,7 +52,9 @@ LEDGER_AWAY = (OperationalError, InterfaceError)
 """The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for."""
+"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for.
+
+The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it."""
 
 Handler = Callable[[Attempt], Outcome]
 
@@ -92,6 +98,13 @@ def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim |
     return claimed
 
 
+def leave_to_others(unread: UnknownMessageError, queue: QueueName, resources: Resources) -> None:
+    """Give back the job of a message that a newer version sent. Without a ledger the dispatcher finds it missing."""
+    logger.warning("message_of_unknown_version", extra={"job_id": str(unread.job_id), "version": unread.version})
+    with suppress(*LEDGER_AWAY), resources.ledger.begin() as session:
+        give_back(session, unread, queue=queue)
+
+
 def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:
     """Work off one message: one attempt at one job."""
     began = time.monotonic()
@@ -111,8 +124,20 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
                 _settle_surely(claimed, settlement, resources)
     except FencedError:
         logger.warning("attempt_fenced")
+    except HandBack:
+        hand_back(message, resources)
     except LEDGER_AWAY:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
+
+
+def hand_back(message: JobMessage, resources: Resources) -> None:
+    """Give a job back, whose box is gone by now, because this worker stops; the dispatcher lets it wait again."""
+    logger.info("attempt_handed_back")
+    try:
+        with resources.ledger.begin() as session:
+            report_loss(session, message, cause=Reason.WORKER_STOPPED)
+    except LEDGER_AWAY:
+        logger.warning("ledger_unreachable")  # the lease runs out by itself
 
 
 def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
@@ -133,6 +158,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     return Attempt(
         claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
         check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, begun=begun,
+        lane_wait=books.lane_wait,
         spent_nanousd=spent, boxes=resources.boxes, began=began, charge_whole=books.charge,
         step_order=order, accounts=resources.accounts, runs=resources.runs,
         environment=resources.environment, known_keys=resources.known_keys,
@@ -158,6 +184,10 @@ class _Books:
         with self._ledger.begin() as session:
             return cap_hit_by(session, self._claimed.attempt)
 
+    def lane_wait(self, model: str) -> float | None:
+        with self._ledger.begin() as session:
+            return lane_wait(session, self._claimed.job.id, model)
+
     def bind(self, address: str | None) -> None:
         with self._ledger.begin() as session:
             bind_door(session, self._claimed.attempt, address=address)
@@ -171,7 +201,7 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
     if attempt.has_site_moved_on:
         return end_with(_MOVED_ON)
     try:
-        with soft_limit_armed():
+        with interruptible():
             outcome = handler(attempt)
             keys = (*resources.known_keys, attempt.claim.token)
             return prepare(attempt, outcome, ledger=resources.ledger, known_keys=keys)
@@ -182,6 +212,9 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
         if isinstance(decision, Abandon):
             logger.warning("attempt_abandoned")
             return None
+        if isinstance(decision, Parked):
+            logger.info("attempt_parked", exc_info=error, extra={"reason": decision.reason.value})
+            return prepare(attempt, decision, ledger=resources.ledger)
         level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
         logger.log(level, "attempt_failed", exc_info=error, extra={"reason": decision.reason.value})
         return end_with(decision)

@@ -10,13 +10,13 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.metadata import entry_points
-from typing import Any
 
 from celery import Celery
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import LedgerConfig, LogsConfig
+from monitoring.errors import SchemaMismatchError
+from monitoring.ledger.schema import await_schema
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.accounts import AccountsConfig
 from routing.app import create_app
@@ -24,16 +24,17 @@ from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
 from routing.tiers import QueueName
+from routing.topology import list_of
 from routing.vocabularies import load_vocabularies
 from sandbox.config import BoxConfig, DenConfig
 from sandbox.den import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
-from workers.lifecycle import Resources
+from workers.lifecycle import Handler, Resources
+from workers.liveness import is_well, show_life
 from workers.pool import PoolHooks
-
-PROVIDERS = "pointsman.tasks"
-"""Entry point group of everything that registers tasks."""
+from workers.scratch import take_scratch
+from workers.tasks import HANDLERS, register_tasks
 
 QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH, QueueName.STEPS})
 """Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
@@ -75,10 +76,6 @@ class ProcessResources:
             self._opened = (pid, self._open())
         return self._opened[1]
 
-    def ledger(self) -> Ledger:
-        """Return this process's ledger."""
-        return self().ledger
-
     def prepare(self) -> None:
         """Begin, right after the fork, what takes long: boxes and the sweeping of what dead workers left."""
         if self._has_spares:
@@ -110,29 +107,34 @@ class ProcessResources:
 
 
 def build_worker(
-    settings: WorkerSettings, *, worker: str, queues: Collection[str] = (), overrides: Mapping[str, Any] | None = None
+    settings: WorkerSettings,
+    *,
+    worker: str,
+    queues: Collection[str] = (),
+    handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
-    """Return a worker's application with every provider's tasks, and the hooks that must stay alive with it."""
+    """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
     policy = load_policy(settings.policy.path)
     vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(
         settings.broker.url,
+        broker_use_ssl=settings.broker.tls,
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )
     resources = ProcessResources(settings, policy, worker=worker, queues=queues)
-    for provider in sorted(entry_points(group=PROVIDERS), key=lambda point: point.name):
-        register: Callable[..., None] = provider.load()
-        register(
-            app, resources=resources, ledger=resources.ledger, policy=policy, environment=_environment,
-            vocabularies=vocabularies,
-            **(overrides or {}),
-        )  # fmt: skip
+    register_tasks(
+        app, resources=resources, policy=policy, environment=_environment, vocabularies=vocabularies,
+        handlers=handlers,
+    )  # fmt: skip
     hooks = PoolHooks(
         _ledger_for_parent(settings), log_level=settings.logs.level, worker=worker,
-        prepare=resources.prepare, close=resources.close,
+        prepare=resources.prepare, close=resources.close, stop_seconds=settings.worker.stop_seconds,
+        most_memory_kib=settings.worker.most_memory_kib_per_child,
     )  # fmt: skip
     hooks.connect()
+    if settings.worker.heartbeat is not None:
+        show_life(app, settings.worker.heartbeat)
     return app, hooks
 
 
@@ -151,9 +153,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="pointsman worker", description="Work off one or several queues.")
     served = [queue.value for queue in QueueName if queue != QueueName.UNROUTED]
-    parser.add_argument("queues", nargs="+", choices=served, metavar="QUEUE", help=", ".join(served))
+    parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
     parser.add_argument("--concurrency", type=int, default=2, help="processes in the pool (default 2)")
-    return parser.parse_args(argv)
+    parser.add_argument("--check", action="store_true", help="tell by the exit code whether the worker here is well")
+    arguments = parser.parse_args(argv)
+    if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
+        parser.error(f"name one or several queues of {', '.join(served)}")
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -162,19 +168,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)
+        if arguments.check:
+            return check(settings.worker)
+        take_scratch()
+        await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         app, hooks = build_worker(settings, worker=worker, queues=arguments.queues)
-    except PolicyError as error:
+    except (PolicyError, SchemaMismatchError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
-    run_worker(app, arguments.queues, concurrency=arguments.concurrency, worker=worker)
+    run_worker(
+        app, [list_of(QueueName(queue)) for queue in arguments.queues], concurrency=arguments.concurrency, worker=worker
+    )
     del hooks
     return 0
 
 
-def run_worker(app: Celery, queues: Sequence[str], *, concurrency: int, worker: str) -> None:
-    """Run Celery's worker in this process."""
+def check(config: WorkerConfig) -> int:
+    """Return the exit code that says whether the worker which writes the configured heartbeat is well."""
+    if config.heartbeat is None:
+        print("pointsman worker: --check needs POINTSMAN_WORKER__HEARTBEAT, as the worker has it", file=sys.stderr)
+        return 2
+    return 0 if is_well(config.heartbeat) else 1
+
+
+def run_worker(app: Celery, lists: Sequence[str], *, concurrency: int, worker: str) -> None:
+    """Run Celery's worker in this process, on lists of the broker."""
     app.worker_main([
-        "worker", "--pool", "prefork", "--concurrency", str(concurrency), "--queues", ",".join(queues),
+        "worker", "--pool", "prefork", "--concurrency", str(concurrency), "--queues", ",".join(lists),
         "--hostname", worker, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO",
     ])  # fmt: skip
 

@@ -97,4 +97,17 @@ class Ended:
     """The work done until then, which is stored, scanned and never published: another job may go on from it."""
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Replied | StepDone | Ended
+@dataclass(frozen=True)
+class Parked:
+    """The lane of its model is parked, or the gateway away, for longer than an attempt can wait: the job waits."""
+
+    reason: Reason
+    detail: str
+    seconds: float | None = None
+    """When to try again, where that is known."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    kept: Candidate | None = None
+    """The work done so far, which the next attempt goes on from; without it, it begins anew."""
+
+
+Outcome = Answered | Candidate | Escalate | Routed | Replied | StepDone | Parked | Ended

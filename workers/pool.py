@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +14,15 @@ from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import signals
 from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
+from sqlmodel import Session
 
 from monitoring import logs
-from monitoring.ledger.attempts import report_loss
+from monitoring.ledger.attempts import hand_back_all, report_loss
 from monitoring.ledger.store import Ledger
 from routing.jobs import JobMessage, Reason
-from workers.interrupts import install_soft_limit
+from workers.interrupts import install_interrupts
+from workers.stopping import Stopping
+from workers.unrouted import keep_unknown
 
 logger = logging.getLogger(__name__)
 
@@ -34,18 +38,28 @@ def lead_process_group() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def bound_memory(kib: int) -> None:
+    """Bound the memory that this process may have of its own; beyond it an allocation fails (MemoryError)."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = kib * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted if most < 0 else min(wanted, most), most))
+
+
 class PoolHooks:
     """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
 
     def __init__(
         self, open_ledger: Callable[[], Ledger], *, log_level: str, worker: str,
-        prepare: Callable[[], None], close: Callable[[], None],
+        prepare: Callable[[], None], close: Callable[[], None], stop_seconds: float = 0.0,
+        most_memory_kib: int | None = None,
     ) -> None:  # fmt: skip
         self._open_ledger = open_ledger
         self._log_level = log_level
         self._worker = worker
         self._prepare = prepare
         self._close = close
+        self._most_memory_kib = most_memory_kib
+        self._stopping = Stopping(grace_seconds=stop_seconds, hand_back=self._hand_back)
 
     def connect(self) -> None:
         """Connect every hook."""
@@ -55,6 +69,9 @@ class PoolHooks:
         signals.task_prerun.connect(self.on_prerun)
         signals.task_postrun.connect(self.on_postrun)
         signals.task_failure.connect(self.on_failure)
+        signals.task_unknown.connect(keep_unknown)
+        signals.worker_ready.connect(self._stopping.on_ready)
+        signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
 
     def on_setup_logging(self, **_: Any) -> None:
         """Configure logging in the parent, before anything is logged."""
@@ -63,6 +80,9 @@ class PoolHooks:
     def on_process_init(self, **_: Any) -> None:
         """Prepare a pool child right after its fork."""
         lead_process_group()
+        install_interrupts()
+        if self._most_memory_kib is not None:
+            bound_memory(self._most_memory_kib)
         self._prepare()
 
     def on_process_shutdown(self, **_: Any) -> None:
@@ -71,7 +91,7 @@ class PoolHooks:
 
     def on_prerun(self, task: Any = None, **_: Any) -> None:
         """Bind the log context in the child, before a task's body; billiard has set its own signal handler by now."""
-        install_soft_limit()
+        install_interrupts()
         logs.bind(worker=self._worker, task=task.name if task is not None else None)
 
     def on_postrun(self, **_: Any) -> None:
@@ -82,17 +102,27 @@ class PoolHooks:
         """Tell the ledger, from the parent, that the child which worked on a job was killed or died."""
         if not isinstance(exception, TimeLimitExceeded | WorkerLostError):
             return
-        cause = Reason.TIME_LIMIT if isinstance(exception, TimeLimitExceeded) else Reason.WORKER_LOST
+        if isinstance(exception, TimeLimitExceeded):
+            cause = Reason.TIME_LIMIT
+        else:
+            cause = Reason.WORKER_STOPPED if self._stopping.has_begun else Reason.WORKER_LOST
         try:
             message = JobMessage.model_validate(args[0])
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
+        self._tell(lambda session: report_loss(session, message, cause=cause))
+
+    def _hand_back(self) -> None:
+        """Tell the ledger that nothing works any more on what this worker still holds."""
+        self._tell(lambda session: hand_back_all(session, self._worker))
+
+    def _tell(self, what: Callable[[Session], object]) -> None:
         ledger = self._open_ledger()
         try:
             with ledger.begin() as session:
-                report_loss(session, message, cause=cause)
+                what(session)
         except DBAPIError:
-            logger.warning("ledger_unreachable")  # the lease lapses by itself
+            logger.warning("ledger_unreachable")  # leases lapse by themselves
         finally:
             ledger.close()

@@ -23,7 +23,7 @@ from monitoring.ledger.jobs import end
 from monitoring.ledger.releases import ReleaseSweptError, activate, note_projection
 from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import Reason, State
-from sandbox.errors import SandboxError
+from sandbox.errors import DenAwayError, SandboxError
 from sandbox.release import check_whole, lay_out, try_to_show_active
 from workers.lifecycle import Resources
 
@@ -96,9 +96,15 @@ def _check(claimed: Claim, resources: Resources) -> _Approved | None:
 
 
 def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
-    """Make the files ready. What cannot be read back is never published; a full disk only delays its showing."""
+    """Make the files ready. What cannot be read back is never published; a full disk only delays its showing.
+
+    Raises:
+        DenAwayError: the surroundings' fault: the publish has to wait.
+    """
     try:
         lay_out(resources.den, approved.site, approved.release, release_id=approved.release.id)
+    except DenAwayError:
+        raise
     except OSError:
         logger.warning("projection_not_laid_out", exc_info=True)
     except SandboxError as error:

@@ -1,14 +1,18 @@
 """The one table that turns a failure into what happens next. Nobody else decides it.
 
-Each known error has one reason code and one end, or a wait before the same step is tried again within the attempt.
+Each known error has one reason code and one end, or a wait: a short one before the same step is tried again within the
+attempt, or a long one for which the job gives its worker back.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from routing.calls import CallFailure
 from routing.jobs import Reason, State
+from routing.waits import pause_before
 from sandbox.errors import (
     BoxFrozenError,
     BoxLostError,
@@ -18,6 +22,7 @@ from sandbox.errors import (
     SandboxUnavailableError,
     UnwalledSessionError,
 )
+from sandbox.forge import ForgeError
 from sandbox.models import (
     CancelledCallError,
     CostCapError,
@@ -28,12 +33,23 @@ from sandbox.models import (
     ProviderError,
 )
 from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
-from workers.outcomes import Ended
-from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError
+from workers.outcomes import Ended, Parked
+from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError, WorkspaceError
 
 BUSY_RETRIES = 2
 """How often a call that the provider or the gateway was too busy for is made again within one attempt."""
 LONGEST_WAIT_SECONDS = 5.0
+_SHARE_OF_TIME = 0.25
+"""A wait may take so much of the time that the attempt has left."""
+
+
+_SURROUNDINGS = frozenset(
+    {
+        Reason.PROVIDER_BUSY, Reason.PROVIDER_ERROR, Reason.GATEWAY_UNREACHABLE, Reason.REMOTE_UNREACHABLE,
+        Reason.BOX_FAILED, Reason.WORKER_LOST,
+    }
+)  # fmt: skip
+"""Why a step failed although nobody did anything wrong: its next try waits until that may be over."""
 
 
 @dataclass(frozen=True)
@@ -48,27 +64,27 @@ class Abandon:
     """The job is not this attempt's any more: stop without a word."""
 
 
-Decision = Ended | Retry | Abandon
+Decision = Ended | Parked | Retry | Abandon
 
 
-def decide_call(error: SandboxError, *, tries: int) -> Retry | None:
+def decide_call(error: SandboxError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
     """Tell whether a failed model call is made again.
 
     Args:
         error: why it failed.
         tries: how often it was tried so far.
+        left_seconds: the time that the attempt has left.
 
     Returns:
         The wait, or None when the attempt has to deal with the error.
     """
     if tries > BUSY_RETRIES:
         return None
-    if isinstance(error, ProviderBusyError):
-        wait = error.retry_after if error.retry_after is not None else 0.5 * 2**tries
-        return Retry(wait) if wait <= LONGEST_WAIT_SECONDS else None
-    if isinstance(error, GatewayUnreachableError):
-        return Retry(0.5 * 2**tries)
-    return None
+    if not isinstance(error, ProviderBusyError | GatewayUnreachableError):
+        return None
+    asked = error.retry_after if isinstance(error, ProviderBusyError) else None
+    wait = asked if asked is not None else 0.5 * 2**tries
+    return Retry(wait) if wait <= min(LONGEST_WAIT_SECONDS, left_seconds * _SHARE_OF_TIME) else None
 
 
 def decide_call_failure(error: SandboxError) -> CallFailure | None:
@@ -84,8 +100,28 @@ def decide_call_failure(error: SandboxError) -> CallFailure | None:
     return "invalid"
 
 
-def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Abandon:
-    """Turn what ended an attempt into the job's end.
+def is_passing(error: Exception) -> bool:
+    """Tell whether control work that failed so may come off later: a forge, a remote, the Den or the disk was away."""
+    if isinstance(error, ForgeError):
+        return error.is_passing
+    if isinstance(error, WorkspaceError):
+        return isinstance(error, RemoteError)
+    return isinstance(error, OSError)
+
+
+def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
+    """Return how many seconds the next try of a step waits.
+
+    Args:
+        pauses: the policy's.
+        tries: how often it was tried.
+        failure: the reason code of its last try.
+    """
+    return pause_before(pauses, tries=tries) if failure in _SURROUNDINGS else 0.0
+
+
+def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Parked | Abandon:
+    """Turn what ended an attempt into the job's end, or into a wait without a worker.
 
     Args:
         error: what a handler raised.
@@ -97,6 +133,10 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
         return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"the soft time limit ended it; {kept}")
     if isinstance(error, CancelledCallError | CancelledByOwnerError):
         return Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
+    if isinstance(error, ProviderBusyError):
+        return Parked(Reason.PROVIDER_BUSY, f"the model provider is busy: {error}", error.retry_after)
+    if isinstance(error, GatewayUnreachableError):
+        return Parked(Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
     if (ended := _end_of_call(error, kept) or _end_of_box(error, kept) or _end_of_workspace(error)) is not None:
         return ended
     return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"a defect ended it: {type(error).__name__}")
@@ -109,10 +149,6 @@ def _end_of_call(error: BaseException, kept: str) -> Ended | None:
         return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"a model call took longer than was left; {kept}")
     if isinstance(error, NoProviderKeyError):
         return Ended(State.FAILED, Reason.NO_PROVIDER_KEY, str(error))
-    if isinstance(error, ProviderBusyError):
-        return Ended(State.FAILED, Reason.PROVIDER_BUSY, "the model provider is overloaded; try again later")
-    if isinstance(error, GatewayUnreachableError):
-        return Ended(State.FAILED, Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
     if isinstance(error, ProviderError):
         return Ended(State.FAILED, Reason.PROVIDER_ERROR, str(error))
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 from monitoring.ledger.events import EventKind
 from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment
-from sandbox.claude.session import SessionReader, Verdict
+from sandbox.claude.session import End, SessionReader, Verdict
+from sandbox.errors import GatewayUnreachableError, ProviderBusyError, SandboxError
+from sandbox.models import is_reachable
 from workers.attempt import Attempt
 from workers.transcript import Hider, Transcript
-
-_CHECK_SECONDS = 2.0
-"""How often a session that prints asks whether its job is still wanted."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +46,15 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     hider = Hider(attempt.claim.token)
     reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
     order = prompt.encode("utf-8", "replace")
-    checked = time.monotonic()
 
     def on_line(line: bytes) -> bool:
-        nonlocal checked
         line = hider.line(line)
         transcript.add(line)
-        if time.monotonic() - checked > _CHECK_SECONDS:
-            checked = time.monotonic()
-            attempt.check()
         return reader.take(line)
 
     attempt.check()
     result = box.run(
-        argv, clocks=clocks, stdin=order, on_line=on_line,
+        argv, clocks=clocks, stdin=order, on_line=on_line, watch=attempt.watcher(),
         env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
     )  # fmt: skip
     facts = _facts(reader, result) | {
@@ -70,6 +63,20 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     }
     verdict = reader.judge(result)
     return Held(replace(verdict, text=hider.text(verdict.text)), facts)
+
+
+def obstacle_of(attempt: Attempt, verdict: Verdict, *, model: str) -> SandboxError | None:
+    """Return what kept a session's model calls from being made; None when it failed of something else.
+
+    The session's own words are not asked: that it failed, and that the gateway is away or its lane not open again by
+    now, is what others know.
+    """
+    if verdict.end is not End.FAILED or attempt.cap_hit() is not None:
+        return None
+    if not is_reachable(attempt.gateway_url):
+        return GatewayUnreachableError("the gateway is away")
+    wait = attempt.lane_wait(model)
+    return None if wait is None else ProviderBusyError(f"{model} was parked while the agent worked", wait)
 
 
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:

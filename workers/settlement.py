@@ -14,6 +14,7 @@ from monitoring.ledger.clarifications import act_on_reply
 from monitoring.ledger.debates import add_debate
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, move, route_job
+from monitoring.ledger.parking import park
 from monitoring.ledger.releases import NewRelease, add_release, ensure_site
 from monitoring.ledger.run_values import StepReport
 from monitoring.ledger.step_orders import settle_step
@@ -26,7 +27,7 @@ from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.hidden import hidden_text
 from sandbox.release import build_release
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Replied, Routed, StepDone
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Parked, Replied, Routed, StepDone
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -51,6 +52,8 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         return _act(attempt, outcome)
     if isinstance(outcome, StepDone):
         return _settle_step(outcome, known_keys)
+    if isinstance(outcome, Parked):
+        return _prepare_parked(attempt, outcome, known_keys=known_keys)
     if outcome.kept is not None:
         return _prepare_kept(attempt, outcome, outcome.kept, known_keys=known_keys)
     return end_with(outcome)
@@ -184,6 +187,34 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
         job.release_id = add_release(session, new).id
         facts = {"summary": kept.summary, **kept.facts, "is_salvaged": True}
         end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=facts)
+
+    return settle
+
+
+def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, ...]) -> Settlement:
+    """Let the job wait for its lane with what it has done so far, or end when it has waited for long enough."""
+    new = None
+    if parked.kept is not None:
+        try:
+            with attempt.step("salvage"):
+                new = _release_of(attempt, parked.kept, known_keys=known_keys)
+        except (TreeRefusedError, PathRefusedError):
+            new = None  # what cannot be stored is begun anew
+
+    def settle(session: Session, job: Job) -> None:
+        release = add_release(session, new) if new is not None else None
+        pause = park(
+            session, job, asked=parked.seconds, reason=parked.reason, detail=parked.detail, kept=release,
+            lanes=attempt.policy.lanes,
+        )  # fmt: skip
+        if pause is not None:
+            return
+        facts = dict(parked.facts)
+        if release is not None:
+            job.release_id = release.id
+            facts |= {"is_salvaged": True}
+        detail = f"{parked.detail}; it has waited for as long as it may"
+        end(session, job, State.FAILED, reason=parked.reason, detail=detail, result=facts)
 
     return settle
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from celery import Celery
 
+from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage
+from routing.messages import read_message
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE, QueueName
 from routing.vocabularies import Vocabularies
@@ -15,7 +17,7 @@ from workers.agent import edit_with_agent
 from workers.answer import answer_question
 from workers.control import run_control
 from workers.intake import Environment, intake
-from workers.lifecycle import Handler, Resources, run_attempt
+from workers.lifecycle import Handler, Resources, leave_to_others, run_attempt
 from workers.patch import patch_files
 from workers.runs.step import run_step
 from workers.spec import edit_spec
@@ -33,7 +35,7 @@ HANDLERS: Mapping[QueueName, Handler] = {
 
 def register_tasks(
     app: Celery, *, resources: Callable[[], Resources], policy: Policy, environment: Environment,
-    vocabularies: Vocabularies | None = None, handlers: Mapping[QueueName, Handler] = HANDLERS, **_: Any,
+    vocabularies: Vocabularies | None = None, handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> None:  # fmt: skip
     """Register the tasks of every queue.
 
@@ -44,7 +46,6 @@ def register_tasks(
         environment: switches that are read for every decision.
         vocabularies: the words that routing looks for; the shipped ones by default.
         handlers: what does the work of each queue but intake and control.
-        _: resources that only other providers need.
     """
     take_in = _attempt_body(QueueName.INTAKE, intake(environment, vocabularies), resources)
     _register(app, QueueName.INTAKE, take_in, policy=policy)
@@ -64,14 +65,28 @@ def _register(app: Celery, queue: QueueName, body: Callable[[dict[str, Any]], No
 def _attempt_body(
     queue: QueueName, handler: Handler, resources: Callable[[], Resources]
 ) -> Callable[[dict[str, Any]], None]:
-    def body(message: dict[str, Any]) -> None:
-        run_attempt(JobMessage.model_validate(message), queue, handler, resources())
+    def work(message: JobMessage) -> None:
+        run_attempt(message, queue, handler, resources())
 
-    return body
+    return _reading(queue, work, resources)
 
 
 def _control_body(resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
+    def work(message: JobMessage) -> None:
+        run_control(message, resources())
+
+    return _reading(QueueName.CONTROL, work, resources)
+
+
+def _reading(
+    queue: QueueName, work: Callable[[JobMessage], None], resources: Callable[[], Resources]
+) -> Callable[[dict[str, Any]], None]:
     def body(message: dict[str, Any]) -> None:
-        run_control(JobMessage.model_validate(message), resources())
+        try:
+            read = read_message(message)
+        except UnknownMessageError as unread:
+            leave_to_others(unread, queue, resources())
+        else:
+            work(read)
 
     return body

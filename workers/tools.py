@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 from routing.jobs import Reason, State
+from routing.messages import read_stored
 from routing.policy import Tools
 from routing.router import Route
 from routing.trivial import parse_trivial
@@ -22,7 +23,7 @@ _PLACE = "/"
 
 def run_tool(attempt: Attempt) -> Outcome:
     """Answer one trivial command."""
-    route = Route.model_validate(attempt.claim.job.route)
+    route = read_stored(Route, attempt.claim.job.route)
     argv = parse_trivial(attempt.prompt)
     if argv is None or tuple(argv) != tuple(route.argv):
         return _refused("the command does not match the grammar of trivial commands")

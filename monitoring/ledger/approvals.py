@@ -17,8 +17,9 @@ from sqlmodel import Session, col
 from monitoring.errors import MonitoringError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
-from monitoring.ledger.clock import after, now
-from monitoring.ledger.jobs import NewJob, end, lock_job, move, wait_on
+from monitoring.ledger.clock import after, moment, now
+from monitoring.ledger.jobs import end, lock_job, move, wait_on
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.step_ends import is_run
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Approval, Job, Release, Site
@@ -175,7 +176,7 @@ def expire(session: Session, job_id: UUID) -> None:
 
 def overdue_jobs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     """Return the jobs that have waited past their time."""
-    overdue = select(col(Job.id)).where(col(Job.expires_at) < now()).order_by(col(Job.expires_at))
+    overdue = select(col(Job.id)).where(col(Job.expires_at) < moment()).order_by(col(Job.expires_at))
     return session.scalars(overdue.limit(limit)).all()
 
 

@@ -19,17 +19,22 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from monitoring.errors import FencedError, JobNotFoundError
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
-from monitoring.ledger.jobs import close_attempt, end, lock_job, move, wait_on
+from monitoring.ledger.holds import clear_hold, hold_back
+from monitoring.ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
+from monitoring.ledger.runway import WRITING_QUEUES
+from monitoring.ledger.starting import may_start
 from monitoring.ledger.step_ends import is_step, note_start
 from monitoring.ledger.tables import Attempt, Job, Site, Tenant
 from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, ProjectOverrides, lower
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.waits import Hold, pause_before
 
-_WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
+_TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
+"""What a message cannot talk a job out of; of a free site it may be the first that knows."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +88,16 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         policy: the platform's policy.
 
     Returns:
-        None when there is nothing to do: a stale copy of the message, a cancelled job or a busy site; or when the
-        tenant's overrides do not fit or an action has no site, which ends the job.
+        None when there is nothing to do: a stale copy of the message, a cancelled job, a busy site, a paused queue or
+        tenant, or a tenant with as many attempts as it may have; or when the tenant's overrides do not fit or an
+        action has no site, which ends the job.
     """
     try:
         job = lock_job(session, message.job_id)
     except JobNotFoundError:
         return None
-    if job.fence != message.fence or job.waiting_since is None or job.queue != queue.value:
+    is_stale = job.fence != message.fence or job.waiting_since is None or job.queue != queue.value
+    if is_stale or job.held_for in _TIMED_HOLDS:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
     try:
@@ -98,12 +105,15 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     except PolicyError as error:
         end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
         return None
-    if queue in _WRITING_QUEUES and job.site_id is None:
+    if queue in WRITING_QUEUES and job.site_id is None:
         end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
-    if queue in _WRITING_QUEUES and not _lock_site(session, job):
-        job.pushed_at = None
+    if not may_start(session, job, queue, admission=policy.admission):
+        job.pushed_at = None  # the dispatcher pushes it again when it may
         session.flush()
+        return None
+    if queue in WRITING_QUEUES and not _lock_site(session, job):
+        hold_back(session, job, Hold.SITE)
         return None
     return _open_attempt(session, job, queue=queue, worker=worker, effective=effective)
 
@@ -121,6 +131,7 @@ def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, 
     job.fence += 1
     job.waiting_since = None
     job.pushed_at = None
+    clear_hold(job)
     job.started_at = job.started_at or now()  # type: ignore[assignment]
     session.flush()
     if job.state == State.QUEUED:
@@ -210,7 +221,14 @@ def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: st
 
 
 def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None:
-    """Let a worker's parent process say that the child which held this job is dead: the lease lapses at once."""
+    """Let a worker say that this job's attempt is over without an end: the lease lapses at once.
+
+    Args:
+        session: the caller's transaction.
+        message: what the attempt was begun with.
+        cause: `time_limit` or `worker_lost` when the child that held the job is dead, `worker_stopped` when a worker
+            that is stopping hands the job back.
+    """
     lapsed = session.execute(
         sql_update(Attempt)
         .where(
@@ -224,20 +242,41 @@ def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None
         wake_dispatcher(session)
 
 
+def hand_back_all(session: Session, worker: str) -> int:
+    """Let every attempt of a worker that is stopping lapse at once; returns how many there were.
+
+    Args:
+        session: the caller's transaction.
+        worker: the stopping worker's name.
+    """
+    lapsed = session.execute(
+        sql_update(Attempt)
+        .where(col(Attempt.worker) == worker, col(Attempt.ended_at).is_(None), col(Attempt.lost_cause).is_(None))
+        .values(lease_until=now(), lost_cause=Reason.WORKER_STOPPED.value)
+    )
+    count: int = lapsed.rowcount  # type: ignore[attr-defined]
+    if count:
+        wake_dispatcher(session)
+    return count
+
+
 def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
     """Return the attempts whose lease has run out, oldest first."""
     return session.scalars(
         select(Attempt)
-        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < now())
+        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < moment())
         .order_by(col(Attempt.lease_until))
         .limit(limit)
     ).all()
 
 
-def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0) -> None:
+def recover(
+    session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0, pauses: Sequence[float] = ()
+) -> None:  # fmt: skip
     """Take a job away from an attempt whose lease has run out, and decide how it goes on.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
+    One that a stopping worker handed back always waits again, and nothing is counted against it: a deploy is no crash.
 
     Args:
         session: the caller's transaction.
@@ -245,6 +284,7 @@ def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds
         max_lost: a job that lost so many workers ends.
         silent_seconds: how long before its lease ran out a live attempt renews it: one that was silent longer than
             that before its deadline died of something else than its time.
+        pauses: seconds that the job rests after its first loss, its second and so on.
     """
     job = lock_job(session, attempt.job_id)
     current = session.get_one(Attempt, attempt.id, populate_existing=True)
@@ -258,24 +298,27 @@ def recover(session: Session, attempt: Attempt, *, max_lost: int, silent_seconds
     if current.ended_at is not None or not has_lapsed:
         return
     timed_out = current.lost_cause == Reason.TIME_LIMIT or (current.lost_cause is None and bool(reached_deadline))
-    reason = Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
+    handed_back = current.lost_cause == Reason.WORKER_STOPPED
+    reason = Reason.WORKER_STOPPED if handed_back else Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
     close_attempt(session, job, outcome="lost", reason=reason)
-    job.lost_attempts += 1
+    job.lost_attempts += not handed_back
     job.fence += 1
     session.flush()
-    _go_on(session, job, reason=reason, max_lost=max_lost)
+    _go_on(session, job, reason=reason, max_lost=max_lost, pauses=pauses)
 
 
-def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int) -> None:
+def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses: Sequence[float]) -> None:
     """Decide what becomes of a locked job that lost its attempt."""
     is_control = job.queue == QueueName.CONTROL  # a publish or the advance of a run: done again, it loses nothing
     if job.cancel_requested_at is not None and not is_control:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
     elif reason == Reason.TIME_LIMIT and not is_control:
         end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
-    elif job.lost_attempts < max_lost and not is_step(job):  # a step's next try is another execution, its run's say
+    elif reason == Reason.WORKER_STOPPED or (job.lost_attempts < max_lost and not is_step(job)):
+        # After a loss a step's next try is another execution, which is its run's say.
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
-        wait_on(session, job, QueueName(job.queue))
+        seconds = 0.0 if reason == Reason.WORKER_STOPPED else pause_before(pauses, tries=job.lost_attempts)
+        rest(session, job, QueueName(job.queue), seconds=seconds)
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")

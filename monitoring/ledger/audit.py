@@ -40,6 +40,15 @@ def facts_of(session: Session, job: Job) -> Facts:
     )
 
 
+def _clean(value: Any) -> Any:
+    """Return a value without keys that people or models wrote into it."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact(str(name)): _clean(item) for name, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def append(session: Session, action: str, *, actor: str, job: Job | None = None, **detail: Any) -> None:
     """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit.py)."""
     facts = facts_of(session, job) if job is not None else Facts()
@@ -56,6 +65,6 @@ def append(session: Session, action: str, *, actor: str, job: Job | None = None,
             output_hash=facts.output_hash,
             scan=facts.scan,
             approval=facts.approval,
-            detail=detail,
+            detail=_clean(detail),
         )
     )

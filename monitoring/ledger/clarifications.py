@@ -12,17 +12,20 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import after
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.events import EventKind, record
+from monitoring.ledger.holds import seconds_to_start
 from monitoring.ledger.jobs import end, move, wait_on
 from monitoring.ledger.releases import active_release, find_site
 from monitoring.ledger.tables import Job, Site
 from routing.clarification import Clarification
 from routing.jobs import JobRequest, Option, Reason, State
 from routing.ladder import LadderResult, Outcome
+from routing.messages import read_stored
 from routing.policy import Policy
 from routing.router import SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import RouteRules, first_stage
 from routing.tiers import QueueName
+from routing.waits import Hold
 
 _EXECUTES = frozenset({Outcome.DETERMINISTIC_EXECUTE, Outcome.AUTO_EXECUTE})
 
@@ -35,14 +38,14 @@ def open_question(job: Job) -> Clarification:
     """
     if job.state != State.CLARIFYING or job.clarification is None:
         raise WrongStateError(job.id, job.state, "a job that waits for an answer to its question")
-    return Clarification.model_validate(job.clarification)
+    return read_stored(Clarification, job.clarification)
 
 
 def pending_question(job: Job) -> Clarification | None:
     """Return the question to which a reply waits for a model's word, if there is one."""
     if job.state != State.RECEIVED or job.clarification is None:
         return None
-    return Clarification.model_validate(job.clarification)
+    return read_stored(Clarification, job.clarification)
 
 
 def hand_to_intake(session: Session, job: Job, asked: Clarification, *, reply: str, actor: str) -> None:
@@ -85,7 +88,7 @@ def _store(job: Job, asked: Clarification | None) -> None:
 
 def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Policy) -> None:
     """Ask again, in the order that the ladder says. A job that comes back from intake has its full time again."""
-    asked = Clarification.model_validate(job.clarification)
+    asked = read_stored(Clarification, job.clarification)
     _store(job, asked.model_copy(update={"state": result.state, "pending": None}))
     if job.state != State.CLARIFYING:
         job.fence += 1  # intake's attempt is over
@@ -97,7 +100,7 @@ def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Poli
 def _choose(
     session: Session, job: Job, option: Option, *, policy: Policy, rules: RouteRules, actor: str
 ) -> None:  # fmt: skip
-    asked = Clarification.model_validate(job.clarification)
+    asked = read_stored(Clarification, job.clarification)
     audit.append(session, "question_answered", actor=actor, job=job, question=asked.question, option=option.id)
     _store(job, None)
     site = _site_of(session, job, option) if asked.binds else None
@@ -117,9 +120,9 @@ def _site_of(session: Session, job: Job, option: Option) -> Site | None:
 def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: RouteRules) -> None:
     """Bind a job to its site, decide its route again and store it, and let it wait where it goes first."""
     release = active_release(session, site)
-    request = JobRequest.model_validate({**job.request, "prompt": job.prompt})
+    request = read_stored(JobRequest, {**job.request, "prompt": job.prompt})
     debated = debated_keys(session, job.tenant, request.session) if request.session else frozenset()
-    signals = SiteSignals.model_validate(release.signals if release else {})
+    signals = read_stored(SiteSignals, release.signals if release else {})
     route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
     stage = first_stage(route, policy, environment=rules.switches)
     job.site_id = site.id
@@ -130,5 +133,6 @@ def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: Rout
     job.tier = route.tier.value if route.tier else None
     if job.state != stage.state:
         move(session, job, stage.state)
-    wait_on(session, job, stage.queue)
+    seconds = seconds_to_start(session, job)
+    wait_on(session, job, stage.queue, hold=None if seconds is None else Hold.TIME, seconds=seconds)
     audit.append(session, "job_bound", actor="pointsman", job=job, site=site.name, route=job.route)

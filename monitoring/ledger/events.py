@@ -31,6 +31,7 @@ class EventKind(StrEnum):
     ESCALATED = "escalated"
     DEBATED = "debated"
     FENCED = "fenced"
+    UNREAD = "unread"
     REFUSED = "refused"
     BOX = "box"
     LADDER = "ladder"
@@ -41,6 +42,7 @@ class EventKind(StrEnum):
     PLAN = "plan"
     RUN_STEP = "run_step"
     GATE = "gate"
+    LANE = "lane"
 
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:

@@ -16,7 +16,7 @@ from monitoring.errors import MonitoringError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clock import after as in_future
-from monitoring.ledger.clock import now
+from monitoring.ledger.clock import moment, now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import lock_job, move
 from monitoring.ledger.run_tables import Gate, Run
@@ -153,7 +153,7 @@ def expire_gate(session: Session, gate_id: UUID) -> None:
 
 def overdue_gates(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     """Return the open gates that nobody decided in time."""
-    overdue = select(col(Gate.id)).where(col(Gate.state) == "open", col(Gate.expires_at) < now())
+    overdue = select(col(Gate.id)).where(col(Gate.state) == "open", col(Gate.expires_at) < moment())
     return session.scalars(overdue.order_by(col(Gate.expires_at)).limit(limit)).all()
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -16,59 +14,27 @@ from sqlmodel import Session, col
 
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
-from monitoring.ledger.spending import WASTED_OUTCOMES, spent_by_attempt
-from monitoring.ledger.step_ends import is_run, note_end
+from monitoring.ledger.holds import clear_hold, set_hold
+from monitoring.ledger.new_jobs import NewJob, new_row, request_digest
+from monitoring.ledger.spending import spent_by_attempt
+from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Job, Site
 from monitoring.ledger.telling import decision_of, made, notify_owner, record_end
-from routing.failures import FailureAction
-from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
+from routing.failures import FailureAction, dead_letter_signature
+from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move
+from routing.messages import read_stored
 from routing.planning import Debate
 from routing.router import Route
 from routing.stages import work_queue
 from routing.tiers import QueueName
-
-WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
-"""States in which a job can wait for a worker."""
+from routing.waits import Hold
 
 KEPT_FACTS = ("debate", "needs_person", "begun")
 """What is known of a job that every further try of it has to keep to."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewJob:
-    """A job as it is about to be accepted: validated and routed."""
-
-    id: UUID
-    tenant: str
-    door: Door
-    request: JobRequest
-    state: State
-    queue: QueueName
-    mode: str | None = None
-    tier: int | None = None
-    route: Mapping[str, Any] = field(default_factory=dict)
-    site_id: UUID | None = None
-    cap_nanousd: int = 0
-    requested_by: str = ""
-    parent_id: UUID | None = None
-    root_id: UUID | None = None
-    start_release_id: UUID | None = None
-    keeps_route: bool = False
-    """Whether its decision is the one about its parent, which is counted already."""
-    digest: str | None = None
-    """Hash of what was asked, where that is more than the request: of a job that goes on from another one."""
-    clarification: Mapping[str, Any] | None = None
-    """What is asked, of a job that is accepted `clarifying`."""
-    clarify_hours: float = 0.0
-    """How long the question stays open."""
-    result: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of it from the start, because of the job it goes on from."""
-    is_pushed: bool = False
-    """Whether the caller pushes its message right after the commit."""
 
 
 class Accepted(NamedTuple):
@@ -77,12 +43,6 @@ class Accepted(NamedTuple):
     job: Job
     is_new: bool
     """False when the same request was accepted before: the caller gets that job."""
-
-
-def request_digest(request: JobRequest) -> str:
-    """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
-    body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
@@ -96,13 +56,15 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
     """
-    row = _row_of(new)
+    row = new_row(new)
     job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
     if job is None:
         same = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
         if same is None:
             raise IdempotencyConflictError(new.id)
         return Accepted(same, is_new=False)
+    if new.parent_id is not None and new.queue is not QueueName.STEPS:
+        _lay_to_rest(session, new.parent_id)
     decided = None if new.keeps_route else new.mode
     record(
         session, EventKind.ACCEPTED, job=job, door=job.door, mode=decided, queue=job.queue, tier=job.tier,
@@ -117,36 +79,10 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     return Accepted(job, is_new=True)
 
 
-def _row_of(new: NewJob) -> dict[str, Any]:
-    """Return the columns of a new job's row."""
-    return {
-        "id": new.id,
-        "tenant": new.tenant,
-        "door": new.door.value,
-        "requested_by": new.requested_by,
-        "state": new.state.value,
-        "prompt": new.request.prompt,
-        "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
-        "request_digest": new.digest or request_digest(new.request),
-        "idempotency_key": new.request.idempotency_key,
-        "priority": new.request.priority,
-        "site_id": new.site_id,
-        "parent_id": new.parent_id,
-        "root_id": new.root_id or new.id,
-        "start_release_id": new.start_release_id,
-        "route": dict(new.route),
-        "mode": new.mode,
-        "tier": new.tier,
-        "queue": new.queue.value,
-        "waiting_since": now() if new.state in WAITING_STATES else None,
-        "pushed_at": now() if new.is_pushed else None,
-        "cap_nanousd": new.cap_nanousd,
-        "clarification": new.clarification,
-        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
-        "fence": 0,
-        "lost_attempts": 0,
-        "result": dict(new.result),
-    }
+def _lay_to_rest(session: Session, job_id: UUID) -> None:
+    """Take a job that another one goes on from off the dead letters."""
+    is_dead = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
+    session.execute(sql_update(Job).where(col(Job.id) == job_id, is_dead).values(dismissed_at=now()))
 
 
 def same_request(
@@ -245,15 +181,34 @@ def route_job(session: Session, job: Job, route: Route) -> None:
     wait_on(session, job, work_queue(route))
 
 
-def wait_on(session: Session, job: Job, queue: QueueName) -> None:
-    """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message."""
+def wait_on(
+    session: Session, job: Job, queue: QueueName, *, hold: Hold | None = None, seconds: float | None = None
+) -> None:
+    """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message.
+
+    Args:
+        session: the caller's transaction.
+        job: nobody works on it any more.
+        queue: where.
+        hold: why it must not go to the broker yet; None when it may as soon as its turn comes.
+        seconds: how long it is held at least; None without a hold, and for a job that waits for its site.
+    """
     left = _left_queue(job)
     job.queue = queue.value
     job.waiting_since = now()  # type: ignore[assignment]
     job.pushed_at = None
+    set_hold(job, hold, seconds=seconds)
     session.flush()
     record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left)
     wake_dispatcher(session)
+
+
+def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
+    """Let a locked job wait on `queue`, and for so many seconds keep it from its next try."""
+    if seconds > 0:
+        wait_on(session, job, queue, hold=Hold.TIME, seconds=seconds)
+    else:
+        wait_on(session, job, queue)
 
 
 def _left_queue(job: Job) -> str | None:
@@ -277,15 +232,21 @@ def end(
     check_move(origin, target)
     assert target in ENDS
     left = _left_queue(job)
+    if target is State.CANCELLED and job.superseded_by is not None:
+        reason, result = Reason.SUPERSEDED, {**(result or {}), "superseded_by": str(job.superseded_by)}
     consequence = count_end(session, job, target, reason=reason, detail=detail)
     target = consequence.state
     job.state = target.value
     job.reason = reason.value
     job.detail = storable(detail) or None
     job.result = {**job.result, **(result or {})}
-    job.result = {**job.result, **_follow_up(session, job, consequence, successor)}
+    followed = _follow_up(session, job, consequence, successor)
+    job.result = {**job.result, **followed}
+    if "continued_as" not in followed and not is_step(job):
+        job.failure_signature = dead_letter_signature(target, reason, storable(detail))
     job.waiting_since = None
     job.pushed_at = None
+    clear_hold(job)
     job.expires_at = None
     job.fence += 1
     job.ended_at = now()  # type: ignore[assignment]
@@ -316,7 +277,7 @@ def _follow_up(session: Session, job: Job, consequence: Consequence, successor: 
 def _debated(new: NewJob, consequence: Consequence) -> NewJob:
     """Return a job that goes on from one whose task failed again: it is debated before it works."""
     known = {**new.result, "failure_debate": True, "failures": list(consequence.failures)}
-    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, result=known)
+    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, hold=None, held_until=None, result=known)
 
 
 def _another_try(job: Job) -> NewJob:
@@ -334,7 +295,7 @@ def _another_try(job: Job) -> NewJob:
         tenant=job.tenant,
         door=Door(job.door),
         requested_by=job.requested_by,
-        request=JobRequest.model_validate(asked),
+        request=read_stored(JobRequest, asked),
         state=State.DEBATING,
         queue=QueueName.INTAKE,
         mode=job.mode,

@@ -9,7 +9,7 @@ on its event loop, everyone else in a session.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from monitoring.ledger.events import EventKind
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
 from monitoring.ledger.tables import Attempt, Call, Job
+from routing.lanes import LaneRules
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
 from routing.tiers import QueueName
@@ -89,6 +90,22 @@ class Bearer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LaneUse:
+    """The lane that a call wants to use, and its rules; without an account it has none."""
+
+    account: str = ""
+    """The name by which the gateway knows the provider's account: two accounts are two lanes."""
+    rules: LaneRules = field(default_factory=LaneRules)
+    input_tokens: int = 0
+    """The most that the call can read."""
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether the lane has buckets of ours."""
+        return self.rules.requests_per_minute is not None or self.rules.tokens_per_minute is not None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallStart:
     """A model call that asks to be admitted."""
 
@@ -108,6 +125,7 @@ class CallStart:
     """Output tokens below which it is not worth making."""
     call_limit_nanousd: int
     """What one call may cost, whatever the caps have left."""
+    lane: LaneUse = field(default_factory=LaneUse)
 
 
 class Reserved(NamedTuple):
@@ -115,6 +133,23 @@ class Reserved(NamedTuple):
 
     max_tokens: int
     nanousd: int
+    lane_failures: int = 0
+    """How many calls of its lane failed in a row before it."""
+    is_lane_test: bool = False
+    """Whether it is the one call that tests a lane which was parked."""
+
+
+class LaneRefusal(NamedTuple):
+    """The lane makes no call now."""
+
+    seconds: float
+    """When to ask again."""
+    reason: str | None
+    """Why it is parked (routing.lanes.Trouble); None when a bucket of ours is empty."""
+
+
+class LaneMissing(NamedTuple):
+    """A lane with buckets has no row yet: open it, then ask again."""
 
 
 class CapRefusal(NamedTuple):
@@ -130,6 +165,9 @@ class CapsMissing(NamedTuple):
 
 class BearerGone(NamedTuple):
     """The attempt lost its job, or was cancelled, since it was looked up."""
+
+
+ReserveOutcome = Reserved | CapRefusal | LaneRefusal | CapsMissing | LaneMissing | BearerGone
 
 
 def bearer_of(token_hash: str) -> Statement:
@@ -185,18 +223,33 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
         "provider": call.provider, "model": call.model, "key_hash": call.key_hash, "gateway": call.gateway,
         "prices_as_of": call.prices_as_of, "input_nanousd": call.input_nanousd, "token_nanousd": call.token_nanousd,
         "max_tokens": call.max_tokens, "least_tokens": call.least_tokens, "call_limit": call.call_limit_nanousd,
-        "lease_seconds": CALL_LEASE_SECONDS, "caps": _cap_rows(caps),
+        "lease_seconds": CALL_LEASE_SECONDS, "caps": _cap_rows(caps), **_lane_values(call.lane),
     }  # fmt: skip
     return Statement(sql.RESERVE, values)
 
 
-def read_reserve(row: Sequence[Any], call: CallStart) -> Reserved | CapRefusal | CapsMissing | BearerGone:
+def _lane_values(lane: LaneUse) -> dict[str, Any]:
+    rules = lane.rules
+    return {
+        "account": lane.account, "input_tokens": lane.input_tokens, "is_metered": lane.is_metered,
+        "requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute,
+        "probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds,
+    }  # fmt: skip
+
+
+def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
     """Read the row that `reserve` returned."""
-    holds, has_all_caps, scope, left_nanousd, max_tokens, reserved = row
+    holds, has_all_caps, scope, left_nanousd, max_tokens, reserved, failures, is_test, reason, parked, short = row
     if max_tokens is not None:
-        return Reserved(max_tokens, reserved)
+        return Reserved(max_tokens, reserved, failures or 0, is_test)
     if not holds:
         return BearerGone()
+    if (parked or 0) > 0:
+        return LaneRefusal(float(parked), reason)
+    if (short or 0) > 0:
+        return LaneRefusal(float(short), None)
+    if call.lane.is_metered and failures is None:
+        return LaneMissing()
     if not has_all_caps:
         return CapsMissing()
     return min(

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from monitoring.ledger.spending import USED_ENDS, WASTED_OUTCOMES
+from routing.jobs import USED_ENDS, WASTED_OUTCOMES
+
+# How long a lane's row says that no call is made: while it is parked, and while another call tests it (then a short
+# pause at a time). Nothing where one may be made.
+PARKED_SECONDS = """
+    CASE WHEN parked_until > clock_timestamp() THEN extract(epoch FROM parked_until - clock_timestamp())
+         WHEN parked_until IS NOT NULL AND probing_until > clock_timestamp()
+         THEN least(extract(epoch FROM probing_until - clock_timestamp()), %(pause_seconds)s::float) END
+"""
+
+
+def _filled(column: str, per_minute: str) -> str:
+    """Return what is in a bucket of one minute now, by the time since it was last looked into. A new one is full."""
+    since = "coalesce(extract(epoch FROM clock_timestamp() - lane.filled_at), 60)"
+    return f"least({per_minute}, lane.{column} + {per_minute} * greatest({since}, 0) / 60)"
+
+
+FILLED_REQUESTS = _filled("requests", "%(requests_per_minute)s::float")
+FILLED_TOKENS = _filled("tokens", "%(tokens_per_minute)s::float")
 
 AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
 
@@ -29,25 +47,54 @@ RETURNING scope
 
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
 # the whole fleet wait for a cap. Limits come with the call, so a lowered policy or a raised budget holds at once.
+# A parked lane is seen before any cap is locked. Its row is locked last, and only where it has buckets or is to be
+# tested: one of any number of gateways gets to test it, and a call takes from a bucket together with its reserve.
 RESERVE = f"""
-WITH bearer AS MATERIALIZED (
+WITH seen AS MATERIALIZED (
+    SELECT parked_until IS NOT NULL AS is_shut, failures, reason, {PARKED_SECONDS} AS wait
+    FROM lane WHERE provider = %(account)s AND model = %(model)s
+), bearer AS MATERIALIZED (
     SELECT 1 FROM job
     WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
     FOR KEY SHARE
 ), wanted AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
-    WHERE EXISTS (SELECT FROM bearer)
+    WHERE EXISTS (SELECT FROM bearer) AND NOT EXISTS (SELECT FROM seen WHERE wait > 0)
 ), held AS MATERIALIZED (
     SELECT cap.scope, cap.key, wanted.amount, wanted.amount - cap.spent_nanousd - cap.reserved_nanousd AS room
     FROM cap JOIN wanted ON cap.scope = wanted.scope AND cap.key = wanted.key
     ORDER BY wanted.place
     FOR UPDATE OF cap
-), verdict AS (
+), verdict AS MATERIALIZED (
     SELECT count(*) = jsonb_array_length(%(caps)s::jsonb) AS has_all_caps,
            least(%(max_tokens)s::bigint,
                  (least(min(room), %(call_limit)s::bigint) - %(input_nanousd)s::bigint)
                      / %(token_nanousd)s::bigint) AS tokens
     FROM held
+), gate AS MATERIALIZED (
+    SELECT lane.parked_until IS NOT NULL AS is_test, lane.reason, {PARKED_SECONDS} AS parked,
+           {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
+           %(input_tokens)s::float + verdict.tokens AS needed
+    FROM verdict CROSS JOIN lane
+    WHERE verdict.has_all_caps AND verdict.tokens >= %(least_tokens)s::bigint
+      AND lane.provider = %(account)s AND lane.model = %(model)s
+      AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
+    FOR UPDATE OF lane
+), shortage AS MATERIALIZED (
+    SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
+                    (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
+           ) AS seconds
+    FROM gate
+), passed AS (
+    UPDATE lane SET probing_until = CASE WHEN gate.is_test THEN
+                        clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
+                    requests = coalesce(gate.requests - 1, lane.requests),
+                    tokens = coalesce(gate.tokens - gate.needed, lane.tokens),
+                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp() ELSE lane.filled_at END
+    FROM gate CROSS JOIN shortage
+    WHERE lane.provider = %(account)s AND lane.model = %(model)s
+      AND coalesce(gate.parked, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
+    RETURNING gate.is_test
 ), opened AS (
     INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
                       max_tokens, reserved_nanousd, cost_nanousd, prices_as_of,
@@ -57,6 +104,7 @@ WITH bearer AS MATERIALIZED (
            'reserved', %(provider)s, %(model)s, %(key_hash)s, %(gateway)s, {AFTER_LEASE},
            tokens, %(input_nanousd)s::bigint + tokens * %(token_nanousd)s::bigint, 0, %(prices_as_of)s, 0, 0, 0, 0
     FROM verdict WHERE has_all_caps AND tokens >= %(least_tokens)s::bigint
+      AND (NOT (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut)) OR EXISTS (SELECT FROM passed))
     RETURNING max_tokens, reserved_nanousd
 ), taken AS (
     UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
@@ -64,10 +112,16 @@ WITH bearer AS MATERIALIZED (
     WHERE cap.scope = held.scope AND cap.key = held.key
 )
 SELECT EXISTS (SELECT FROM bearer), verdict.has_all_caps, tightest.scope, tightest.room,
-       opened.max_tokens, opened.reserved_nanousd
+       opened.max_tokens, opened.reserved_nanousd,
+       seen.failures, coalesce(passed.is_test, false), coalesce(gate.reason, seen.reason),
+       greatest(seen.wait, gate.parked), shortage.seconds
 FROM verdict
 LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
 LEFT JOIN opened ON true
+LEFT JOIN seen ON true
+LEFT JOIN gate ON true
+LEFT JOIN shortage ON true
+LEFT JOIN passed ON true
 """
 
 WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
@@ -121,8 +175,8 @@ WITH closed AS (
 PRESUME_LOST = f"""
 WITH lost AS MATERIALIZED (
     SELECT id FROM call
-    WHERE state = 'reserved' AND lease_until < clock_timestamp()
-    LIMIT %(limit)s
+    WHERE state = 'reserved' AND lease_until < (SELECT clock_timestamp())
+    ORDER BY lease_until LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), closed AS (
     UPDATE call SET state = 'presumed', finish = 'gateway_lost', status = 0, cost_nanousd = reserved_nanousd,

@@ -91,6 +91,8 @@ class AuditSeal(SQLModel, table=True):
     hash: str
     signature: str
     at: datetime = when_column(nullable=False, default_now=True)
+    archived: str | None = None
+    """Of the newest archived seal: a signature over the fact that its rows, and all before them, are in the archive."""
 
 
 class Notification(SQLModel, table=True):
@@ -161,4 +163,6 @@ class Backlog(SQLModel, table=True):
     waiting: int = 0
     drained_per_second: float = 0.0
     """How fast it was worked off lately: what a refusal's Retry-After is reckoned from."""
+    turn: float = Field(default=0.0, sa_column_kwargs={"server_default": "0"})
+    """How far the tenant has come in the order of turns on this queue; in the row of all: how far the order has."""
     counted_at: datetime = when_column(nullable=False, default_now=True)

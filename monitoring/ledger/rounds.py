@@ -24,7 +24,15 @@ MAX_ROUNDS = 50
 """Jobs of one session: whoever sees one of them sees all."""
 
 RoundRefusal = Literal[
-    "continued", "too_many_rounds", "site_moved_on", "release_swept", "nothing_kept", "unbound", "state"
+    "continued",
+    "too_many_rounds",
+    "site_moved_on",
+    "release_swept",
+    "nothing_kept",
+    "unbound",
+    "state",
+    "spent",
+    "project",
 ]
 
 _REFUSALS: dict[RoundRefusal, str] = {
@@ -35,6 +43,8 @@ _REFUSALS: dict[RoundRefusal, str] = {
     "nothing_kept": "it kept nothing that could be revised; submit a job",
     "unbound": "it ended before it was known what it is about; submit it again",
     "state": "it is {told}",
+    "project": "{told}",
+    "spent": "its bill has spent what it was allowed; give it a budget on top (budget_usd, or --budget)",
 }
 
 _IS_ROUND = col(Job.queue) != QueueName.STEPS.value
@@ -68,6 +78,11 @@ def successor_of(session: Session, job_id: UUID) -> UUID | None:
     return session.scalar(select(col(Job.id)).where(col(Job.parent_id) == job_id, _IS_ROUND))
 
 
+def is_about_earlier_work(job: Job) -> bool:
+    """Tell whether a job's request was about unpublished work of rounds before it."""
+    return bool((job.result.get("begun") or {}).get("earlier"))
+
+
 def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
     """Return the jobs of a session in the order in which they went on from each other."""
     return session.scalars(
@@ -76,14 +91,20 @@ def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
 
 
 def verb_of(job: Job) -> str | None:
-    """Return how a job went on from its parent: `resume`, `revise` or `debate`; None for one that began a session."""
+    """Return how a job went on from its parent: `resume`, `revise`, `replay` or `debate`; None for the first."""
     if job.parent_id is None:
         return None
     return str(job.result.get("verb") or "debate")
 
 
-def stand_on(session: Session, job: Job) -> Ground:
+def stand_on(session: Session, job: Job, *, keeps_work: bool = True) -> Ground:
     """Return what a new round that goes on from a locked job stands on, with its site's row locked.
+
+    Args:
+        session: the caller's transaction.
+        job: what it goes on from.
+        keeps_work: whether it starts from what the job kept; else from the site as it is, unless the request means
+            nothing without the unpublished work that the job itself began with.
 
     Raises:
         NotContinuableError: the caller's fault, or nobody's.
@@ -95,7 +116,8 @@ def stand_on(session: Session, job: Job) -> Ground:
     if so_far >= MAX_ROUNDS:
         raise NotContinuableError(job.id, "too_many_rounds")
     site = lock_site(session, job.site_id) if job.site_id is not None else None
-    start_id = job.release_id or job.start_release_id
+    begun_with = job.start_release_id if keeps_work or is_about_earlier_work(job) else None
+    start_id = (job.release_id if keeps_work else None) or begun_with
     start = session.get(Release, start_id, populate_existing=True) if start_id is not None else None
     if start is not None and start.swept_at is not None:
         raise NotContinuableError(job.id, "release_swept")

@@ -47,6 +47,8 @@ class StepStart:
     model: str | None = None
     provider: str | None = None
     cap_nanousd: int | None = None
+    pause_seconds: float = 0.0
+    """How long it rests before a worker may take it up."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,9 @@ from sqlmodel import Session, col
 from monitoring.errors import JobNotFoundError
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import NewJob, accept, wait_on
+from monitoring.ledger.holds import hold_back
+from monitoring.ledger.jobs import accept, wait_on
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep
 from monitoring.ledger.run_values import Absorbed, RunChange, RunRows, StepSpec, StepStart
@@ -29,6 +31,7 @@ from monitoring.ledger.tables import Attempt, Call, Job
 from monitoring.ledger.ticket_notes import STARTED, owe_note
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, State
 from routing.tiers import QueueName
+from routing.waits import Hold
 
 _ADVANCES = frozenset({State.RUNNING, State.QUEUED, State.AWAITING_APPROVAL})
 
@@ -202,6 +205,8 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
             )
         )  # fmt: skip
         session.flush()
+        if start.pause_seconds > 0:
+            hold_back(session, step_job, Hold.TIME, seconds=start.pause_seconds)
         begun.append(step_job.id)
     return begun
 

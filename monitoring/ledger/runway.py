@@ -6,16 +6,29 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import after, now
+from monitoring.ledger import runway_sql
+from monitoring.ledger.clock import after, moment, now
+from monitoring.ledger.events import wake_dispatcher
 from monitoring.ledger.record_tables import Leader, QueueControl
 from monitoring.ledger.tables import Job
+from routing.admission import Admission
 from routing.policy import Runway
-from routing.tiers import QUEUE_OF_TIER, QueueName
+from routing.tiers import QUEUE_OF_TIER, TASK_OF_QUEUE, QueueName
+from routing.turns import Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
+from routing.waits import Hold
+
+ALL_TENANTS = ""
+"""In the tables of what waits: all tenants of a queue together."""
+WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
+"""Queues whose work writes its site."""
+_PASSES = 4
+"""So often one top-up looks for other jobs in the place of those that it found waiting for their site."""
+_PARKED_AT_ONCE = 500
 
 
 class Push(NamedTuple):
@@ -35,77 +48,149 @@ class Depth(NamedTuple):
     oldest_age_seconds: float
 
 
-def has_room(session: Session, queue: QueueName, tenant: str, *, runway: Runway, site_id: UUID | None) -> bool:
-    """Tell whether a job that is being accepted may go to the broker at once."""
-    room = session.execute(
-        text("""
-            SELECT (SELECT count(*) FROM (SELECT 1 FROM job WHERE queue = :queue AND waiting_since IS NOT NULL
-                      AND pushed_at IS NOT NULL LIMIT :per_queue) AS pushed) < :per_queue
-               AND (SELECT count(*) FROM (SELECT 1 FROM job WHERE queue = :queue AND tenant = :tenant
-                      AND waiting_since IS NOT NULL AND pushed_at IS NOT NULL LIMIT :per_tenant) AS own) < :per_tenant
-               AND NOT EXISTS (SELECT 1 FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
-               AND NOT EXISTS (SELECT 1 FROM tenant WHERE name = :tenant AND paused_at IS NOT NULL)
-               AND NOT EXISTS (SELECT 1 FROM site WHERE id = :site AND lock_job_id IS NOT NULL)
-        """),
-        {
-            "queue": queue.value,
-            "tenant": tenant,
-            "site": site_id,
-            "per_queue": runway.per_queue,
-            "per_tenant": runway.per_tenant,
-        },
-    )
-    return bool(room.scalar())
+class Place(NamedTuple):
+    """Where a job that is being accepted begins to wait."""
+
+    is_pushed: bool
+    """Whether its message goes to the broker right after the commit."""
+    hold: Hold | None = None
+    """Why it must not; None where it only waits for its turn."""
 
 
-_TOP_UP = text("""
-    WITH pushed AS (
-        SELECT tenant, count(*) AS standing FROM job
-         WHERE queue = :queue AND waiting_since IS NOT NULL AND pushed_at IS NOT NULL GROUP BY tenant
-    ), ready AS (
-        SELECT job.id, job.tenant, job.priority, job.created_at,
-               row_number() OVER (PARTITION BY job.tenant ORDER BY job.priority, job.created_at)
-                 + coalesce(pushed.standing, 0) AS turn
-          FROM job
-          JOIN tenant ON tenant.name = job.tenant AND tenant.paused_at IS NULL
-          LEFT JOIN site ON site.id = job.site_id
-          LEFT JOIN pushed ON pushed.tenant = job.tenant
-         WHERE job.queue = :queue AND job.waiting_since IS NOT NULL AND job.pushed_at IS NULL
-           AND (NOT :writes OR site.lock_job_id IS NULL OR site.lock_job_id = job.id)
-    )
-    SELECT id FROM ready WHERE turn <= :per_tenant ORDER BY turn, priority, created_at
-     LIMIT greatest(0, :per_queue - (SELECT coalesce(sum(standing), 0) FROM pushed))
-""")
+def find_place(
+    session: Session, queue: QueueName, tenant: str, *, site_id: UUID | None, runway: Runway, admission: Admission
+) -> Place:  # fmt: skip
+    """Find a place for a job that is being accepted: on the broker at once, in the ledger, or behind its site.
 
-
-def top_up(session: Session, queue: QueueName, *, runway: Runway) -> Sequence[Push]:
-    """Choose the jobs that go to the broker next, tenants in turn, and mark them as pushed.
-
-    Skips paused queues and tenants, and jobs whose site another job is writing.
+    It goes to the broker at once only where none of its tenant waits before it.
     """
-    paused = session.get(QueueControl, queue.value)
-    if paused is not None and paused.paused_at is not None:
-        return []
-    chosen = session.scalars(
-        _TOP_UP,
+    row = session.execute(
+        runway_sql.PLACE,
         {
-            "queue": queue.value,
-            "writes": queue in QUEUE_OF_TIER.values(),
-            "per_queue": runway.per_queue,
-            "per_tenant": runway.per_tenant,
+            "queue": queue.value, "tenant": tenant, "site": site_id if queue in WRITING_QUEUES else None,
+            "per_queue": runway.per_queue, "per_tenant": runway.per_tenant,
+            "running": admission.running_per_tenant, "limited": queue is not QueueName.CONTROL,
         },
-    ).all()
+    ).one()  # fmt: skip
+    if row.is_crowded:
+        return Place(is_pushed=False, hold=Hold.SITE)
+    return Place(is_pushed=bool(row.has_room))
+
+
+class Work(NamedTuple):
+    """What a look at all queues shows."""
+
+    ready: tuple[QueueName, ...]
+    """Queues with jobs that may go to the broker."""
+    pushed: tuple[QueueName, ...]
+    """Queues with jobs whose message should stand in the broker."""
+
+
+def look(session: Session, *, older_than_seconds: float) -> Work:
+    """Return where there is something to do: most of the time nowhere, and that is known with one statement.
+
+    Args:
+        session: the caller's transaction.
+        older_than_seconds: a message is only missed when it was pushed so long ago.
+    """
+    values = {"queues": [queue.value for queue in TASK_OF_QUEUE], "older": older_than_seconds}
+    rows = session.execute(runway_sql.LOOK, values).all()
+    return Work(
+        tuple(QueueName(row.queue) for row in rows if row.has_ready),
+        tuple(QueueName(row.queue) for row in rows if row.has_pushed),
+    )
+
+
+def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Admission) -> Sequence[Push]:
+    """Choose the jobs that go to the broker next, tenants in turn by their weights, and mark them as pushed.
+
+    Skips paused queues and tenants, and tenants with as many attempts as they may have. Jobs whose site another job is
+    writing, or is about to, are held for it, all of that site's at once. Looks at as many jobs as there is room for.
+    """
+    if is_paused(session, queue):
+        return []
+    counted = session.execute(runway_sql.STANDING, {"queue": queue.value})
+    standing_by: dict[str, int] = {tenant: count for tenant, count in counted}
+    room = runway.per_queue - sum(standing_by.values())
+    if room <= 0:
+        return []
+    shares, before = _shares(session, queue, standing_by, runway=runway, admission=admission)
+    order = order_of(shares, before=before)
+    chosen: list[Ready] = []
+    for _ in range(_PASSES):
+        chosen = take_turns(shares, _ready(session, queue, shares, order, room=room), order, room=room)
+        if queue not in WRITING_QUEUES or not (crowded := _crowded(session, queue, chosen)):
+            break
+        _hold_for_sites(session, queue, chosen, crowded)
+        chosen = [job for job in chosen if job.job_id not in crowded]
     if not chosen:
         return []
-    marked = session.execute(
-        sql_update(Job)
-        .where(col(Job.id).in_(chosen), col(Job.waiting_since).is_not(None), col(Job.pushed_at).is_(None))
-        .values(pushed_at=now())
-        .returning(col(Job.id), col(Job.fence), col(Job.tenant))
-    ).all()
-    order = {job_id: position for position, job_id in enumerate(chosen)}
-    pushes = [Push(job_id, fence, queue, tenant) for job_id, fence, tenant in marked]
-    return sorted(pushes, key=lambda push: order[push.job_id])
+    marked = session.execute(runway_sql.MARK, {"jobs": [job.job_id for job in chosen]}).all()
+    fences: dict[UUID, int] = {job_id: fence for job_id, fence in marked}
+    taken = [job for job in chosen if job.job_id in fences]
+    _keep_turns(session, queue, order.now, turns_after(shares, taken, order))
+    return [Push(job.job_id, fences[job.job_id], queue, job.tenant) for job in taken]
+
+
+def _shares(
+    session: Session, queue: QueueName, standing_by: dict[str, int], *, runway: Runway, admission: Admission
+) -> tuple[list[Share], float]:
+    """Return the tenants that take turns on a queue, and where the order of turns stood."""
+    before, shares = 0.0, []
+    rows = session.execute(runway_sql.SHARES, {"queue": queue.value, "standing": list(standing_by)})
+    for row in rows:
+        if row.tenant == ALL_TENANTS:
+            before = row.turn
+            continue
+        standing_now = standing_by.get(row.tenant, 0)
+        room = runway.per_tenant * row.weight - standing_now
+        limit = row.max_running if row.max_running is not None else admission.running_per_tenant
+        if limit is not None and queue is not QueueName.CONTROL:
+            room = min(room, limit - row.live - standing_now)
+        shares.append(Share(row.tenant, row.weight, standing_now, row.turn, max(0, room)))
+    return shares, before
+
+
+def _ready(
+    session: Session, queue: QueueName, shares: Sequence[Share], order: Order, *, room: int
+) -> list[Ready]:  # fmt: skip
+    tenants = first_tenants(shares, order, room=room)
+    if not tenants:
+        return []
+    rows = session.execute(runway_sql.READY, {"queue": queue.value, "tenants": tenants, "room": room})
+    return [Ready(*row) for row in rows]
+
+
+def _crowded(session: Session, queue: QueueName, chosen: Sequence[Ready]) -> set[UUID]:
+    """Return the jobs among these whose site is written, or will be first by another one of this queue."""
+    writing = [job for job in chosen if job.site_id is not None]
+    values = {
+        "queue": queue.value, "jobs": [job.job_id for job in writing], "sites": [job.site_id for job in writing],
+    }  # fmt: skip
+    crowded = set(session.scalars(runway_sql.CROWDED, values)) if writing else set()
+    seen: set[UUID | None] = set()
+    for job in writing:
+        if job.job_id not in crowded and job.site_id in seen:
+            crowded.add(job.job_id)
+        seen.add(job.site_id)
+    return crowded
+
+
+def _hold_for_sites(session: Session, queue: QueueName, chosen: Sequence[Ready], crowded: set[UUID]) -> None:
+    """Park everything of the crowded sites but what is about to write them."""
+    values = {
+        "queue": queue.value,
+        "sites": sorted({job.site_id for job in chosen if job.job_id in crowded and job.site_id is not None}),
+        "kept": [job.job_id for job in chosen if job.job_id not in crowded],
+        "limit": _PARKED_AT_ONCE,
+    }
+    session.execute(runway_sql.PARK, values)
+
+
+def _keep_turns(session: Session, queue: QueueName, now: float, turns: dict[str, float]) -> None:
+    rows = sorted(({ALL_TENANTS: now} | turns).items())  # in one order, so that two dispatchers cannot deadlock
+    values = {"queue": queue.value, "tenants": [name for name, _ in rows], "turns": [turn for _, turn in rows]}
+    session.execute(runway_sql.KEEP_TURNS, values)
 
 
 def standing(session: Session, queue: QueueName, *, older_than_seconds: float) -> Sequence[Push]:
@@ -114,30 +199,40 @@ def standing(session: Session, queue: QueueName, *, older_than_seconds: float) -
         select(col(Job.id), col(Job.fence), col(Job.tenant)).where(
             col(Job.queue) == queue.value,
             col(Job.waiting_since).is_not(None),
-            col(Job.pushed_at) < after(-older_than_seconds),
+            col(Job.pushed_at) < moment(-older_than_seconds),
         )
     )
     return [Push(job_id, fence, queue, tenant) for job_id, fence, tenant in rows]
 
 
-def unpush(session: Session, pushes: Sequence[Push]) -> None:
-    """Take back the mark of jobs whose message is not in the broker: they wait for the next top-up."""
-    for push in pushes:
-        session.execute(
-            sql_update(Job)
-            .where(col(Job.id) == push.job_id, col(Job.fence) == push.fence, col(Job.waiting_since).is_not(None))
-            .values(pushed_at=None)
-        )
+def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: float = 0.0) -> None:
+    """Take back the mark of jobs whose message is not in the broker: they wait for the next top-up.
+
+    Args:
+        session: the caller's transaction.
+        pushes: what is not there.
+        older_than_seconds: only what was pushed so long ago; what another dispatcher has pushed since then stays.
+    """
+    if pushes:
+        values = {"jobs": [push.job_id for push in pushes], "fences": [push.fence for push in pushes]}
+        session.execute(runway_sql.UNMARK, values | {"older": older_than_seconds})
+
+
+def is_paused(session: Session, queue: QueueName) -> bool:
+    """Tell whether operators paused a queue."""
+    paused = select(col(QueueControl.paused_at)).where(col(QueueControl.queue) == queue.value)
+    return session.scalar(paused) is not None
 
 
 def pause(session: Session, queue: QueueName, *, is_paused: bool) -> None:
-    """Pause or resume a queue; survives restarts."""
+    """Pause or resume a queue, at once and for messages that are on their way too; survives restarts."""
     when = now() if is_paused else None
     session.execute(
         insert(QueueControl)
         .values(queue=queue.value, paused_at=when)
         .on_conflict_do_update(index_elements=["queue"], set_={"paused_at": when})
     )
+    wake_dispatcher(session)
 
 
 def depths(session: Session) -> Sequence[Depth]:
@@ -146,7 +241,7 @@ def depths(session: Session) -> Sequence[Depth]:
         select(
             col(Job.queue),
             func.count(),
-            func.extract("epoch", now() - func.min(col(Job.waiting_since))),
+            func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since)))),
         )
         .where(col(Job.waiting_since).is_not(None))
         .group_by(col(Job.queue))

@@ -10,12 +10,7 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.tables import Attempt, Call, Cap, Job
-from routing.jobs import ENDS, State
-
-USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
-"""The ends in which somebody got what the job was paid for."""
-WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated"})
-"""Outcomes of attempts whose result nobody used."""
+from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 
 
 def members_of(job_id: UUID) -> CompoundSelect[UUID]:

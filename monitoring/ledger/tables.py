@@ -82,12 +82,15 @@ class Job(SQLModel, table=True):
     __tablename__ = "job"
     __table_args__ = (
         UniqueConstraint("tenant", "idempotency_key"),
-        Index("ix_job_waiting", "queue", "waiting_since", postgresql_where=text("waiting_since IS NOT NULL")),
+        Index("ix_job_waiting", "queue", "waiting_since", postgresql_include=["tenant"],
+              postgresql_where=text("waiting_since IS NOT NULL")),
         Index("ix_job_ready", "queue", "tenant", "priority", "created_at",
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL")),
         Index("ix_job_held_until", "held_until", postgresql_where=text("held_until IS NOT NULL")),
-        Index("ix_job_held_for_site", "site_id", "priority", "created_at",
+        Index("ix_job_held_for_site", "site_id", "queue", "priority", "created_at",
               postgresql_where=text("held_for = 'site'")),
+        Index("ix_job_site_next", "site_id", "queue",
+              postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL")),
         Index("ix_job_supersede", "tenant", "supersede_key",
               postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL")),
         Index("ix_job_dead", "tenant", "failure_signature", "ended_at",
@@ -96,8 +99,6 @@ class Job(SQLModel, table=True):
         Index("ix_job_runway", "queue", "tenant",
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
         Index("ix_job_tenant_created", "tenant", "created_at"),
-        Index("ix_job_queue_deadline", "queue_deadline",
-              postgresql_where=text("waiting_since IS NOT NULL AND queue_deadline IS NOT NULL")),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
         Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
     )  # fmt: skip
@@ -134,8 +135,6 @@ class Job(SQLModel, table=True):
     """Why a waiting job must not go to the broker yet (routing.waits.Hold); empty: it may, when its turn comes."""
     held_until: datetime | None = when_column()
     """When the dispatcher lets it go on, where a time decides; a job held for its site goes on when that is free."""
-    queue_deadline: datetime | None = when_column()
-    """When it expires if no worker has taken it up by then."""
     supersede_key: str | None = None
     """A newer job of the same tenant and target with the same key takes its place while it is not yet published."""
     superseded_by: UUID | None = None
@@ -170,6 +169,7 @@ class Attempt(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("job_id", "number"),
         Index("ix_attempt_live", "lease_until", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_attempt_started", "started_at"),
     )
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
@@ -186,7 +186,8 @@ class Attempt(SQLModel, table=True):
     deadline: datetime = when_column(nullable=False)
     """The hard time limit: after it the gateway refuses the token."""
     lost_cause: str | None = None
-    """What the worker's parent process saw when the pool child died: `time_limit` or `worker_lost`."""
+    """Why it is over without an end: `time_limit` or `worker_lost` as the worker's parent process saw its child die,
+    `worker_stopped` when a worker that is stopping handed the job back."""
     started_at: datetime = when_column(nullable=False, default_now=True)
     ended_at: datetime | None = when_column()
     outcome: str | None = None
@@ -204,7 +205,7 @@ class Call(SQLModel, table=True):
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     job_id: UUID = Field(foreign_key="job.id", index=True)
-    attempt_id: UUID = Field(foreign_key="attempt.id")
+    attempt_id: UUID = Field(foreign_key="attempt.id", index=True)
     caps: list[list[str]] = json_column(list)
     """The (scope, key) pairs the reserve was taken from, in their fixed order."""
     state: str = "reserved"
@@ -250,7 +251,7 @@ class Release(SQLModel, table=True):
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     site_id: UUID = Field(foreign_key="site.id", index=True)
     base_release_id: UUID | None = None
-    job_id: UUID | None = None
+    job_id: UUID | None = Field(default=None, index=True)
     digest: str
     manifest: dict[str, Any] = json_column(dict)
     spec_sha256: str | None = None

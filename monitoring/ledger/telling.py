@@ -74,8 +74,7 @@ def notify_owner(session: Session, job: Job) -> None:
     payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
     if job.parent_id is not None:
         payload["parent_id"] = str(job.parent_id)
-    if "continued_as" in job.result:
-        payload["continued_as"] = job.result["continued_as"]
+    payload |= {name: job.result[name] for name in ("continued_as", "superseded_by") if name in job.result}
     session.execute(
         insert(Notification).values(
             job_id=job.id, callback_url=url, payload=payload, attempts=0,

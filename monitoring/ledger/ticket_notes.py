@@ -14,7 +14,7 @@ from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.run_tables import Gate, Project, Run, TicketNote
 from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job
@@ -46,7 +46,7 @@ def owe_note(session: Session, run: Run, kind: str) -> None:
 
 def claim_due_notes(session: Session, *, limit: int) -> list[DueNote]:
     """Return notes that are due, oldest first, and keep others from sending them for a while."""
-    due = (col(TicketNote.delivered_at).is_(None)) & (col(TicketNote.next_at) <= now())
+    due = (col(TicketNote.delivered_at).is_(None)) & (col(TicketNote.next_at) <= moment())
     query = select(TicketNote).where(due).order_by(col(TicketNote.next_at)).limit(limit)
     notes = session.scalars(query.with_for_update(skip_locked=True)).all()
     for note in notes:
@@ -84,4 +84,6 @@ def book_note(session: Session, run_id: UUID, kind: str, *, attempts: int, error
         again = None if is_last else after(RETRY_SECONDS[attempts - 1])
         values = {"next_at": again, "error": storable(error)[:400]}
     own = (col(TicketNote.run_id) == run_id) & (col(TicketNote.kind) == kind)
+    if error is not None:  # a sender that was away for long has no say in what another is doing
+        own &= col(TicketNote.attempts) == attempts
     session.execute(sql_update(TicketNote).where(own).values(**values))

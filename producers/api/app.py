@@ -13,10 +13,10 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
-from producers.api import health, job_routes, round_routes, run_routes, site_routes, ticket_routes
+from producers.api import dead_routes, health, job_routes, round_routes, run_routes, site_routes, ticket_routes
 from producers.api.examples import request_schemas
 from producers.api.observe import ApiMetrics, Observer
-from producers.api.problems import add_handlers
+from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
 
 _DESCRIPTION = """
@@ -36,6 +36,7 @@ class _Api(FastAPI):
                 title=self.title, version=self.version, description=self.description, routes=self.routes
             )
             document["components"].setdefault("schemas", {}).update(request_schemas())
+            describe_problems(document)
             self.openapi_schema = document
         return self.openapi_schema
 
@@ -73,6 +74,6 @@ def create_app(wiring: Resources) -> FastAPI:
     app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
-    for part in (job_routes, round_routes, run_routes, site_routes, ticket_routes, health):
+    for part in (job_routes, round_routes, dead_routes, run_routes, site_routes, ticket_routes, health):
         app.include_router(part.router)
     return app

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from routing.errors import FieldError, InvalidJobError
+from routing.secret_patterns import SECRETS
 
 MAX_BODY_BYTES = 64 * 1024
 """What a body may hold, counted without JSON's escapes: a prompt of 32 KiB must pass however its sender writes it."""
@@ -107,7 +108,8 @@ def with_key(body: Any, key: str) -> Any:
 
 def _field_error(item: Any) -> FieldError:
     rule = item["msg"].removeprefix("Value error, ")
-    return FieldError(".".join(map(str, item["loc"]))[:200] or "body", rule[:1].lower() + rule[1:])
+    field = SECRETS.sub("[redacted]", ".".join(map(str, item["loc"])))[:200]
+    return FieldError(field or "body", rule[:1].lower() + rule[1:])
 
 
 def _walk(body: object) -> Iterator[tuple[str, object]]:

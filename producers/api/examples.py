@@ -32,6 +32,10 @@ _SUBMIT_EXAMPLES = {
             "idempotency_key": "ticket-4711",
         },
     },
+    "newest_wins": {
+        "summary": "An edit that takes the place of older ones with its key, so that only the newest is worked on",
+        "value": {"prompt": "Change the price of rye bread to $4.20", "site": "bakery", "supersede_key": "price-rye"},
+    },
 }
 
 SUBMIT_BODY: dict[str, Any] = {
@@ -40,6 +44,14 @@ SUBMIT_BODY: dict[str, Any] = {
         "content": {
             "application/json": {"schema": {"$ref": REF.format(model="JobRequest")}, "examples": _SUBMIT_EXAMPLES}
         },
+    }
+}
+
+
+NO_ROOM: dict[int | str, dict[str, Any]] = {
+    429: {
+        "description": "There is no room now: a full queue (`queue_full`) or a budget that is spent (`budget_full`).",
+        "headers": {"Retry-After": {"description": "When to come back, in seconds.", "schema": {"type": "integer"}}},
     }
 }
 

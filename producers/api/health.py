@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from monitoring.ledger.migrate import is_current
+from monitoring.ledger.schema import serves
 from producers.api.problems import problem
 from producers.api.resources import ResourcesDep
 
@@ -20,9 +20,9 @@ def get_health() -> dict[str, str]:
 
 @router.get("/readyz")
 def get_readiness(resources: ResourcesDep) -> Response:
-    """Tell whether jobs can be taken in: the ledger is reachable and has the schema of this version."""
-    if not is_current(resources.ledger.engine):
-        return problem(503, "ledger_outdated", "the ledger has another schema than this version needs; migrate it")
+    """Tell whether jobs can be taken in: the ledger is reachable and has a schema that this version works with."""
+    if not serves(resources.ledger.engine):
+        return problem(503, "ledger_outdated", "this version does not work with the ledger's schema; migrate it")
     return Response('{"status":"ready"}', media_type="application/json")
 
 

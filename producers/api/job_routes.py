@@ -17,8 +17,8 @@ from monitoring.ledger.jobs import find_job, list_jobs, lock_job
 from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body, with_key
-from producers.api.examples import SUBMIT_BODY, body_of
-from producers.api.problems import BodyTooLargeError, BrokenBodyError, Problem
+from producers.api.examples import NO_ROOM, SUBMIT_BODY, body_of
+from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.api.stream import Tail, follow, look
 from producers.clarify import MAX_REPLY_CHARACTERS
@@ -29,7 +29,7 @@ from producers.review import changes_of_job
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, SiteName, State
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Body = Annotated[bytes, Depends(read_body)]
 
@@ -92,7 +92,7 @@ class ReplyView(BaseModel):
     job: JobView
 
 
-@router.post("", status_code=202, response_model=AcceptedView, openapi_extra=SUBMIT_BODY)
+@router.post("", status_code=202, response_model=AcceptedView, openapi_extra=SUBMIT_BODY, responses=NO_ROOM)
 def submit_job(
     resources: ResourcesDep,
     caller: SubmitCaller,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -22,13 +23,14 @@ from monitoring.errors import (
     WrongStateError,
 )
 from monitoring.ledger.approvals import ApprovalRefusedError
+from monitoring.ledger.dead_letters import ClusterNotFoundError
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
 from monitoring.ledger.releases import ReleaseNotFoundError
 from monitoring.ledger.rounds import NotContinuableError
-from producers.errors import AuthenticationError
+from producers.errors import AdmissionRefusedError, AuthenticationError, BudgetFullError, QueueFullError
 from producers.keys import MissingScopeError
 from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
-from routing.errors import FieldError, InvalidJobError
+from routing.errors import FieldError, InvalidJobError, PolicyError
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +100,12 @@ def invalid(errors: Iterable[FieldError], *, status: int = 422) -> JSONResponse:
 async def _on_invalid_job(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InvalidJobError)
     return invalid(error.errors)
+
+
+async def _on_no_room(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, AdmissionRefusedError)
+    kind = "queue_full" if isinstance(error, QueueFullError) else "budget_full"
+    return problem(429, kind, str(error), headers={"Retry-After": str(error.retry_after_seconds)})
 
 
 async def _on_broken_body(_: Request, error: Exception) -> JSONResponse:
@@ -189,8 +197,16 @@ async def _on_unexpected(_: Request, __: Exception) -> JSONResponse:
     return problem(500, "internal_error", "this is our fault; it has been logged")
 
 
+async def _on_unfit_policy(_: Request, error: Exception) -> JSONResponse:
+    logger.error("tenant_overrides_unfit", extra={"rule": str(error)})
+    detail = "the tenant's own limits do not fit this installation's policy any more; ask its operator"
+    return problem(409, "limits_do_not_fit", detail)
+
+
 _HANDLERS = {
     InvalidJobError: _on_invalid_job,
+    QueueFullError: _on_no_room,
+    BudgetFullError: _on_no_room,
     BrokenBodyError: _on_broken_body,
     BodyTooLargeError: _on_too_large,
     InvalidSiteError: _on_invalid_site,
@@ -200,6 +216,7 @@ _HANDLERS = {
     JobNotFoundError: _on_job_not_found,
     SiteNotFoundError: _on_site_not_found,
     ReleaseNotFoundError: _on_not_found,
+    ClusterNotFoundError: _on_not_found,
     PageNotFoundError: _on_not_found,
     PreviewGoneError: _on_gone,
     IdempotencyConflictError: _on_conflict,
@@ -215,6 +232,7 @@ _HANDLERS = {
     OperationalError: _on_ledger_away,
     InterfaceError: _on_ledger_away,
     PoolTimeoutError: _on_ledger_away,
+    PolicyError: _on_unfit_policy,
     HTTPException: _on_http,
     Exception: _on_unexpected,
 }
@@ -224,3 +242,19 @@ def add_handlers(app: FastAPI) -> None:
     """Answer every error as a problem."""
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
+
+
+def describe_problems(document: dict[str, Any]) -> None:
+    """Say in an OpenAPI document how every operation answers errors; FastAPI describes answers that nobody gives."""
+    schemas = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["FieldProblem"] = FieldProblem.model_json_schema()
+    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["Problem"].pop("$defs", None)
+    answer = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            operation["responses"]["4XX"] = {"description": "The caller's fault.", **answer}
+            operation["responses"]["5XX"] = {"description": "Not the caller's fault.", **answer}

@@ -11,8 +11,10 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 
 from monitoring.ledger.store import Ledger
 from producers.clarify import Clarifier
+from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
+from producers.replays import Replays
 from producers.rounds import Rounds
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
@@ -59,6 +61,12 @@ class Resources:
     def rounds(self) -> Rounds:
         """Lets jobs go on from others."""
         return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What ended as nobody wanted."""
+        replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+        return DeadLetters(self.ledger, replays)
 
     @property
     def links(self) -> PreviewLinks:

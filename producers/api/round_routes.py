@@ -12,14 +12,13 @@ from monitoring.ledger.jobs import Accepted
 from producers.api.bodies import parse_json, with_key
 from producers.api.examples import body_of
 from producers.api.job_routes import Body
-from producers.api.problems import Problem
 from producers.api.resources import ResourcesDep, SubmitCaller
 from producers.jobs import tier_name, usd_text
 from producers.keys import Caller
 from producers.rounds import Asker, ResumeOrder, ReviseOrder
 from routing.jobs import Door, State, parse_as
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Key = Annotated[str | None, Header(description="The same key and body return the same job.")]
 WantedT = TypeVar("WantedT", ResumeOrder, ReviseOrder)

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from monitoring.ledger.gates import Verdict, decide_gate, find_gate, open_gates
 from producers.api.bodies import parse_model, read_body
 from producers.api.examples import body_of
-from producers.api.problems import Problem
 from producers.api.resources import Admin, Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.keys import Caller
 from producers.projects import Projects, ProjectView
@@ -20,7 +19,7 @@ from producers.tickets.requests import TicketBody, job_body
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, State
 
-router = APIRouter(prefix="/v1", responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
+router = APIRouter(prefix="/v1")
 
 Body = Annotated[bytes, Depends(read_body)]
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict
 
 from producers.api.bodies import parse_model, read_body
 from producers.api.examples import body_of
-from producers.api.problems import Problem
 from producers.api.resources import Admin, Approver, Reader, ResourcesDep
 from producers.comparison import Comparison
 from producers.queue_views import QueueView, queue_depths
@@ -18,7 +17,7 @@ from producers.site_views import ReleaseView, SiteView, release_view, site_view
 from routing.jobs import SiteName
 from sandbox.archive import write_tar
 
-router = APIRouter(prefix="/v1", responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}})
+router = APIRouter(prefix="/v1")
 
 Body = Annotated[bytes, Depends(read_body)]
 

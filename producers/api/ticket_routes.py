@@ -9,12 +9,11 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 
 from producers.api.bodies import body_reader
-from producers.api.problems import Problem
 from producers.api.resources import ResourcesDep
 from producers.tickets.door import MAX_DELIVERY_BYTES, TicketDoor, Tracker
 from producers.tickets.news import Ignored
 
-router = APIRouter(prefix="/v1/tickets", tags=["tickets"], responses={"4XX": {"model": Problem}})
+router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
 
 Delivery = Annotated[bytes, Depends(body_reader(MAX_DELIVERY_BYTES))]
 

@@ -31,6 +31,12 @@ def submit(
     pin: Annotated[bool, typer.Option("--pin", help="Stay on that tier.")] = False,
     advanced: Annotated[bool, typer.Option("--advanced", help="Ask for the code agent.")] = False,
     budget: Annotated[float | None, typer.Option(metavar="USD", help="A cap of your own, in USD.")] = None,
+    supersede: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Take the place of older jobs about this target with this key.")
+    ] = None,
+    start_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before then: ISO 8601 with an offset, within 30 days.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until it ends or waits for approval.")] = False,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
@@ -38,6 +44,7 @@ def submit(
     """Submit a job. Exit 0 if it was taken (with --wait: if it ended well or waits for approval), 2 if refused."""
     wanted: dict[str, Any] = {
         "prompt": prompt, "site": site, "new_site": new_site, "project": project, "tier": tier, "budget_usd": budget,
+        "supersede_key": supersede, "start_at": start_at,
     }  # fmt: skip
     body = {name: value for name, value in wanted.items() if value is not None}
     body |= {"pin": True} if pin else {}

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from producers.commands.context import FAILED, USAGE, Tenant, context_of, err, fail, installed, out
+from producers.commands.context import (
+    FAILED,
+    USAGE,
+    AsJson,
+    Tenant,
+    context_of,
+    err,
+    fail,
+    installed,
+    out,
+    print_json,
+    print_table,
+)
 from routing.config import read_settings
 from routing.tiers import QueueName
 
@@ -52,6 +65,35 @@ def create_key(
                   markup=False)  # fmt: skip
 
 
+@key_app.command("list")
+def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = False) -> None:
+    """List a tenant's keys that are in force; secrets are not stored, and cannot be shown."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from producers import keys
+
+        found = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
+    if as_json:
+        print_json([{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in found])
+    else:
+        print_table(("NAME", "SCOPES", "MADE"), [(name, ",".join(scopes), at) for name, scopes, at in found])
+
+
+@key_app.command("revoke")
+def revoke_key(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")],
+    tenant: Tenant = "demo",
+) -> None:
+    """Take a key out of force, from its next request on. Exit 1 when there is none of this name."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from producers import keys
+
+        is_revoked = keys.revoke(session, tenant, name=name)
+    if not is_revoked:
+        fail(f"tenant {tenant} has no key {name!r} in force")
+    out.print(f"key {name} of tenant {tenant} is revoked", markup=False)
+
+
 Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="One of the queues of routing/platform.yaml.")]
 
 
@@ -87,16 +129,26 @@ def _signing_key(installation: Installation) -> bytes:
 def verify(
     ctx: typer.Context,
     head: Annotated[
-        str | None, typer.Option(metavar="HEAD", help="The head that you kept: then a cut-off tail is found, too.")
+        str | None,
+        typer.Option(metavar="HEAD", help="A head to check in place of the one that the dispatcher kept."),
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", exists=True, file_okay=False, help="The archive: then the chain is checked whole."),
     ] = None,
 ) -> None:
-    """Check the whole chain. Exit 1 when anything was edited, deleted, inserted or reordered."""
+    """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted, moved or cut."""
     with installed(ctx) as installation:
         from monitoring import audit as audit_trail
+        from monitoring.audit_archive import Archive, verify_with_archive
 
         key = _signing_key(installation)
+        head = head or installation.audit_heads.newest()
         with installation.ledger.begin() as session:
-            verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
+            if archive is None:
+                verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
+            else:
+                verdict = verify_with_archive(session, Archive(archive), signing_key=key, expected_head=head)
     out.print(f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}")
     for problem in verdict.problems:
         out.print(str(problem), markup=False)
@@ -112,12 +164,31 @@ def export(ctx: typer.Context) -> None:
         audit_trail.export(session, sys.stdout)
 
 
+@audit_app.command("history")
+def history(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Hold the whole history of jobs, money and releases against every promise. Exit 1 when one was broken."""
+    with installed(ctx) as installation:
+        from monitoring.ledger.histories import examine
+
+        verdict = examine(installation.ledger.engine)
+    if as_json:
+        print_json(verdict._asdict() | {"violations": [found._asdict() for found in verdict.violations]})
+    else:
+        judged = f"{len(verdict.violations) or 'no'} broken promises"
+        out.print(f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls, "
+                  f"{verdict.releases} published releases: {judged}")  # fmt: skip
+        for found in verdict.violations:
+            out.print(f"{found.subject}  {found.rule.value}: {found.detail}", markup=False)
+    raise typer.Exit(0 if verdict.ok else FAILED)
+
+
 @app.command()
 def doctor(ctx: typer.Context) -> None:
     """Say what of an installation is reachable, and what to do about the rest. Exit 1 if anything is amiss."""
     with installed(ctx) as installation:
         findings = [
             *_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation),
+            *_check_transport(installation),
         ]  # fmt: skip
         boxes = [*_check_packages(installation), *_check_boxes(context_of(ctx).environment)]
     for name, hint in findings:
@@ -132,11 +203,13 @@ def doctor(ctx: typer.Context) -> None:
 def _check_ledger(installation: Installation) -> Iterator[tuple[str, str]]:
     from sqlalchemy.exc import DBAPIError
 
-    from monitoring.ledger.migrate import is_current
+    from monitoring.errors import SchemaMismatchError
+    from monitoring.ledger.schema import found_revision, serves, wanted_revision
 
     try:
-        if not is_current(installation.ledger.engine):
-            yield "ledger", "run `pointsman migrate`"
+        engine = installation.ledger.engine
+        if not serves(engine):
+            yield "ledger", str(SchemaMismatchError(found_revision(engine), wanted_revision()))
             return
         yield "ledger", ""
         yield "tenants have a model provider", _tenants_without_provider(installation)
@@ -165,11 +238,13 @@ def _check_packages(installation: Installation) -> Iterator[tuple[str, str]]:
 
 
 def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
-    from redis import Redis
     from redis.exceptions import RedisError
 
+    from producers.runway import open_broker
+
     try:
-        broker: Redis = Redis.from_url(installation.settings.broker.url, socket_timeout=3, socket_connect_timeout=3)
+        config = installation.settings.broker
+        broker = open_broker(config.url, tls=config.tls, timeout_seconds=3)
     except ValueError:
         yield "broker", "POINTSMAN_BROKER__URL must be a URL such as redis://host:6379/0"
         return
@@ -182,6 +257,15 @@ def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
         yield "broker", "cannot be reached at POINTSMAN_BROKER__URL"
     finally:
         broker.close()
+
+
+def _check_transport(installation: Installation) -> Iterator[tuple[str, str]]:
+    from routing.transport import is_exposed_broker, is_exposed_ledger
+
+    if is_exposed_broker(installation.settings.broker.url):
+        yield "broker over TLS", "passwords and prompts cross the network in the clear: use rediss://"
+    if is_exposed_ledger(installation.ledger_url):
+        yield "ledger over TLS", "nothing checks whose database this is: add sslmode=verify-full to the URL"
 
 
 def _check_boxes(environment: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,17 +17,22 @@ from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, clear_errors, context_of, fail, installed, out
 from routing.config import PolicyConfig, read_settings, without_settings
 
+if TYPE_CHECKING:
+    from producers.bootstrap import Installation
+
 app = typer.Typer()
 
 
 @app.command()
 def worker(
     ctx: typer.Context,
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Queues to work off.")],
+    queues: Annotated[list[str] | None, typer.Argument(metavar="QUEUE...", help="Queues to work off.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Processes in the pool.")] = 2,
+    check: Annotated[bool, typer.Option("--check", help="Tell by the exit code whether the worker is well.")] = False,
 ) -> None:
     """Work off one or several queues with a Celery prefork pool."""
-    argv = [sys.executable, "-m", "workers.main", *queues, "--concurrency", str(concurrency)]
+    argv = [sys.executable, "-m", "workers.main", *(queues or ()), "--concurrency", str(concurrency)]
+    argv += ["--check"] if check else []
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))
 
 
@@ -38,13 +43,17 @@ def api(ctx: typer.Context) -> None:
 
     with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
+        _await_ledger(installation.settings.ledger)
         serve(installation)
 
 
 @app.command()
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
-    from producers.dispatcher import Dispatcher, DispatcherLoop, deliver
+    from monitoring.audit_archive import Archive
+    from producers.dispatcher import Dispatcher
+    from producers.dispatching import DispatcherLoop, deliver
+    from producers.door import CeleryDoor, DoorLists
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
@@ -57,24 +66,34 @@ def dispatcher(ctx: typer.Context) -> None:
         signing_key = settings.audit.signing_key.get_secret_value()
         if not signing_key:
             fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
+        holder = f"{socket.gethostname()}.{os.getpid()}"
+        _await_ledger(settings.ledger)
         one = Dispatcher(
             installation.ledger,
             installation.publisher,
-            BrokerLists(settings.broker.url),
+            BrokerLists(settings.broker.url, tls=settings.broker.tls),
             policy=installation.policy,
             config=settings.dispatcher,
-            holder=f"{socket.gethostname()}.{os.getpid()}",
+            holder=holder,
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
             show_lagging=Projector(installation.ledger, installation.den).run,
+            archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
+            heads=installation.audit_heads,
         )
         stopping = threading.Event()
         sender = WebhookSender(installation.ledger, settings.webhook)
         tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+        lists = DoorLists(settings.broker.url, tls=settings.broker.tls)
+        door = CeleryDoor(
+            lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_door
+        )  # fmt: skip
         threads = [
             threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
             for each in (sender, TicketWriter(installation.ledger, settings.accounts))
         ]
+        threads.append(threading.Thread(target=_keep_house, args=(installation, holder, stopping)))
+        threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
         for thread in threads:
             thread.start()
         try:
@@ -84,6 +103,18 @@ def dispatcher(ctx: typer.Context) -> None:
             for thread in threads:
                 thread.join()
             sender.close()
+            lists.close()
+
+
+def _keep_house(installation: Installation, holder: str, stopping: threading.Event) -> None:
+    """Look after the installation's files every few hours, until told to stop."""
+    from producers.housekeeping import Housekeeper
+
+    settings = installation.settings
+    keeper = Housekeeper(
+        installation.ledger, installation.den, installation.policy, runs_root=settings.runs.root, holder=holder
+    )
+    keeper.run(stopping, hours=settings.dispatcher.housekeeping_hours)
 
 
 @app.command()
@@ -94,6 +125,7 @@ def exporter(ctx: typer.Context) -> None:
     with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
         config = installation.settings.exporter
+        _await_ledger(installation.settings.ledger)
         serve(installation.ledger_url, host=config.host, port=config.port, policy=installation.policy)
 
 
@@ -115,6 +147,7 @@ def gateway(ctx: typer.Context) -> None:
     with clear_errors():
         settings = read_settings(GatewaySettings, context_of(ctx).environment)
         configure_logging(level=settings.logs.level)
+        _await_ledger(settings.ledger)
         serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
 
 
@@ -138,6 +171,7 @@ def mirror(ctx: typer.Context) -> None:
         settings = read_settings(MirrorSettings, environment)
         configure_logging(level=settings.logs.level)
         ledger_url, policy = settings.ledger.url.get_secret_value(), load_policy(settings.policy.path)
+        _await_ledger(settings.ledger)
         serve(settings.mirror, ledger_url, policy, environment=without_settings(environment))
 
 
@@ -173,7 +207,17 @@ def rehearsal(
 def migrate_ledger(ctx: typer.Context) -> None:
     """Bring the ledger to the current schema."""
     from monitoring.ledger.migrate import migrate
+    from monitoring.ledger.schema import Fit, fit, found_revision
 
     with installed(ctx) as installation:
-        migrate(installation.ledger.engine)
-    out.print("the ledger is current")
+        engine = installation.ledger.engine
+        migrate(engine)
+        found, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
+    out.print(f"the ledger is newer than this version: at revision {found}" if is_newer else "the ledger is current")
+
+
+def _await_ledger(config: LedgerConfig) -> None:
+    """Start no process on a schema that it does not know: wait for its migration, then end with exit code 2."""
+    from monitoring.ledger.schema import await_schema
+
+    await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from monitoring.ledger import money
+from monitoring.ledger import lanes, money
 from monitoring.ledger.money import (
     Bearer,
     BearerGone,
@@ -22,6 +22,8 @@ from monitoring.ledger.money import (
     CapLimit,
     CapRefusal,
     CapsMissing,
+    LaneMissing,
+    LaneRefusal,
     Reserved,
     Statement,
 )
@@ -78,18 +80,21 @@ class Accounts:
 
     async def reserve(
         self, bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]
-    ) -> Reserved | CapRefusal | BearerGone:  # fmt: skip
-        """Reserve a call's worst case, or learn which limit has no room for it.
+    ) -> Reserved | CapRefusal | LaneRefusal | BearerGone:  # fmt: skip
+        """Reserve a call's worst case, or learn which limit has no room for it, or how its lane is parked.
 
         Raises:
             LedgerUnreachableError: see `run`.
         """
-        for _ in range(2):
+        for _ in range(3):
             rows = await self.run(money.reserve(bearer, call, caps))
             outcome = money.read_reserve(rows[0], call)
-            if not isinstance(outcome, CapsMissing):
+            if isinstance(outcome, CapsMissing):
+                await self.run(money.open_caps(caps))
+            elif isinstance(outcome, LaneMissing):
+                await self.run(lanes.open_row(call.lane.account, call.model))
+            else:
                 return outcome
-            await self.run(money.open_caps(caps))
         raise LedgerUnreachableError("caps could not be opened")
 
     async def settle(self, call_id: UUID, settlement: Settlement) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from monitoring.ledger import money
 from monitoring.ledger.attempts import hash_token
-from monitoring.ledger.money import Bearer, CallStart, CapRefusal, Reserved
+from monitoring.ledger.money import Bearer, CallStart, CapRefusal, LaneRefusal, LaneUse, Reserved
 from monitoring.redact import key_fingerprint
 from routing.errors import PolicyError
 from routing.policy import Policy, ProjectOverrides, lower
@@ -56,6 +56,7 @@ class Admitted:
     """What goes to the provider."""
     reserved: Reserved
     price: Price
+    lane: LaneUse
 
 
 class Admission:
@@ -70,6 +71,7 @@ class Admission:
         self._instance = instance
         self._count_tokens = count_tokens
         self._settle_later = settle_later
+        self._lanes = policy.lanes
         self._policy_of = lru_cache(maxsize=256)(lambda overrides: _lowered(policy, overrides))
         pepper = config.pepper.get_secret_value()
         self._key_hashes = {
@@ -114,7 +116,7 @@ class Admission:
         """Reserve a call's worst case, after lowering it to what the caps have room for if need be.
 
         Raises:
-            RefusedError: a cap has no room, or the attempt has just lost its job.
+            RefusedError: a cap has no room, the lane is parked, or the attempt has just lost its job.
             LedgerUnreachableError: nothing may be forwarded.
         """
         price = price_of(caller.policy.prices, body.model)
@@ -126,11 +128,12 @@ class Admission:
             if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
                 counted = await self._count_tokens(caller, body)
                 tokens = most_tokens if counted is None else min(counted, most_tokens)
-                call = replace(call, input_nanousd=_input_nanousd(price, tokens, body))
+                lane = replace(call.lane, input_tokens=tokens)
+                call = replace(call, input_nanousd=_input_nanousd(price, tokens, body), lane=lane)
                 outcome = await self._reserve(caller, call)
         if isinstance(outcome, CapRefusal):
             raise await self._refuse_cost(caller, call, outcome)
-        return Admitted(call.id, caller, body, body.with_max_tokens(outcome.max_tokens), outcome, price)
+        return Admitted(call.id, caller, body, body.with_max_tokens(outcome.max_tokens), outcome, price, call.lane)
 
     def _start(self, caller: Caller, body: CheckedBody, price: Price, *, input_tokens: int) -> CallStart:
         policy = caller.policy
@@ -146,7 +149,12 @@ class Admission:
             max_tokens=body.max_tokens,
             least_tokens=body.max_tokens,
             call_limit_nanousd=round(policy.budgets.call_usd * NANOUSD_PER_USD),
+            lane=self._lane(caller, body.model, input_tokens=input_tokens),
         )
+
+    def _lane(self, caller: Caller, model: str, *, input_tokens: int) -> LaneUse:
+        account = caller.bearer.provider or ""
+        return LaneUse(account=account, rules=self._lanes.of(account, model), input_tokens=input_tokens)
 
     async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | CapRefusal:
         caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.provider.day_usd)
@@ -157,6 +165,8 @@ class Admission:
             raise
         if isinstance(outcome, Reserved | CapRefusal):
             return outcome
+        if isinstance(outcome, LaneRefusal):
+            raise _no_lane(call, outcome)
         check_bearer(await self._accounts.bearer(caller.token_hash))
         raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
 
@@ -167,6 +177,14 @@ class Admission:
         return RefusedError(
             Code.COST_CAP, f"the {refusal.scope} cap has {left} left; this call needs {format_usd(least)} at least"
         )
+
+
+def _no_lane(call: CallStart, refusal: LaneRefusal) -> RefusedError:
+    if refusal.reason is None:
+        text = f"the fleet's own limit for {call.model} is reached"
+        return RefusedError(Code.RATE_LIMITED, text, retry_after=refusal.seconds)
+    text = f"{call.model} is parked for the whole fleet ({refusal.reason})"
+    return RefusedError(Code.LANE_PARKED, text, retry_after=refusal.seconds)
 
 
 def _models_of(caller: Caller) -> frozenset[str]:

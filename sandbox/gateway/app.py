@@ -24,6 +24,7 @@ from sandbox.gateway.body import CheckedBody
 from sandbox.gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
 from sandbox.gateway.config import GatewayConfig
 from sandbox.gateway.keys import with_keys
+from sandbox.gateway.lanes import LaneReports
 from sandbox.gateway.refusals import Code, RefusedError
 from sandbox.gateway.relay import Relay
 from sandbox.gateway.upstream import open_session, read_up_to, request_headers, response_headers, without_key
@@ -98,7 +99,7 @@ class Gateway:
         admitted = await self._admission.admit(caller, body)
         assert self._session is not None
         call = OpenCall(admitted, start_seconds=self._config.start_seconds)
-        relay = Relay(call, send, session=self._session)
+        relay = Relay(call, send, session=self._session, lane=LaneReports(admitted, self._accounts))
         carried = self._calls.spawn(relay.run(self._accounts, self._calls))
         client = asyncio.ensure_future(receive())
         await asyncio.wait({carried, client}, return_when=asyncio.FIRST_COMPLETED)

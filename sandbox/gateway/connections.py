@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from monitoring.ledger.store import SILENCE, STATEMENT_TIMEOUT_MS
+from monitoring.ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Connections:
             prepare_threshold=0,
             application_name="pointsman-gateway",
             connect_timeout=round(_WAIT_SECONDS),
-            options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC",
+            options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT}",
         )
 
     async def _forget_idle(self) -> None:

@@ -67,6 +67,8 @@ class Meter:
         """The provider said that the message is whole."""
         self.has_failed = False
         """The provider reported an error inside the stream."""
+        self.error_kind = ""
+        """Which kind of error that was."""
 
     @property
     def has_started(self) -> bool:
@@ -117,6 +119,9 @@ class Meter:
             self.is_complete = True
         elif kind == "error":
             self.has_failed = True
+            error = event.get("error")
+            said = error.get("type") if isinstance(error, dict) else None
+            self.error_kind = said if isinstance(said, str) else ""
 
     def _read_delta(self, delta: Any) -> None:
         if isinstance(delta, dict):

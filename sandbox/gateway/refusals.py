@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Any
 
@@ -30,6 +31,8 @@ class Code(StrEnum):
     OVERRIDES_INVALID = "overrides_invalid"
     NOT_FOUND = "not_found"
     COST_CAP = "cost_cap"
+    LANE_PARKED = "lane_parked"
+    RATE_LIMITED = "rate_limited"
     LEDGER_UNREACHABLE = "ledger_unreachable"
     PROVIDER_UNREACHABLE = "provider_unreachable"
     PROVIDER_GONE = "provider_gone"
@@ -51,6 +54,8 @@ _ANSWERS: dict[Code, tuple[int, str]] = {
     Code.OVERRIDES_INVALID: (403, "permission_error"),
     Code.NOT_FOUND: (404, "not_found_error"),
     Code.COST_CAP: (429, "billing_error"),
+    Code.LANE_PARKED: (429, "rate_limit_error"),
+    Code.RATE_LIMITED: (429, "rate_limit_error"),
     Code.LEDGER_UNREACHABLE: (503, "overloaded_error"),
     Code.PROVIDER_UNREACHABLE: (502, "api_error"),
     Code.PROVIDER_GONE: (502, "api_error"),
@@ -58,13 +63,29 @@ _ANSWERS: dict[Code, tuple[int, str]] = {
 }
 
 
+SHORT_WAIT_SECONDS = 5.0
+"""A caller that waits by itself may wait so long; for more, its job had better wait, without a worker and a box."""
+
+
+def retry_headers(seconds: float) -> list[tuple[bytes, bytes]]:
+    """Return the headers by which a caller learns when to ask again, and whether it is worth waiting for.
+
+    The CLI sleeps for as long as it is told, however long that is, unless it is told not to try again.
+    """
+    whole = max(1, math.ceil(seconds))
+    should_retry = b"true" if whole <= SHORT_WAIT_SECONDS else b"false"
+    return [(b"retry-after", str(whole).encode()), (b"x-should-retry", should_retry)]
+
+
 class RefusedError(SandboxError):
     """The gateway does not make, or does not go on with, a call (whose fault: see the code)."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: Code, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.retry_after = retry_after
+        """Seconds after which it may be asked again; None when that helps nothing."""
 
     def __str__(self) -> str:
         return self.message
@@ -76,8 +97,9 @@ class RefusedError(SandboxError):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers of the answer. Nothing that the gateway refuses gets better by asking again at once."""
-        return [(b"content-type", b"application/json"), (b"x-should-retry", b"false")]
+        """The headers of the answer. What the gateway refuses gets no better by asking again, but for a lane's sake."""
+        waiting = [(b"x-should-retry", b"false")] if self.retry_after is None else retry_headers(self.retry_after)
+        return [(b"content-type", b"application/json"), *waiting]
 
     @property
     def body(self) -> bytes:

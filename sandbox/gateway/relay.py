@@ -14,13 +14,15 @@ from typing import Any
 import aiohttp
 
 from monitoring.ledger import money
+from routing.lanes import trouble_of
 from routing.prices import Usage, format_usd
 from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
 from sandbox.gateway.calls import OpenCall, OpenCalls, Stop
+from sandbox.gateway.lanes import Ended, LaneReports
 from sandbox.gateway.meter import Settlement
-from sandbox.gateway.refusals import Code, RefusedError
+from sandbox.gateway.refusals import Code, RefusedError, retry_headers
 from sandbox.gateway.sse import EventSplitter, EventTooLargeError, data_of
-from sandbox.gateway.upstream import read_up_to, request_headers, response_headers, without_key
+from sandbox.gateway.upstream import read_up_to, request_headers, response_headers, retry_after_of, without_key
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +34,17 @@ _MAX_ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 1.0
 _HANG_UP_SECONDS = 0.5
 _OK = 200
+_WAITING = frozenset({b"retry-after", b"x-should-retry"})
 
 
 class Relay:
     """One call between its caller and its provider."""
 
-    def __init__(self, call: OpenCall, send: Send, *, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, call: OpenCall, send: Send, *, session: aiohttp.ClientSession, lane: LaneReports
+    ) -> None:  # fmt: skip
         self._call = call
+        self._lane = lane
         self._send = send
         self._session = session
         self._status: int | None = None
@@ -50,6 +56,10 @@ class Relay:
         """The caller has the head of a stream."""
         self._rest = b""
         """What the caller gets after the call is booked."""
+        self._retry_after: float | None = None
+        """What the provider named."""
+        self._parked_seconds = 0.0
+        """For how long the call's lane is parked because of how the call ended."""
 
     async def run(self, accounts: Accounts, calls: OpenCalls) -> None:
         """Carry the call to its end. It is booked whatever happens on the way."""
@@ -67,6 +77,7 @@ class Relay:
         finally:
             calls.remove(call)
         self._log(settlement)
+        await self._report(settlement)
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.COST_CAP:
             await _record_cut(accounts, call)
         await self._finish()
@@ -84,6 +95,7 @@ class Relay:
                 self._status = response.status
                 self._headers = response_headers(response)
                 if response.status != _OK:
+                    self._retry_after = retry_after_of(response)
                     self._rest = without_key(await read_up_to(response, _MAX_ERROR_BYTES), provider)
                 elif admitted.body.streams:
                     await self._stream(response)
@@ -106,6 +118,8 @@ class Relay:
             async for chunk in response.content.iter_any():
                 events = splitter.feed(chunk)
                 self._count(events)
+                if self._lane.is_awaited and self._call.meter.has_started:
+                    await self._lane.taken()
                 if self._call.meter.is_complete:
                     self._rest = b"".join(events)
                     await _drain(response)
@@ -155,6 +169,21 @@ class Relay:
         self._has_begun = True
         await self._send({"type": "http.response.start", "status": status, "headers": self._headers})
 
+    async def _report(self, settlement: Settlement) -> None:
+        """Tell the fleet how the provider took the call."""
+        call, meter = self._call, self._call.meter
+        await self._lane.settled(settlement)
+        is_answered = meter.is_complete or self._status not in (None, _OK)
+        if call.stop is not None and not is_answered and not meter.has_failed:
+            return await self._lane.given_up()
+        status = self._status if is_answered else None
+        trouble = trouble_of(status, kind=meter.error_kind)
+        self._parked_seconds = await self._lane.ended(Ended(trouble, self._retry_after))
+        if self._parked_seconds and not self._has_begun:
+            kept = [(name, value) for name, value in self._headers if name not in _WAITING]
+            self._headers = [*kept, *retry_headers(self._parked_seconds)]
+        return None
+
     def _settlement(self) -> Settlement:
         call, meter = self._call, self._call.meter
         if meter.is_complete:
@@ -184,9 +213,10 @@ class Relay:
     def _refusal(self) -> RefusedError:
         if self._call.stop is not None and self._call.stop.refusal is not None:
             return self._call.stop.refusal
+        wait = self._parked_seconds or None
         if self._was_sent:
-            return RefusedError(Code.PROVIDER_GONE, "the model provider broke off the call")
-        return RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
+            return RefusedError(Code.PROVIDER_GONE, "the model provider broke off the call", retry_after=wait)
+        return RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached", retry_after=wait)
 
     def _log(self, settlement: Settlement) -> None:
         admitted = self._call.admitted

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from uuid import UUID
 
 import aiohttp
 
+from routing.lanes import read_retry_after
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 
 _DEFAULT_VERSION = "2023-06-01"
@@ -51,6 +55,15 @@ def response_headers(response: aiohttp.ClientResponse) -> list[tuple[bytes, byte
         for name, value in response.headers.items()
         if name.lower() in _PASSED_BACK or name.lower().startswith("anthropic-ratelimit-")
     ]
+
+
+def retry_after_of(response: aiohttp.ClientResponse) -> float | None:
+    """Return the seconds that a provider asks for, by its own clock where it shows one; None when it names no time."""
+    now = datetime.now(UTC)
+    with suppress(ValueError, TypeError):
+        shown = parsedate_to_datetime(response.headers.get("date", ""))
+        now = shown if shown.tzinfo is not None else now
+    return read_retry_after(response.headers.get("retry-after"), now=now)
 
 
 def without_key(body: bytes, provider: ProviderConfig) -> bytes:

@@ -27,7 +27,5 @@ def stubborn(attempt: Attempt) -> Outcome:
 
 if __name__ == "__main__":
     handlers = {**HANDLERS, QueueName.TOOLS: stubborn}
-    app, hooks = build_worker(
-        read_settings(WorkerSettings, os.environ), worker="stubborn", overrides={"handlers": handlers}
-    )
+    app, hooks = build_worker(read_settings(WorkerSettings, os.environ), worker="stubborn", handlers=handlers)
     run_worker(app, ["tools"], concurrency=1, worker="stubborn@test")

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+from tests.acceptance.closure import closure, link
 from tests.services import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +29,22 @@ def run(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed() -> Path:
-    """A virtual environment that holds nothing but the wheel and its dependencies."""
-    scratch = Path(tempfile.mkdtemp(prefix="pointsman-wheel-"))
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", scratch / "dist", ROOT, cwd=scratch)
-    venv.create(scratch / "venv", with_pip=True)
-    wheel = next((scratch / "dist").glob("*.whl"))
-    pip = scratch / "venv" / "bin" / "python"
-    run(pip, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel, cwd=scratch)
-    return scratch
+def installed() -> Iterator[Path]:
+    """A virtual environment that holds nothing but the wheel and what it declares that it needs."""
+    with tempfile.TemporaryDirectory(prefix="pointsman-wheel-", ignore_cleanup_errors=True) as directory:
+        scratch = Path(directory)
+        scratch.chmod(0o755)
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", scratch / "dist", ROOT, cwd=scratch)
+        [wheel] = (scratch / "dist").glob("*.whl")
+        venv.create(scratch / "venv")
+        pip = (sys.executable, "-m", "pip", "--python", scratch / "venv", "--disable-pip-version-check")
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=scratch, env=alone)
+        site_packages = next((scratch / "venv" / "lib").glob("python*/site-packages"))
+        for needed in closure(next(distributions(name="pointsman", path=[str(site_packages)]))):
+            link(needed, site_packages)
+        run(*pip, "check", cwd=scratch, env=alone)
+        yield scratch
 
 
 @pytest.mark.timeout(400)

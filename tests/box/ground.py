@@ -174,7 +174,7 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         )  # fmt: skip
         for port in (GATEWAY_PORT, MODEL_PORT, MIRROR_PORT):
             wait_until(
-                lambda port=port: f":{port:04X} " in daemon.inside("cat", "/proc/net/tcp"), seconds=30, what=str(port)
+                lambda port=port: f":{port:04X} " in daemon.inside("cat", "/proc/net/tcp"), seconds=60, what=str(port)
             )
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)

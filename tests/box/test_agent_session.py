@@ -145,7 +145,7 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
             **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
         )  # fmt: skip
-        wait_until(lambda: _listens(daemon), seconds=30, what="the gateway listens")
+        wait_until(lambda: _listens(daemon), seconds=60, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)

@@ -121,7 +121,7 @@ def world(
             **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
         )  # fmt: skip
         listens = f":{GATEWAY_PORT:04X} "
-        wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=30, what="the gateway listens")
+        wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=60, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         # Agents without a box call from this process, which the engine's network is not for: a gateway of their own.

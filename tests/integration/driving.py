@@ -11,7 +11,8 @@ from sqlalchemy import RowMapping, text
 from monitoring.ledger import money
 from monitoring.ledger.approvals import approve, approved_release, await_approval
 from monitoring.ledger.attempts import Claim, claim, hash_token, hold
-from monitoring.ledger.jobs import NewJob, accept, close_attempt, end, move
+from monitoring.ledger.jobs import accept, close_attempt, end, move
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.releases import (
     NewRelease,
     activate,

@@ -18,7 +18,8 @@ from sqlalchemy import text
 from sqlmodel import select
 
 from monitoring.ledger.attempts import claim
-from monitoring.ledger.jobs import NewJob, accept
+from monitoring.ledger.jobs import accept
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Call, Cap, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, State

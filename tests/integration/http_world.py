@@ -115,7 +115,10 @@ class World:
         with self.ledger.begin() as session:
             job = find_job(session, job_id)
             message = JobMessage(job_id=job.id, fence=job.fence)
-            taken = claim(session, message, queue=QueueName(job.queue), worker="test", policy=self.policy)
+            queue = QueueName(job.queue)
+            pause(session, queue, is_paused=False)
+            taken = claim(session, message, queue=queue, worker="test", policy=self.policy)
+            pause(session, queue, is_paused=True)
         assert taken is not None
         return taken
 
@@ -145,10 +148,13 @@ class World:
         """Run the publish task for an approved job."""
         with self.ledger.begin() as session:
             fence = find_job(session, job_id).fence
+            pause(session, QueueName.CONTROL, is_paused=False)
         resources = WorkerResources(
             ledger=self.ledger, den=self.den, policy=self.policy, gateway_url="http://127.0.0.1:1", worker="test"
         )
         run_control(JobMessage(job_id=job_id, fence=fence), resources)
+        with self.ledger.begin() as session:
+            pause(session, QueueName.CONTROL, is_paused=True)
 
     def job(self, job_id: UUID) -> Job:
         """Return a job's row."""

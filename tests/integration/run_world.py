@@ -127,8 +127,6 @@ class Yard:
             make_project(home / "remotes" / "shop.git", files or FILES)
         self.projects = Projects(shop.ledger, self.policy)
         self.projects.put("acme", "shop", project.replace("HOME", str(home)), source="project.yaml", actor="operator")
-        with shop.ledger.begin() as session:
-            pause(session, QueueName.CONTROL, is_paused=True)  # nothing is pushed: the yard does the broker's part
         app = create_app("redis://127.0.0.1:1/0")
         self.submitter = Submitter(shop.ledger, Publisher(app), self.policy)
 
@@ -136,7 +134,15 @@ class Yard:
 
     def submit(self, prompt: str = "Fix the broken header", **body: Any) -> UUID:
         asked = {"prompt": prompt, "project": "shop", **body}
-        return self.submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+        self._pause(is_paused=True)  # nothing is pushed: the yard does the broker's part
+        try:
+            return self.submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+        finally:
+            self._pause(is_paused=False)
+
+    def _pause(self, *, is_paused: bool) -> None:
+        with self.shop.ledger.begin() as session:
+            pause(session, QueueName.CONTROL, is_paused=is_paused)
 
     def job(self, run_id: UUID) -> Job:
         return self.shop.job(run_id)
@@ -243,7 +249,8 @@ class Yard:
             return list(session.scalars(own.order_by(col(Job.waiting_since), col(Job.id))))
 
     def wake(self) -> None:
-        """What the dispatcher does for runs."""
+        """What the dispatcher does for runs, after whatever time it takes until nothing rests any more."""
+        self.shop.let_time_pass()
         with self.shop.ledger.begin() as session:
             settled = unabsorbed_runs(session)
         for run_id in settled:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -301,6 +302,43 @@ def test_a_cancelled_job_s_session_is_stopped_while_it_works(rig: Rig, maker: Pl
     check_nothing_happened(rig, site, maker)
 
 
+PACKAGE = json.dumps({"name": "x", "private": True, "scripts": {"build": "make"}, "dependencies": {"three": "1"}})
+BUILT_SESSION = f'init()\nwrite("package.json", {PACKAGE!r})\nresult()'
+SILENT_NPM = """
+import pathlib, sys, time
+pathlib.Path("node_modules").mkdir(exist_ok=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("silent", ["claude", "npm"])
+def test_a_cancel_reaches_a_box_in_which_nothing_is_said(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, silent: str
+) -> None:
+    maker.program("claude", "init()\ntime.sleep(60)\nresult()" if silent == "claude" else BUILT_SESSION)
+    maker.program("npm", SILENT_NPM)
+    site = plain_site(rig, tmp_path)
+    stopping = threading.Event()
+
+    def cancel() -> None:
+        while not stopping.wait(0.05):
+            if any(argv[0] == silent for box in maker.boxes for argv in box.commands):
+                rig.shop.execute("UPDATE job SET cancel_requested_at = now()")
+                return
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    began = time.monotonic()
+    try:
+        job = edit(rig, site, maker)
+    finally:
+        stopping.set()
+        canceller.join()
+    assert (job.state, job.reason) == ("cancelled", "cancelled")
+    assert time.monotonic() - began < 30, "the box is gone within seconds, not when its command has ended"
+    check_nothing_happened(rig, site, maker)
+
+
 NPM = """
 import os, pathlib, sys
 assert "ANTHROPIC_AUTH_TOKEN" not in os.environ
@@ -312,14 +350,13 @@ else:
     pathlib.Path("node_modules").mkdir()
     os.symlink("/etc/passwd", "node_modules/x")
 """
-PACKAGE = json.dumps({"name": "x", "private": True, "scripts": {"build": "make"}, "dependencies": {"three": "1"}})
 
 
 @pytest.mark.req("H-080")
 def test_a_site_with_a_build_is_built_in_another_box_after_the_agent_s_is_gone(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
-    maker.program("claude", f'init()\nwrite("package.json", {PACKAGE!r})\nresult()')
+    maker.program("claude", BUILT_SESSION)
     maker.program("npm", NPM)
     job = edit(rig, plain_site(rig, tmp_path), maker)
     assert (job.state, job.detail) == ("awaiting_approval", None)

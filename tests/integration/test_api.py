@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.ledger.record_tables import AuditRow, Notification
+from monitoring.ledger.record_tables import AuditRow, Backlog, Notification
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import ApiKey, Approval, Job
 from producers.api.app import create_app
@@ -220,6 +220,10 @@ SCOPES = {
     ("POST", "/v1/jobs/{job_id}/revise"): "submit",
     ("POST", "/v1/jobs/{job_id}/approve"): "approve",
     ("POST", "/v1/jobs/{job_id}/reject"): "approve",
+    ("GET", "/v1/dead-letters"): "read",
+    ("GET", "/v1/dead-letters/{cluster}"): "read",
+    ("POST", "/v1/dead-letters/replay"): "submit",
+    ("POST", "/v1/dead-letters/dismiss"): "submit",
     ("GET", "/v1/sites"): "read",
     ("POST", "/v1/sites"): "admin",
     ("GET", "/v1/sites/{name}/releases"): "read",
@@ -457,3 +461,14 @@ def test_a_job_is_accepted_although_the_queue_is_open_and_the_broker_dead(world:
     job = world.job(job_id)
     assert isinstance(job, Job)
     assert (job.state, job.waiting_since is not None) == ("queued", True)
+
+
+def test_a_full_queue_answers_429_and_says_when_to_come_back(world: World) -> None:
+    full = world.policy.admission.waiting_per_tenant
+    with world.ledger.begin() as session:
+        session.add(Backlog(queue="answer", tenant=world.tenant, waiting=full, drained_per_second=100.0))
+    answer = world.call("POST", "/v1/jobs", json={"prompt": "What is bread?"})
+    assert (answer.status_code, answer.headers["content-type"]) == (429, "application/problem+json")
+    assert answer.headers["retry-after"] == "20"
+    assert answer.json()["type"] == "urn:pointsman:problem:queue_full"
+    assert str(full) in answer.json()["detail"]

@@ -1,65 +1,276 @@
-"""The Celery door as a worker serves it: real messages on a real broker."""
+"""The Celery door as the dispatcher's process serves it: real messages of a plain client on a real broker."""
 
+import base64
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from celery import Celery
-from celery.contrib.testing.worker import start_worker
+from redis import Redis
 
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job
-from producers import intake
-from producers.intake import register_tasks
+from producers import door
+from producers.door import MAX_TRIES, TRIES_KEY, CeleryDoor, DoorLists
+from producers.publisher import Publisher
+from producers.submit import Submitter
 from routing.app import create_app
 from tests.factories import Shop
 from tests.services import wait_until
 
 DEAD_LEDGER = "postgresql://nobody@127.0.0.1:1/none"
+DEAD_BROKER = "redis://127.0.0.1:1/0"
+QUESTION = "What is a proxy?"
 
 
 @pytest.fixture
-def worker_app(broker_url: str) -> Iterator[Celery]:
-    app = create_app(broker_url)
-    yield app
+def broker(broker_url: str) -> Iterator[Any]:
+    with Redis.from_url(broker_url, decode_responses=True) as client:
+        yield client
+
+
+@contextmanager
+def open_door(
+    shop: Shop, broker_url: str, *, ledger: Ledger | None = None, holder: str = "one"
+) -> Iterator[CeleryDoor]:
+    app, lists = create_app(DEAD_BROKER), DoorLists(broker_url)
+    opened = ledger or shop.ledger
+    yield CeleryDoor(lists, opened, Submitter(opened, Publisher(app), shop.policy), holder=holder)
+    lists.close()
     app.close()
 
 
-def send(broker_url: str, task_id: str, **kwargs: Any) -> None:
+@pytest.fixture
+def celery_door(shop: Shop, broker_url: str) -> Iterator[CeleryDoor]:
+    with open_door(shop, broker_url) as opened:
+        yield opened
+
+
+def send(broker_url: str, *task_ids: str, task: str = "pointsman.submit", args: Any = (), **options: Any) -> None:
     client = Celery(broker=broker_url, set_as_current=False)
-    client.send_task("pointsman.submit", kwargs=kwargs, task_id=task_id, queue="intake")
+    client.conf.update(options.pop("settings", {}))
+    sent = {"kwargs": {"tenant": "acme", "prompt": QUESTION}, "queue": "intake"} | options
+    for task_id in task_ids:
+        client.send_task(task, args=args, task_id=task_id, **sent)
     client.close()
 
 
-def serve(app: Celery, ledgers: list[Ledger], shop: Shop) -> Any:
-    """A worker whose tasks get these ledgers, one each, the last for ever."""
-
-    def ledger() -> Ledger:
-        return ledgers.pop(0) if len(ledgers) > 1 else ledgers[0]
-
-    register_tasks(app, ledger=ledger, policy=shop.policy, environment=dict)
-    return start_worker(app, pool="solo", perform_ping_check=False, queues=["intake"])
+def stands(broker: Any) -> int:
+    return sum(broker.llen(name) for name in broker.keys("intake*"))
 
 
-def test_a_message_that_came_while_the_ledger_was_away_becomes_a_job_when_it_is_back(
-    shop: Shop, worker_app: Celery, broker_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(intake, "LEDGER_PAUSE_SECONDS", 0.0)
-    away = Ledger(create_ledger_engine(DEAD_LEDGER))
-    job_id = uuid4()
-    send(broker_url, str(job_id), tenant="acme", prompt="What is a proxy?")
-    with serve(worker_app, [away, away, shop.ledger], shop):
-        job: Job = wait_until(lambda: shop.find(Job, job_id), seconds=10, what="the job is accepted")
-    assert (job.prompt, job.door) == ("What is a proxy?", "celery")
-
-
-def test_a_field_that_is_named_like_our_own_argument_is_refused_like_any_other(
-    shop: Shop, worker_app: Celery, broker_url: str
-) -> None:
-    job_id = uuid4()
-    send(broker_url, str(job_id), tenant="acme", prompt="What is a proxy?", task="x", self="y")
-    with serve(worker_app, [shop.ledger], shop):
-        job: Job = wait_until(lambda: shop.find(Job, job_id), seconds=10, what="the refusal is on record")
+def refused(shop: Shop, job_id: UUID) -> str:
+    job = shop.job(job_id)
     assert job.state == "rejected"
-    assert {error["field"] for error in job.result["errors"]} == {"task", "self"}
+    return str(job.detail)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"settings": {"task_protocol": 1}}, {"settings": {"task_compression": "gzip"}}, {"priority": 9},
+        {"expires": 60}, {"settings": {"task_serializer": "json", "enable_utc": False, "timezone": "Europe/Berlin"}},
+    ],
+)  # fmt: skip
+def test_what_any_plain_client_sends_becomes_a_job_under_its_task_id(
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, options: dict[str, Any]
+) -> None:
+    job_id = uuid4()
+    send(broker_url, str(job_id), **options)
+    assert celery_door.take_in_standing() == 1
+    job = shop.job(job_id)
+    assert (job.prompt, job.door, job.state) == (QUESTION, "celery", "queued")
+    assert (stands(broker), broker.exists(TRIES_KEY)) == (0, 0)
+
+
+def test_messages_are_taken_in_oldest_first_and_all_of_them(
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+) -> None:
+    ids = [uuid4() for _ in range(door.BATCH + 5)]
+    send(broker_url, *map(str, ids))
+    assert celery_door.take_in_standing() == door.BATCH
+    assert celery_door.take_in_standing() == 5
+    assert [row[0] for row in shop.rows("SELECT id FROM job ORDER BY created_at")] == ids
+    assert stands(broker) == 0
+
+
+def test_a_message_that_stands_there_twice_is_one_job(shop: Shop, broker_url: str, celery_door: CeleryDoor) -> None:
+    job_id = str(uuid4())
+    send(broker_url, job_id, job_id)
+    celery_door.take_in_standing()
+    assert shop.scalar("SELECT count(*) FROM job") == 1
+
+
+def test_while_the_ledger_is_away_messages_stand_and_nothing_is_counted_against_them(
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+) -> None:
+    job_id = uuid4()
+    send(broker_url, str(job_id), str(uuid4()))
+    away = Ledger(create_ledger_engine(DEAD_LEDGER))
+    with open_door(shop, broker_url, ledger=away) as waiting:
+        for _ in range(MAX_TRIES + 2):
+            with pytest.raises(door.OperationalError):
+                waiting.take_in_standing()
+    assert (stands(broker), broker.exists(TRIES_KEY)) == (2, 0)
+    celery_door.take_in_standing()
+    assert shop.job(job_id).state == "queued"
+    away.close()
+
+
+def test_what_breaks_a_rule_is_refused_by_name_and_is_gone(
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+) -> None:
+    own, positional, late = uuid4(), uuid4(), uuid4()
+    send(broker_url, str(own), kwargs={"tenant": "acme", "prompt": QUESTION, "task": "x", "self": "y"})
+    send(broker_url, str(positional), args=["x"])
+    send(broker_url, str(late), expires=datetime.now(UTC) - timedelta(seconds=5))
+    celery_door.take_in_standing()
+    assert {error["field"] for error in shop.job(own).result["errors"]} == {"task", "self"}
+    assert refused(shop, positional) == "args: is not a field of a job request"
+    assert refused(shop, late) == "expires: has passed before the message was taken in"
+    assert (stands(broker), broker.llen("unrouted")) == (0, 0)
+
+
+def message(body: bytes | str, *, content_type: str = "application/json", **headers: Any) -> str:
+    encoded = base64.b64encode(body if isinstance(body, bytes) else body.encode()).decode()
+    return json.dumps({
+        "body": encoded, "content-type": content_type, "content-encoding": "utf-8",
+        "headers": {"task": "pointsman.submit", "id": str(uuid4())} | headers,
+        "properties": {"body_encoding": "base64"},
+    })  # fmt: skip
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch /tmp/pointsman-was-here",)
+
+
+BOMB = zlib.compress(b" " * 50_000_000)
+UNREADABLE = [
+    "", "x", "[]", "{}", '{"body": 1}', "[" * 100_000, message("not json"), message("[" * 50_000), message("[[], 1]"),
+    message(pickle.dumps(Evil()), content_type="application/x-python-serialize"), message("{}", task=None),
+    message(b"\xff\xfe"), message(BOMB, compression="application/x-gzip"), message("[[],{}]", compression="x"),
+    message(b"junk", compression="application/x-gzip"), message("[[],{},{}]", task="pointsman.sumbit"),
+]  # fmt: skip
+
+
+def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+) -> None:
+    for hostile in UNREADABLE:
+        broker.lpush("intake", hostile)
+    broker.lpush("intake", "x" * (door.MAX_MESSAGE_BYTES + 1))
+    job_id = uuid4()
+    send(broker_url, str(job_id))
+    while celery_door.take_in_standing():
+        pass
+    assert shop.job(job_id).state == "queued"
+    assert broker.llen("unrouted") == len(UNREADABLE) + 1
+    assert (stands(broker), broker.exists(TRIES_KEY)) == (0, 0)
+
+
+def test_a_message_that_fails_each_time_is_put_aside_after_a_few_tries_with_a_refusal_on_record(
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(door, "take_in", fail)
+    job_id = uuid4()
+    send(broker_url, str(job_id))
+    for _ in range(MAX_TRIES + 1):
+        assert celery_door.take_in_standing() == 1
+    assert (stands(broker), broker.llen("unrouted"), broker.exists(TRIES_KEY)) == (0, 1, 0)
+    assert refused(shop, job_id) == "body: taking it in failed 5 times; see `unrouted`"
+
+
+def test_a_message_of_the_fleet_itself_at_the_door_is_left_to_the_ledger(
+    broker_url: str, broker: Any, celery_door: CeleryDoor
+) -> None:
+    send(broker_url, "x/0", task="pointsman.intake")
+    celery_door.take_in_standing()
+    assert (stands(broker), broker.llen("unrouted")) == (0, 0)
+
+
+def test_one_door_reads_at_a_time_and_another_takes_over(shop: Shop, broker_url: str) -> None:
+    stop_first, stop_second = threading.Event(), threading.Event()
+    with open_door(shop, broker_url) as first, open_door(shop, broker_url, holder="two") as second:
+        threads = [
+            threading.Thread(target=one.serve, args=(event,), kwargs={"tick_seconds": 0.1})
+            for one, event in ((first, stop_first), (second, stop_second))
+        ]
+        threads[0].start()
+        wait_until(lambda: shop.rows("SELECT 1 FROM leader"), seconds=10, what="the first one leads")
+        threads[1].start()
+        send(broker_url, str(uuid4()))
+        wait_until(lambda: shop.scalar("SELECT count(*) FROM job") == 1, seconds=10, what="it is taken in")
+        stop_first.set()
+        send(broker_url, str(uuid4()))
+        wait_until(lambda: shop.scalar("SELECT count(*) FROM job") == 2, seconds=10, what="the other takes it in")
+        stop_second.set()
+        for thread in threads:
+            thread.join(10)
+
+
+SERVE = """
+import os, signal, sys, threading, random, time
+from redis import Redis
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.door import CeleryDoor, DoorLists
+from producers.publisher import Publisher
+from producers.submit import Submitter
+from routing.app import create_app
+from routing.policy import platform_policy
+ledger_url, broker_url = sys.argv[1:3]
+ledger = Ledger(create_ledger_engine(ledger_url))
+broker = Redis.from_url(broker_url)
+standing = lambda: broker.llen("intake")
+submitter = Submitter(ledger, Publisher(create_app(broker_url)), platform_policy())
+for _ in sys.stdin:  # each line is one life of the process that serves the door
+    if (child := os.fork()) == 0:
+        ledger.engine.dispose(close=False)
+        door = CeleryDoor(DoorLists(broker_url), ledger, submitter, holder=str(os.getpid()))
+        while True:
+            door.take_in_standing()
+    before = standing()
+    while standing() == before > 0:
+        time.sleep(0.001)
+    time.sleep(random.Random(child).uniform(0, 0.3))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    print("killed", flush=True)
+"""
+
+
+def test_of_two_hundred_messages_none_is_lost_or_doubled_however_often_the_door_is_killed(
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+) -> None:
+    ids = [uuid4() for _ in range(200)]
+    send(broker_url, *map(str, ids))
+    kills = 0
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE, shop.url, broker_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as serving:
+        assert serving.stdin is not None
+        assert serving.stdout is not None
+        while stands(broker) and kills < 12:
+            serving.stdin.write("again\n")
+            serving.stdin.flush()
+            assert serving.stdout.readline() == "killed\n"
+            kills += 1
+        serving.stdin.close()
+    while celery_door.take_in_standing():
+        pass
+    assert kills > 3
+    assert {row[0] for row in shop.rows("SELECT id FROM job")} == set(ids)
+    assert shop.scalar("SELECT count(*) FROM event WHERE kind = 'accepted'") == len(ids)
+    assert broker.llen("unrouted") == 0

@@ -28,7 +28,7 @@ from routing.jobs import State
 from routing.ladder import LadderEventName
 from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
-from workers.interrupts import install_soft_limit
+from workers.interrupts import install_interrupts
 
 __all__ = ["rig", "servers"]
 
@@ -265,7 +265,7 @@ def test_a_failure_shows_the_same_options_in_the_same_order_though_every_gate_is
 def soft_limit_after(seconds: float) -> Iterator[None]:
     """Send the signal that the pool sends at the soft time limit."""
     before = signal.getsignal(signal.SIGUSR1)
-    install_soft_limit()
+    install_interrupts()
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
     timer.start()
     try:

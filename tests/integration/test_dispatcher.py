@@ -180,12 +180,15 @@ def test_one_of_two_dispatchers_works_and_the_other_takes_over_when_its_lease_en
     assert one.run_once()
 
 
-def test_a_job_whose_worker_died_is_back_on_the_list_in_the_same_round(
-    shop: Shop, broker: Any, dispatcher: Make
-) -> None:
+def test_a_job_whose_worker_died_is_back_on_the_list_after_a_pause(shop: Shop, broker: Any, dispatcher: Make) -> None:
     claimed = shop.running(tier=None)
     shop.lapse(claimed)
-    dispatcher().run_once()
+    one = dispatcher()
+    one.run_once()
+    assert messages(broker, "answer") == []
+    assert shop.job(claimed.job.id).held_for == "time"
+    shop.let_time_pass()
+    one.run_once()
     (message,) = messages(broker, "answer")
     assert message["headers"]["id"] == f"{claimed.job.id}/2"
     assert shop.job(claimed.job.id).lost_attempts == 1

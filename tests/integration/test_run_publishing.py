@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,17 +11,24 @@ import pytest
 from dulwich.repo import Repo
 from pydantic import SecretStr
 
-from monitoring.ledger.tables import Job
+from monitoring.ledger.attempts import lapsed_attempts, recover
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.tables import Job, Site
 from producers.tickets.notes import TicketWriter
 from routing.accounts import Account, AccountsConfig
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
 from routing.tiers import QueueName
+from sandbox.den import Den
 from sandbox.forge import TIMEOUT_SECONDS
+from sandbox.release import build_release
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.run_world import PROJECT, Yard
-from workers.runs import publishing
+from workers.control import run_control
+from workers.lifecycle import Resources
+from workers.runs import coordinator, publishing
 
 GITHUB = PROJECT + "integrations: {github: {repository: acme/shop, token: acme}}\n"
 TICKET = {
@@ -40,8 +47,7 @@ def forge() -> Iterator[Forge]:
 
 
 @pytest.fixture
-def yard(shop: Shop, tmp_path: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Yard:
-    monkeypatch.setattr(publishing, "PAUSES", (0.01, 0.01))
+def yard(shop: Shop, tmp_path: Path, forge: Forge) -> Yard:
     made = Yard(shop, tmp_path, project=GITHUB)
     account = Account(kind="github", api_url=forge.url, token=SecretStr(TOKEN), tenants=("acme",))
     made.resources = replace(made.resources, accounts=AccountsConfig(by_name={"acme": account}))
@@ -129,37 +135,92 @@ def test_a_worker_that_dies_at_any_point_of_it_leaves_one_branch_and_one_pull_re
     assert len(branches_of(yard)) == 2
 
 
-def test_a_forge_that_is_away_for_a_moment_is_asked_again(yard: Yard, forge: Forge) -> None:
+def test_a_forge_that_is_away_is_waited_for_in_the_ledger_with_growing_pauses(yard: Yard, forge: Forge) -> None:
     run_id = to_publishing(yard)
-    forge.failures = [502, 503]
+    rests = []
+    for failure in (502, 503, 502):
+        forge.failures = [failure]
+        job = publish(yard, run_id)
+        assert (job.state, job.held_for, job.waiting_since is not None) == (State.PUBLISHING, "time", True)
+        assert str(failure) in job.result["resting"]["why"]
+        assert yard.shop.try_claim(yard.shop.message(run_id)) is None, "no worker takes it up before its pause is over"
+        rests.append(yard.shop.scalar("SELECT extract(epoch FROM held_until - now()) FROM job WHERE id = :i", i=run_id))
+        yard.shop.let_time_pass()
+    assert [round(float(rest) / 5) * 5 for rest in rests] == [5, 30, 120]
+    assert yard.shop.scalar("SELECT count(*) FROM attempt WHERE ended_at IS NULL") == 0
     assert publish(yard, run_id).state == State.PUBLISHED
     assert len(forge.pulls) == 1
+    assert yard.job(run_id).lost_attempts == 0
 
 
-@pytest.mark.parametrize("failures", [[422], [502, 502, 502]])
-def test_a_forge_that_refuses_ends_the_run_and_what_was_done_is_kept(
-    yard: Yard, forge: Forge, failures: list[int]
-) -> None:
+def test_a_run_whose_forge_stays_away_ends_when_the_policy_s_hours_are_over(yard: Yard, forge: Forge) -> None:
     run_id = to_publishing(yard)
-    forge.failures = list(failures)
+    forge.failures = [502, 502]
+    assert publish(yard, run_id).state == State.PUBLISHING
+    yard.shop.let_time_pass()
+    yard.shop.execute(
+        "UPDATE job SET result = jsonb_set(result, '{resting,since}', to_jsonb(extract(epoch FROM now()) - 43200))"
+    )
     job = publish(yard, run_id)
     assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
-    assert str(failures[0]) in str(job.detail)
+    assert "502" in str(job.detail)
+    assert job.result["kept"]["head"] == yard.run(run_id).head_commit
+
+
+def test_a_forge_that_refuses_ends_the_run_and_what_was_done_is_kept(yard: Yard, forge: Forge) -> None:
+    run_id = to_publishing(yard)
+    forge.failures = [422]
+    job = publish(yard, run_id)
+    assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
+    assert "422" in str(job.detail)
     assert job.result["kept"]["head"] == yard.run(run_id).head_commit
     assert TOKEN not in str(job.detail)
 
 
-def test_all_that_publishing_may_wait_for_fits_its_queue() -> None:
-    longest = publishing.PATIENCE_SECONDS + publishing.PUSH_SECONDS + 2 * TIMEOUT_SECONDS
+def test_all_that_one_try_to_publish_may_take_fits_its_queue() -> None:
+    longest = publishing.PUSH_SECONDS + 2 * TIMEOUT_SECONDS
     assert longest < platform_policy().queues[QueueName.CONTROL].soft_seconds
 
 
-def test_no_further_try_begins_when_patience_is_over(yard: Yard, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_waited_for_and_the_run_is_published_then(
+    yard: Yard, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = to_publishing(yard)
-    monkeypatch.setattr(publishing, "PATIENCE_SECONDS", 0.0)
-    forge.failures = [502, 502]
-    assert publish(yard, run_id).reason == Reason.PUBLISH_FAILED
-    assert len(forge.failures) == 1
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing.Workspace, "squash", full)
+        job = publish(yard, run_id)
+    assert (job.state, job.held_for) == (State.PUBLISHING, "time")
+    assert "No space left" in job.result["resting"]["why"]
+    yard.shop.let_time_pass()
+    assert publish(yard, run_id).state == State.PUBLISHED
+
+
+def test_an_advance_that_meets_a_full_disk_is_made_later_and_forgets_that_it_had_to_wait(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = yard.submit("Fix the broken header", ticket=TICKET)
+    yard.work_control(yard.job(run_id))
+    (step,) = yard.waiting(QueueName.STEPS)
+    yard.work_step(step)
+    yard.wake()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(coordinator, "take_in", full)
+        yard.work_control(yard.job(run_id))
+    job = yard.job(run_id)
+    assert (job.state, job.held_for, job.result["resting"]["tries"]) == (State.RUNNING, "time", 1)
+    yard.wake()
+    assert yard.job(run_id).held_for is None
+    yard.work_control(yard.job(run_id))
+    assert "resting" not in yard.job(run_id).result
+    assert yard.play(run_id).state == State.PUBLISHED
 
 
 def test_a_project_whose_account_is_somebody_elses_gets_no_pull_request(yard: Yard, forge: Forge) -> None:
@@ -227,3 +288,68 @@ def test_a_note_that_no_try_can_send_is_given_up_and_says_why(yard: Yard, forge:
 def test_a_ticket_that_no_tracker_holds_is_owed_nothing(yard: Yard) -> None:
     yard.submit("Fix the broken header", ticket={"title": "From a file", "source": "file"})
     assert yard.shop.scalar("SELECT count(*) FROM ticket_note") == 0
+
+
+# ---------------------------------------------------------------- what rests before it is tried again
+
+
+def test_a_step_that_its_surroundings_failed_rests_before_its_next_try_and_one_that_failed_itself_does_not(
+    yard: Yard,
+) -> None:
+    for reason, rests in ((Reason.PROVIDER_BUSY, True), (Reason.AGENT_FAILED, False)):
+        yard.team.answers["plan"] = reason
+        run_id = yard.submit("Fix the broken header", ticket={**TICKET, "key": f"k-{reason}"})
+        yard.work_control(yard.job(run_id))
+        (first,) = (job for job in yard.waiting(QueueName.STEPS) if job.parent_id == run_id)
+        yard.work_step(first)
+        yard.wake()
+        yard.work_control(yard.job(run_id))
+        (second,) = (job for job in yard.waiting(QueueName.STEPS) if job.parent_id == run_id)
+        assert second.id != first.id
+        assert (second.held_for == "time") is rests, reason
+        with yard.shop.ledger.begin() as session:
+            request_cancel(session, lock_job(session, run_id), actor="test")
+
+
+def test_a_job_whose_worker_died_rests_longer_each_time(yard: Yard) -> None:
+    shop = yard.shop
+    claimed = shop.running(tier=None)
+    for seconds in (5, 30, 30):
+        shop.lapse(claimed)
+        with shop.ledger.begin() as session:
+            (lapsed,) = lapsed_attempts(session)
+            recover(session, lapsed, max_lost=9, pauses=yard.policy.pauses.lost_worker)
+        job = shop.job(claimed.job.id)
+        left = shop.scalar("SELECT extract(epoch FROM held_until - now()) FROM job WHERE id = :id", id=job.id)
+        assert (job.held_for, round(float(left) / 5) * 5) == ("time", seconds)
+        assert shop.try_claim(shop.message(job.id)) is None
+        shop.let_time_pass()
+        claimed = shop.claim(job.id)
+
+
+def test_a_publish_waits_for_a_store_that_is_not_there_at_all(shop: Shop, tmp_path: Path) -> None:
+    home = tmp_path / "den"
+    den = Den(home)
+    resources = Resources(
+        ledger=shop.ledger, den=den, policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
+    )  # fmt: skip
+    site_id = shop.site()
+    claimed = shop.running(site_id=site_id)
+    page = {"index.html": b"<!doctype html><html lang=en><title>x</title></html>"}
+    with shop.ledger.begin() as session:
+        new = build_release(den, page, site=session.get_one(Site, site_id), policy=shop.policy)
+    shop.offer(
+        claimed,
+        **{field.name: getattr(new, field.name) for field in fields(new) if field.name not in ("job_id", "site_id")},
+    )
+    shop.approve(claimed.job.id)
+    (home / "blobs").rename(tmp_path / "away")
+    run_control(shop.message(claimed.job.id), resources)
+    job = shop.job(claimed.job.id)
+    assert (job.state, job.held_for) == (State.PUBLISHING, "time")
+    assert "cannot be reached" in job.result["resting"]["why"]
+    assert shop.active(site_id) is None
+    (tmp_path / "away").rename(home / "blobs")
+    shop.let_time_pass()
+    run_control(shop.message(job.id), resources)
+    assert shop.job(job.id).state == State.PUBLISHED

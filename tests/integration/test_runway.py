@@ -1,14 +1,17 @@
 """Which waiting jobs go to the broker: tenants in turn, within the runway, and nothing that cannot run."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from monitoring.ledger.holds import release_sites
 from monitoring.ledger.runway import (
+    Place,
     Push,
     depths,
-    has_room,
+    find_place,
     lead,
     pause,
     resign,
@@ -16,6 +19,7 @@ from monitoring.ledger.runway import (
     top_up,
     unpush,
 )
+from routing.admission import Admission
 from routing.policy import Runway
 from routing.tiers import QueueName
 from tests.factories import Shop
@@ -23,18 +27,32 @@ from tests.factories import Shop
 ANSWER, SPEC = QueueName.ANSWER, QueueName.SPEC
 
 
-def take(shop: Shop, queue: QueueName = ANSWER, *, per_queue: int = 64, per_tenant: int = 16) -> list[Push]:
+def take(
+    shop: Shop, queue: QueueName = ANSWER, *, per_queue: int = 64, per_tenant: int = 16,
+    admission: Admission | None = None,
+) -> list[Push]:  # fmt: skip
     with shop.ledger.begin() as session:
-        return list(top_up(session, queue, runway=Runway(per_queue=per_queue, per_tenant=per_tenant)))
+        limits = Runway(per_queue=per_queue, per_tenant=per_tenant)
+        return list(top_up(session, queue, runway=limits, admission=admission or Admission()))
 
 
 def questions(shop: Shop, count: int, *, tenant: str = "acme", **fields: object) -> list[UUID]:
     return [shop.accept(tier=None, tenant=tenant, **fields) for _ in range(count)]
 
 
-def room(shop: Shop, *, queue: QueueName = ANSWER, tenant: str = "acme", site_id: UUID | None = None) -> bool:
+def place(
+    shop: Shop, *, queue: QueueName = ANSWER, tenant: str = "acme", site_id: UUID | None = None,
+    admission: Admission | None = None,
+) -> Place:  # fmt: skip
     with shop.ledger.begin() as session:
-        return has_room(session, queue, tenant, runway=Runway(per_queue=3, per_tenant=2), site_id=site_id)
+        return find_place(
+            session, queue, tenant, site_id=site_id, runway=Runway(per_queue=3, per_tenant=2),
+            admission=admission or Admission(),
+        )  # fmt: skip
+
+
+def room(shop: Shop, **asked: Any) -> bool:
+    return place(shop, **asked).is_pushed
 
 
 def test_tenants_take_turns_however_many_jobs_one_of_them_has(shop: Shop) -> None:
@@ -111,6 +129,8 @@ def test_a_job_whose_site_another_job_writes_is_skipped_and_questions_about_it_a
     assert take(shop, SPEC) == []
     assert [push.job_id for push in take(shop)] == [question]
     shop.end(writing)
+    with shop.ledger.begin() as session:
+        release_sites(session)
     assert [push.job_id for push in take(shop, SPEC)] == [waiting]
 
 
@@ -156,6 +176,7 @@ def test_only_messages_that_should_stand_there_for_long_enough_are_looked_for(sh
 
 
 def test_a_new_job_goes_to_the_broker_at_once_only_while_there_is_room(shop: Shop) -> None:
+    shop.tenant("other")
     assert room(shop)
     questions(shop, 2, is_pushed=True)
     assert not room(shop)

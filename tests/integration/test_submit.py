@@ -12,6 +12,7 @@ from redis import Redis
 from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.runway import pause
 from monitoring.ledger.tables import Job
+from producers.celery_message import CeleryMessage
 from producers.errors import UnknownTenantError
 from producers.intake import take_in
 from producers.publisher import Publisher
@@ -20,6 +21,7 @@ from routing.app import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door
 from routing.tiers import QueueName
+from routing.topology import list_of
 from tests.factories import Shop
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
@@ -49,8 +51,12 @@ def submit(submitter: Submitter) -> Submit:
     return call
 
 
+def take(kwargs: dict[str, Any], task_id: str, submitter: Submitter) -> None:
+    take_in(CeleryMessage("pointsman.submit", task_id, (), kwargs), submitter)
+
+
 def lengths(broker: Any) -> dict[str, int]:
-    return {queue.value: broker.llen(queue.value) for queue in QueueName if broker.llen(queue.value)}
+    return {queue.value: broker.llen(list_of(queue)) for queue in QueueName if broker.llen(list_of(queue))}
 
 
 def refused(submit: Submit, **body: Any) -> list[tuple[str, str]]:
@@ -196,8 +202,10 @@ def test_a_celery_message_s_task_id_is_the_job_s_id_and_its_idempotency_key(
 ) -> None:
     task_id = uuid4()
     for _ in range(3):
-        take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
-    take_in({"prompt": "What is a proxy?", "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+        take({"prompt": QUESTION, "tenant": "acme"}, str(task_id), submitter)
+    take_in(
+        CeleryMessage("pointsman.submit", str(task_id), (), {"prompt": "What is a proxy?", "tenant": "acme"}), submitter
+    )
     job = shop.job(task_id)
     assert (job.state, job.door, job.prompt) == ("queued", "celery", QUESTION)
     assert lengths(broker) == {"answer": 1}
@@ -207,7 +215,9 @@ def test_a_refused_celery_message_stands_as_a_rejected_row_under_its_task_id(
     shop: Shop, submitter: Submitter, broker: Any
 ) -> None:
     task_id = uuid4()
-    take_in({"prompt": "", "wrong": 1, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+    take_in(
+        CeleryMessage("pointsman.submit", str(task_id), (), {"prompt": "", "wrong": 1, "tenant": "acme"}), submitter
+    )
     job = rejected(shop, task_id)
     assert str(job.detail) == "prompt: must not be empty; wrong: is not a field of a job request"
     assert {error["field"] for error in job.result["errors"]} == {"prompt", "wrong"}
@@ -218,8 +228,8 @@ def test_a_refused_celery_message_stands_as_a_rejected_row_under_its_task_id(
 def test_a_refused_message_never_touches_a_job_that_has_its_id(shop: Shop, submitter: Submitter, tenant: str) -> None:
     shop.tenant("other")
     task_id = uuid4()
-    take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
-    take_in({"prompt": "", "tenant": tenant}, task_id=str(task_id), submitter=submitter)
+    take({"prompt": QUESTION, "tenant": "acme"}, str(task_id), submitter)
+    take({"prompt": "", "tenant": tenant}, str(task_id), submitter)
     job = shop.job(task_id)
     assert (job.tenant, job.state, job.prompt) == ("acme", "queued", QUESTION)
     assert shop.claim(task_id)
@@ -229,12 +239,12 @@ def test_a_refused_message_never_touches_a_job_that_has_its_id(shop: Shop, submi
 def test_a_task_id_that_is_no_uuid_is_dropped_with_a_word_in_the_log(
     shop: Shop, submitter: Submitter, task_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=task_id, submitter=submitter)
+    take({"prompt": QUESTION, "tenant": "acme"}, task_id, submitter)
     assert shop.scalar("SELECT count(*) FROM job") == 0
     assert "intake_refused" in caplog.text
 
 
 @pytest.mark.parametrize("tenant", ["nobody", "", None, 7, ["acme"]])
 def test_a_message_for_no_known_tenant_is_dropped(shop: Shop, submitter: Submitter, tenant: Any) -> None:
-    take_in({"prompt": QUESTION, "tenant": tenant}, task_id=str(uuid4()), submitter=submitter)
+    take({"prompt": QUESTION, "tenant": tenant}, str(uuid4()), submitter)
     assert shop.scalar("SELECT count(*) FROM job") == 0

@@ -27,6 +27,7 @@ from routing.layers import accounts_for, for_project
 from routing.policy import Policy
 from routing.project import MissingKeyError, ProjectConfig
 from workers.lifecycle import Resources
+from workers.patience import came_through
 from workers.runs.absorbing import RunWorkspace, Taken, has_build, take_in
 from workers.runs.actions import Decision, ScanChanges, StartStep
 from workers.runs.errors import WorkspaceMissingError
@@ -207,6 +208,7 @@ class Advance:
                 return
             move(session, job, State.AWAITING_APPROVAL)
         job.lost_attempts = 0  # what cost workers before is behind it
+        came_through(job)
         close_attempt(session, job, outcome=job.state, reason=Reason.DONE)
         if rows.settled():
             wake_run(session, job)

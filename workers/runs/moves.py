@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlmodel import Session
@@ -21,6 +21,7 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.run_estimate import estimate_agents
 from routing.tiers import QueueName
+from workers.retries import step_pause
 from workers.runs.actions import (
     Action,
     AddSteps,
@@ -84,13 +85,13 @@ def _add(scene: Scene, action: AddSteps) -> None:
 def _start(scene: Scene, action: StartStep) -> None:
     step = next(step for step in scene.rows.steps if step.key == action.key)
     agent = scene.policy.agents.get(step.agent) if step.agent is not None else None
-    start = StepStart(key=action.key, attempt=action.attempt, context=action.context or None)
+    pause = step_pause(scene.policy.pauses.step, tries=step.tries, failure=step.failure)
+    start = StepStart(
+        key=action.key, attempt=action.attempt, context=action.context or None, pause_seconds=pause
+    )  # fmt: skip
     if agent is not None:
         cap = None if agent.step_usd is None else round(agent.step_usd * NANOUSD_PER_USD)
-        start = StepStart(
-            key=action.key, attempt=action.attempt, context=action.context or None, model=agent.model,
-            provider=scene.accounts[agent.provider], cap_nanousd=cap,
-        )  # fmt: skip
+        start = replace(start, model=agent.model, provider=scene.accounts[agent.provider], cap_nanousd=cap)
     start_steps(scene.session, scene.job, [start])
 
 

@@ -2,15 +2,14 @@
 
 Only the service does this, after scan and gates (S-029). What agents used among themselves is no part of it. Every part
 can be done twice and is then done once: the same commit, the same branch, the pull request that is open already. So a
-worker that dies in between costs nothing, and a forge that is away for a moment is asked again.
+worker that dies in between costs nothing, and for a forge that is away the run waits in the ledger.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from monitoring.ledger.attempts import Claim, hold
 from monitoring.ledger.jobs import end
@@ -23,7 +22,9 @@ from routing.project import GitHub, ProjectConfig
 from routing.ticket import Ticket
 from sandbox.forge import ForgeError, PullRequest, open_pull_request
 from workers.lifecycle import Resources
-from workers.runs.errors import RemoteError, WorkspaceError
+from workers.patience import try_later
+from workers.retries import is_passing
+from workers.runs.errors import WorkspaceError
 from workers.runs.exchange import push
 from workers.runs.pull_request import GateLine, PullRequestFacts, StepLine, branch_of, describe
 from workers.runs.remotes import remote_of, remote_rules
@@ -32,14 +33,8 @@ from workers.runs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
-ResultT = TypeVar("ResultT")
-
 PUSH_SECONDS = 8.0
 """For one push."""
-PATIENCE_SECONDS = 8.0
-"""No second try begins later than this: with a push and a pull request after it, all stays within `control`'s limit."""
-PAUSES = (1.0, 3.0)
-"""Seconds between tries while a remote or forge is away."""
 
 
 def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> None:
@@ -51,14 +46,22 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     with resources.ledger.begin() as session:
         rows = load_run(session, hold(session, claimed.attempt))
     try:
-        facts = _hand_over(rows, resources, workspace)
-    except (WorkspaceError, ForgeError) as error:
+        facts = _hand_over(rows, resources, workspace, check=lambda: _check(claimed, resources))
+    except (WorkspaceError, ForgeError, OSError) as error:
+        if is_passing(error) and try_later(claimed, resources, why=str(error)):
+            return
         detail = f"{error}; what was done is kept at {rows.run.head_commit}, and nothing was merged"
         _end(
             claimed, resources, State.FAILED, Reason.PUBLISH_FAILED, detail=detail, facts=end_facts(rows, State.FAILED)
         )
         return
     _end(claimed, resources, State.PUBLISHED, Reason.DONE, facts={**end_facts(rows, State.PUBLISHED), **facts})
+
+
+def _check(claimed: Claim, resources: Resources) -> None:
+    """Let nothing more leave the house for a run that somebody else publishes by now, or that has ended."""
+    with resources.ledger.begin() as session:
+        hold(session, claimed.attempt)
 
 
 def _end(
@@ -68,9 +71,10 @@ def _end(
         end(session, hold(session, claimed.attempt), state, reason=reason, detail=detail, result=facts)
 
 
-def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dict[str, Any]:
-    """Bring a run's changes to its forge; returns what its owner is told of it."""
-    until = time.monotonic() + PATIENCE_SECONDS
+def _hand_over(
+    rows: RunRows, resources: Resources, workspace: Workspace, *, check: Callable[[], None]
+) -> dict[str, Any]:
+    """Bring a run's changes to its forge; returns what its owner is told of it. `check` goes before each word to it."""
     commit = _squash(rows, workspace)
     if commit is None:
         return {"branch": None, "commit": None}
@@ -80,13 +84,15 @@ def _hand_over(rows: RunRows, resources: Resources, workspace: Workspace) -> dic
     config = ProjectConfig.model_validate(rows.project.config)
     remote = remote_of(config, resources.accounts, tenant=rows.job.tenant)
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
-    _patiently(lambda: push(workspace, commit, branch=branch, remote=remote, rules=rules), until=until)
+    check()
+    push(workspace, commit, branch=branch, remote=remote, rules=rules)
     told: dict[str, Any] = {"branch": branch, "commit": commit}
     github = config.integrations.github
     if github is None:
         return told
     account = account_for(github, resources, tenant=rows.job.tenant)
-    pull = _patiently(lambda: _open(rows, ticket, branch, config=config, github=github, account=account), until=until)
+    check()
+    pull = _open(rows, ticket, branch, config=config, github=github, account=account)
     return {**told, "pull_request": {"number": pull.number, "url": pull.url}}
 
 
@@ -109,20 +115,6 @@ def _open(
     return open_pull_request(
         account, repository=github.repository, branch=branch, base=config.repo.branch, title=text.title, body=text.body
     )
-
-
-def _patiently(do: Callable[[], ResultT], *, until: float) -> ResultT:
-    """Do something that may have to be done again in a moment."""
-    for pause in PAUSES:
-        try:
-            return do()
-        except (ForgeError, RemoteError) as error:
-            is_passing = not isinstance(error, ForgeError) or error.is_passing
-            if not is_passing or time.monotonic() + pause > until:
-                raise
-            logger.warning("forge_away", extra={"error": str(error)[:200]})
-        time.sleep(pause)
-    return do()
 
 
 def _squash(rows: RunRows, workspace: Workspace) -> str | None:

@@ -20,7 +20,10 @@ def render_item(kind: str, item: Any, _: AutogenContext) -> str | Literal[False]
 
 
 context.configure(
-    connection=context.config.attributes["connection"], target_metadata=SQLModel.metadata, render_item=render_item
+    connection=context.config.attributes["connection"],
+    target_metadata=SQLModel.metadata,
+    render_item=render_item,
+    transaction_per_migration=True,
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -35,6 +35,21 @@ def test_a_call_counts_dollars_and_tokens_exactly() -> None:
     assert of(folded, "tokens_total") == {("input", "m"): 30, ("output", "m"): 6, ("cache_read", "m"): 15}
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(200, "2xx"), (429, "429"), (529, "529"), (503, "5xx"), (400, "4xx"), (0, "none"), (None, "none"), ("x", "none")],
+)
+def test_a_call_counts_for_its_lane_by_how_the_provider_took_it(status: object, code: str) -> None:
+    folded = fold([Happened("call", {"model": "m", "provider": "p", "status": status})])
+    assert of(folded, "provider_requests_total") == {(code, "m", "p"): 1}
+
+
+def test_only_a_lane_that_is_parked_counts_as_parked() -> None:
+    lane = {"provider": "p", "model": "m", "reason": "overloaded"}
+    changes = [Happened("lane", {**lane, "change": change}) for change in ("parked", "opened", "parked")]
+    assert of(fold(changes), "lane_parks_total") == {("m", "p", "overloaded"): 2}
+
+
 @pytest.mark.req("H-121")
 @pytest.mark.parametrize(
     ("seconds", "bucket"),

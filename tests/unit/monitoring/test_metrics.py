@@ -30,9 +30,14 @@ jobs_enqueued_total{tier,queue_name} counter
 jobs_finished_total{tier,queue_name,state,reason} counter
 jobs_started_total{tier,queue_name} counter
 ladder_events_total{event,reason} counter
+lane_parked_seconds{provider,model} gauge
+lane_parks_total{provider,model,reason} counter
 limit_hits_total{tier,queue_name,limit,phase} counter
+messages_unread_total{queue_name} counter
 mirror_bytes_total{} counter
 mirror_requests_total{result} counter
+provider_breaker_state{provider,model} gauge
+provider_requests_total{provider,model,code} counter
 queue_depth{queue_name} gauge
 queue_oldest_age_seconds{queue_name} gauge
 queue_paused{queue_name} gauge

@@ -5,12 +5,13 @@ from celery.exceptions import QueueNotFound
 
 from routing.app import SETTINGS, create_app
 from routing.tiers import TASK_OF_QUEUE, QueueName
-from routing.topology import PUBLISH_RETRY, TRANSPORT_OPTIONS, build_queues
+from routing.topology import DOOR_LISTS, PUBLISH_RETRY, TRANSPORT_OPTIONS, build_queues, list_of
 
 
 def test_every_queue_has_a_direct_exchange_of_its_own_name() -> None:
     queues = build_queues()
-    assert [queue.name for queue in queues] == [name.value for name in QueueName]
+    assert [queue.name for queue in queues] == [list_of(name) for name in QueueName]
+    assert not {queue.name for queue in queues} & set(DOOR_LISTS)  # that list is no worker's
     for queue in queues:
         assert (queue.exchange.name, queue.exchange.type, queue.routing_key) == (queue.name, "direct", queue.name)
 

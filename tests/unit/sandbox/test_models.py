@@ -45,6 +45,10 @@ EXPECTED = {
     Code.COST_CAP: CostCapError,
     Code.LEDGER_UNREACHABLE: GatewayUnreachableError,
     Code.SHUTTING_DOWN: GatewayUnreachableError,
+    Code.LANE_PARKED: ProviderBusyError,
+    Code.RATE_LIMITED: ProviderBusyError,
+    Code.PROVIDER_UNREACHABLE: ProviderBusyError,
+    Code.PROVIDER_GONE: ProviderBusyError,
 }
 
 
@@ -59,13 +63,13 @@ def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
         (failed(429, "rate_limit_error"), ProviderBusyError),
         (failed(529, "overloaded_error"), ProviderBusyError),
         (failed(200, "overloaded_error"), ProviderBusyError),
-        (failed(500, "api_error"), ProviderError),
+        (failed(500, "api_error"), ProviderBusyError),
         (failed(200, "api_error"), ProviderError),
         (failed(400, "invalid_request_error"), ProviderError),
         (failed(402, "billing_error"), ProviderError),
         (failed(401, "authentication_error"), NoProviderKeyError),
-        (answer(502, "<html>"), ProviderError),
-        (answer(500, None), ProviderError),
+        (answer(502, "<html>"), ProviderBusyError),
+        (answer(500, None), ProviderBusyError),
     ],
 )
 def test_what_the_provider_says_is_told_apart(error: anthropic.APIStatusError, expected: type[SandboxError]) -> None:

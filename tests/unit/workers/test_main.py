@@ -1,11 +1,15 @@
 """The worker's command line and its tasks: every queue has one, with that queue's limits."""
 
+from pathlib import Path
+
 import pytest
 
 from routing.app import create_app
 from routing.policy import platform_policy
 from routing.tiers import TASK_OF_QUEUE, QueueName, TaskName
+from workers.config import WorkerConfig
 from workers.lifecycle import Resources
+from workers.liveness import beat
 from workers.main import main, parse_arguments
 from workers.tasks import HANDLERS, register_tasks
 
@@ -60,3 +64,20 @@ def test_a_misspelt_setting_stops_the_worker_before_it_starts(
     said = capsys.readouterr().err
     assert "POINTSMAN_BROKER__URI" in said
     assert "secretword" not in said
+
+
+def test_a_check_tells_by_its_exit_code_whether_the_worker_here_is_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--check"]) == 2
+    assert "POINTSMAN_WORKER__HEARTBEAT" in capsys.readouterr().err
+    monkeypatch.setenv("POINTSMAN_WORKER__HEARTBEAT", str(tmp_path / "beat"))
+    assert main(["--check"]) == 1
+    beat(tmp_path / "beat")
+    assert main(["--check"]) == 0
+
+
+def test_every_short_queue_ends_within_a_worker_s_grace() -> None:
+    grace = WorkerConfig().stop_seconds
+    longer = {name for name, limits in platform_policy().queues.items() if limits.hard_seconds > grace}
+    assert longer == {QueueName.AGENT, QueueName.STEPS}

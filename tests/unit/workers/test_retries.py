@@ -21,7 +21,7 @@ from sandbox.errors import (
     UnwalledSessionError,
 )
 from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
-from workers.outcomes import Ended
+from workers.outcomes import Ended, Parked
 from workers.retries import BUSY_RETRIES, LONGEST_WAIT_SECONDS, Abandon, Retry, decide_call, decide_end
 from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError
 
@@ -37,8 +37,6 @@ TABLE: list[tuple[BaseException, State, Reason]] = [
     (CancelledCallError("c"), State.CANCELLED, Reason.CANCELLED),
     (CancelledByOwnerError(), State.CANCELLED, Reason.CANCELLED),
     (NoProviderKeyError("k"), State.FAILED, Reason.NO_PROVIDER_KEY),
-    (ProviderBusyError("b"), State.FAILED, Reason.PROVIDER_BUSY),
-    (GatewayUnreachableError("g"), State.FAILED, Reason.GATEWAY_UNREACHABLE),
     (ProviderError(500, "p"), State.FAILED, Reason.PROVIDER_ERROR),
     (BlobMissingError("m"), State.FAILED, Reason.INTERNAL_ERROR),
     (RuntimeError("secretword"), State.FAILED, Reason.INTERNAL_ERROR),
@@ -56,6 +54,27 @@ def test_an_error_has_one_end_and_one_reason(error: BaseException, state: State,
 @pytest.mark.parametrize("error", [FencedCallError("f"), LeaseLostError()])
 def test_a_job_that_was_taken_away_is_left_without_a_word(error: BaseException) -> None:
     assert decide_end(error) == Abandon()
+
+
+WAITS: list[tuple[BaseException, Reason, float | None]] = [
+    (ProviderBusyError("b"), Reason.PROVIDER_BUSY, None),
+    (ProviderBusyError("b", 40.0), Reason.PROVIDER_BUSY, 40.0),
+    (GatewayUnreachableError("g"), Reason.GATEWAY_UNREACHABLE, None),
+]
+
+
+@pytest.mark.parametrize(("error", "reason", "seconds"), WAITS)
+def test_a_provider_that_is_busy_for_longer_costs_a_job_its_worker_and_nothing_else(
+    error: BaseException, reason: Reason, seconds: float | None
+) -> None:
+    decision = decide_end(error)
+    assert isinstance(decision, Parked)
+    assert (decision.reason, decision.seconds, decision.kept) == (reason, seconds, None)
+
+
+@pytest.mark.parametrize(("left", "waits"), [(16.0, True), (15.9, False), (0.0, False), (-3.0, False)])
+def test_an_attempt_waits_only_where_that_leaves_it_most_of_its_time(left: float, waits: bool) -> None:
+    assert (decide_call(ProviderBusyError("b", 4.0), tries=1, left_seconds=left) is not None) is waits
 
 
 def test_every_end_of_the_table_can_be_reached_from_running_and_scanning() -> None:
@@ -105,7 +124,7 @@ def test_nothing_else_is_tried_again(error: Any) -> None:
 
 
 def test_the_table_knows_every_error_of_a_model_call() -> None:
-    known = {type(error) for error, _, _ in TABLE} | {FencedCallError, LeaseLostError}
+    known = {type(error) for error, _, _ in (*TABLE, *WAITS)} | {FencedCallError, LeaseLostError}
     calls = {
         item
         for name, item in vars(sandbox.errors).items()

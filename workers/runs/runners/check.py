@@ -58,7 +58,7 @@ def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
     left = attempt.limits.soft_seconds - (time.monotonic() - attempt.began) - _CLOSING_SECONDS - _GRACE_SECONDS
     soft = max(1.0, left)
     clocks = Clocks(soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS)
-    return box.run(command, clocks=clocks)
+    return box.run(command, clocks=clocks, watch=attempt.watcher())
 
 
 def _issue(command: Sequence[str], result: ExecResult, files: Mapping[str, bytes]) -> dict[str, Any]:

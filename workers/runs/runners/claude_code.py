@@ -19,7 +19,7 @@ from workers.runs.context import INSTRUCTIONS
 from workers.runs.runners.api import session_seconds
 from workers.runs.runners.boxes import collect, put
 from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
-from workers.session import Held, hold_session
+from workers.session import Held, hold_session, obstacle_of
 
 _CLOSING_SECONDS = 20.0
 """Kept of the queue's soft limit for what follows: extracting, judging files, writing the commit."""
@@ -36,7 +36,9 @@ class ClaudeCodeRunner:
         Raises:
             SandboxUnavailableError: there is no engine, or no image (the operator's fault).
             UnwalledSessionError: the box is no container (the operator's fault); nothing was started.
+            ProviderBusyError, GatewayUnreachableError: nobody's fault: the step waits, and begins anew.
         """
+        attempt.await_lane(order.model)
         given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
         with attempt.step("provision"):
             box = attempt.boxes.acquire()
@@ -48,6 +50,8 @@ class ClaudeCodeRunner:
                 held = hold_session(
                     attempt, box, _plan(order, attempt), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )  # fmt: skip
+            if (obstacle := obstacle_of(attempt, held.verdict, model=order.model)) is not None:
+                raise obstacle
             with attempt.step("extract"):
                 return _extract(attempt, box, held, order)
         finally:

@@ -118,6 +118,7 @@ def _run(box: UnwalledBox, order: AgentOrder, attempt: Attempt, *, home: Path | 
         clocks=Clocks(soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS),
         stdin=f"{order.instructions}\n\n{order.prompt}".encode("utf-8", "replace"),
         env=environment_of(attempt.environment, home=home),
+        watch=attempt.watcher(),
     )
 
 

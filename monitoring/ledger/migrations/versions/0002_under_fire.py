@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("waiting", sa.Integer(), nullable=False),
         sa.Column("drained_per_second", sa.Float(), nullable=False),
+        sa.Column("turn", sa.Float(), server_default="0", nullable=False),
         sa.Column("counted_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("queue", "tenant"),
     )
@@ -33,9 +34,11 @@ def upgrade() -> None:
         sa.Column("changed_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("provider", "model"),
     )
+    op.create_index("ix_attempt_started", "attempt", ["started_at"], unique=False)
+    op.add_column("audit_seal", sa.Column("archived", sa.String(), nullable=True))
+    op.create_index(op.f("ix_call_attempt_id"), "call", ["attempt_id"], unique=False)
     op.add_column("job", sa.Column("held_for", sa.String(), nullable=True))
     op.add_column("job", sa.Column("held_until", sa.DateTime(timezone=True), nullable=True))
-    op.add_column("job", sa.Column("queue_deadline", sa.DateTime(timezone=True), nullable=True))
     op.add_column("job", sa.Column("supersede_key", sa.String(), nullable=True))
     op.add_column("job", sa.Column("superseded_by", sa.Uuid(), nullable=True))
     op.add_column("job", sa.Column("failure_signature", sa.String(), nullable=True))
@@ -56,19 +59,12 @@ def upgrade() -> None:
     op.create_index(
         "ix_job_held_for_site",
         "job",
-        ["site_id", "priority", "created_at"],
+        ["site_id", "queue", "priority", "created_at"],
         unique=False,
         postgresql_where=sa.text("held_for = 'site'"),
     )
     op.create_index(
         "ix_job_held_until", "job", ["held_until"], unique=False, postgresql_where=sa.text("held_until IS NOT NULL")
-    )
-    op.create_index(
-        "ix_job_queue_deadline",
-        "job",
-        ["queue_deadline"],
-        unique=False,
-        postgresql_where=sa.text("waiting_since IS NOT NULL AND queue_deadline IS NOT NULL"),
     )
     op.create_index(
         "ix_job_ready",
@@ -78,11 +74,19 @@ def upgrade() -> None:
         postgresql_where=sa.text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"),
     )
     op.create_index(
+        "ix_job_site_next",
+        "job",
+        ["site_id", "queue"],
+        unique=False,
+        postgresql_where=sa.text("waiting_since IS NOT NULL AND held_for IS NULL"),
+    )
+    op.create_index(
         "ix_job_supersede",
         "job",
         ["tenant", "supersede_key"],
         unique=False,
         postgresql_where=sa.text("supersede_key IS NOT NULL AND ended_at IS NULL"),
     )
+    op.create_index(op.f("ix_release_job_id"), "release", ["job_id"], unique=False)
     op.add_column("tenant", sa.Column("weight", sa.Integer(), server_default="1", nullable=False))
     op.add_column("tenant", sa.Column("max_running", sa.Integer(), nullable=True))

@@ -66,7 +66,7 @@ def test_a_call_whose_booking_breaks_is_not_kept_alive_for_ever() -> None:
         calls = OpenCalls(cast(Accounts, Faulty(faults=0)), CONFIG)
         call = a_call()
         call.stop = cast(Any, "stopped")
-        relay = Broken(call, cast(Any, None), session=cast(Any, None))
+        relay = Broken(call, cast(Any, None), session=cast(Any, None), lane=cast(Any, None))
         with pytest.raises(RuntimeError, match="a defect"):
             await relay.run(cast(Accounts, None), calls)
         assert calls.is_idle

@@ -1,0 +1,104 @@
+"""A job as it is about to be accepted, and the row that it becomes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func
+
+from monitoring.ledger.clock import after, now
+from routing.jobs import Door, JobRequest, State
+from routing.tiers import QueueName
+from routing.waits import Hold
+
+WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})
+"""States in which a job can wait for a worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """A job as it is about to be accepted: validated and routed."""
+
+    id: UUID
+    tenant: str
+    door: Door
+    request: JobRequest
+    state: State
+    queue: QueueName
+    mode: str | None = None
+    tier: int | None = None
+    route: Mapping[str, Any] = field(default_factory=dict)
+    site_id: UUID | None = None
+    cap_nanousd: int = 0
+    requested_by: str = ""
+    parent_id: UUID | None = None
+    root_id: UUID | None = None
+    start_release_id: UUID | None = None
+    keeps_route: bool = False
+    """Whether its decision is the one about its parent, which is counted already."""
+    digest: str | None = None
+    """Hash of what was asked, where that is more than the request: of a job that goes on from another one."""
+    clarification: Mapping[str, Any] | None = None
+    """What is asked, of a job that is accepted `clarifying`."""
+    clarify_hours: float = 0.0
+    """How long the question stays open."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of it from the start, because of the job it goes on from."""
+    is_pushed: bool = False
+    """Whether the caller pushes its message right after the commit."""
+    hold: Hold | None = None
+    """Why it must not go to the broker yet."""
+    held_until: datetime | None = None
+    """When it may, where a time decides; one that is over already keeps nothing."""
+
+
+def request_digest(request: JobRequest) -> str:
+    """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
+    body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def new_row(new: NewJob) -> dict[str, Any]:
+    """Return the columns of a new job's row."""
+    return {
+        "id": new.id,
+        "tenant": new.tenant,
+        "door": new.door.value,
+        "requested_by": new.requested_by,
+        "state": new.state.value,
+        "prompt": new.request.prompt,
+        "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
+        "request_digest": new.digest or request_digest(new.request),
+        "idempotency_key": new.request.idempotency_key,
+        "priority": new.request.priority,
+        "site_id": new.site_id,
+        "parent_id": new.parent_id,
+        "root_id": new.root_id or new.id,
+        "start_release_id": new.start_release_id,
+        "route": dict(new.route),
+        "mode": new.mode,
+        "tier": new.tier,
+        "queue": new.queue.value,
+        "waiting_since": _waits_since(new) if new.state in WAITING_STATES else None,
+        "held_for": new.hold.value if new.hold is not None else None,
+        "held_until": new.held_until,
+        "supersede_key": new.request.supersede_key,
+        "pushed_at": now() if new.is_pushed else None,
+        "cap_nanousd": new.cap_nanousd,
+        "clarification": new.clarification,
+        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
+        "fence": 0,
+        "lost_attempts": 0,
+        "result": dict(new.result),
+    }
+
+
+def _waits_since(new: NewJob) -> ColumnElement[datetime]:
+    """Return since when a new job waits for a worker: one with a start in the future, from then on."""
+    return func.greatest(now(), new.held_until) if new.hold is Hold.TIME else now()

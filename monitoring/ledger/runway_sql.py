@@ -1,0 +1,133 @@
+"""The statements of `runway` as the database gets them. Each touches what it needs through an index, whatever waits.
+
+`ready` stands for the condition of the index `ix_job_ready`, `pushed` for that of `ix_job_runway`: written out in each
+statement, since the planner takes a partial index only where it can prove its condition.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
+_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
+
+PLACE = text(f"""
+    SELECT coalesce((SELECT site.lock_job_id IS NOT NULL FROM site WHERE site.id = CAST(:site AS uuid)), false)
+           OR (SELECT id FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue
+                  AND waiting_since IS NOT NULL AND held_for IS NULL ORDER BY site_id, queue LIMIT 1) IS NOT NULL
+           OR (SELECT id FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue AND held_for = 'site'
+                ORDER BY priority LIMIT 1) IS NOT NULL AS is_crowded,
+           (SELECT count(*) FROM (SELECT FROM job WHERE queue = :queue AND {_PUSHED} ORDER BY tenant LIMIT :per_queue)
+                AS all_pushed) < :per_queue
+           AND NOT EXISTS (SELECT FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
+           AND (SELECT id FROM job WHERE queue = :queue AND tenant = :tenant AND {_READY}
+                 ORDER BY priority, created_at LIMIT 1) IS NULL
+           AND EXISTS (
+               SELECT FROM tenant CROSS JOIN LATERAL (
+                   SELECT count(*) AS pushed FROM job
+                    WHERE queue = :queue AND job.tenant = tenant.name AND {_PUSHED}
+               ) AS own
+                WHERE tenant.name = :tenant AND tenant.paused_at IS NULL
+                  AND own.pushed < CAST(:per_tenant AS integer) * tenant.weight
+                  AND (NOT CAST(:limited AS boolean)
+                       OR own.pushed + (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
+                                         WHERE attempt.ended_at IS NULL AND attempt.queue <> 'control'
+                                           AND job.tenant = tenant.name)
+                          < coalesce(tenant.max_running, CAST(:running AS integer), 1000000))
+           ) AS has_room
+""")
+
+LOOK = text(f"""
+    SELECT queue,
+           (SELECT id FROM job WHERE job.queue = queues.queue AND {_READY} ORDER BY tenant LIMIT 1) IS NOT NULL
+             AS has_ready,
+           (SELECT id FROM job WHERE job.queue = queues.queue AND {_PUSHED}
+               AND pushed_at < (SELECT clock_timestamp() - make_interval(secs => CAST(:older AS double precision)))
+             ORDER BY tenant LIMIT 1) IS NOT NULL AS has_pushed
+      FROM unnest(CAST(:queues AS text[])) WITH ORDINALITY AS queues (queue, place) ORDER BY place
+""")
+"""Each look asks for one row in the order of the index: without an order the planner may hope to meet one by chance."""
+
+STANDING = text(f"SELECT tenant, count(*) FROM job WHERE queue = :queue AND {_PUSHED} GROUP BY tenant")
+
+SHARES = text(f"""
+    WITH RECURSIVE ready AS (
+        (SELECT tenant FROM job WHERE queue = :queue AND {_READY} ORDER BY tenant LIMIT 1)
+        UNION ALL
+        SELECT (SELECT job.tenant FROM job WHERE job.queue = :queue AND job.tenant > ready.tenant AND {_READY}
+                 ORDER BY job.tenant LIMIT 1)
+          FROM ready WHERE ready.tenant IS NOT NULL
+    ), busy AS (
+        SELECT tenant FROM ready WHERE tenant IS NOT NULL
+        UNION SELECT unnest(CAST(:standing AS text[]))
+    ), live AS (
+        SELECT job.tenant, count(*) AS attempts FROM attempt JOIN job ON job.id = attempt.job_id
+         WHERE attempt.ended_at IS NULL AND attempt.queue <> 'control' GROUP BY job.tenant
+    )
+    SELECT tenant.name AS tenant, tenant.weight, tenant.max_running, coalesce(live.attempts, 0) AS live,
+           coalesce(backlog.turn, 0) AS turn
+      FROM busy JOIN tenant ON tenant.name = busy.tenant AND tenant.paused_at IS NULL
+      LEFT JOIN live ON live.tenant = tenant.name
+      LEFT JOIN backlog ON backlog.queue = :queue AND backlog.tenant = tenant.name
+    UNION ALL
+    SELECT backlog.tenant, 1, NULL, 0, backlog.turn FROM backlog WHERE backlog.queue = :queue AND backlog.tenant = ''
+""")
+"""The tenants with ready jobs are found one by one through the index, so that this costs what tenants there are."""
+
+READY = text(f"""
+    SELECT next.id, next.tenant, next.priority, next.created_at, next.site_id
+      FROM unnest(CAST(:tenants AS text[])) AS share (tenant)
+     CROSS JOIN LATERAL (
+         SELECT id, job.tenant, priority, created_at, site_id FROM job
+          WHERE queue = :queue AND job.tenant = share.tenant AND {_READY}
+          ORDER BY priority, created_at LIMIT :room
+     ) AS next
+""")
+
+CROWDED = text(f"""
+    SELECT asked.job_id FROM unnest(CAST(:jobs AS uuid[]), CAST(:sites AS uuid[])) AS asked (job_id, site_id)
+      JOIN site ON site.id = asked.site_id
+     WHERE site.lock_job_id IS DISTINCT FROM asked.job_id
+       AND (site.lock_job_id IS NOT NULL
+            OR EXISTS (SELECT FROM job WHERE job.site_id = asked.site_id AND job.queue = :queue
+                          AND job.held_for IS NULL AND {_PUSHED}))
+""")
+
+PARK = text(f"""
+    WITH crowd AS (
+        SELECT next.id FROM unnest(CAST(:sites AS uuid[])) AS busy (site_id) CROSS JOIN LATERAL (
+            SELECT job.id FROM job
+             WHERE job.site_id = busy.site_id AND job.queue = :queue AND {_READY}
+               AND job.id <> ALL(CAST(:kept AS uuid[])) LIMIT :limit
+        ) AS next LIMIT :limit
+    ), free AS (
+        SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM crowd)) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE job SET held_for = 'site' WHERE id = ANY(ARRAY(SELECT id FROM free))
+""")
+"""An array of ids, where a join would do: for that the planner may read the whole table."""
+
+MARK = text(f"""
+    WITH free AS (
+        SELECT id FROM job WHERE id = ANY(CAST(:jobs AS uuid[])) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence
+""")
+"""A job that somebody is about to cancel is left to them: nobody waits for anybody here."""
+
+UNMARK = text("""
+    WITH lost AS (
+        SELECT job.id FROM unnest(CAST(:jobs AS uuid[]), CAST(:fences AS integer[])) AS asked (id, fence)
+          JOIN job ON job.id = asked.id AND job.fence = asked.fence AND job.waiting_since IS NOT NULL
+         WHERE job.pushed_at <= clock_timestamp() - make_interval(secs => CAST(:older AS double precision))
+           FOR NO KEY UPDATE OF job SKIP LOCKED
+    )
+    UPDATE job SET pushed_at = NULL WHERE id = ANY(ARRAY(SELECT id FROM lost))
+""")
+
+KEEP_TURNS = text("""
+    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, turn)
+    SELECT :queue, kept.tenant, 0, 0, kept.turn
+      FROM unnest(CAST(:tenants AS text[]), CAST(:turns AS double precision[])) AS kept (tenant, turn)
+    ON CONFLICT (queue, tenant) DO UPDATE SET turn = greatest(backlog.turn, excluded.turn)
+""")

@@ -1,0 +1,74 @@
+"""Back-pressure: a job for which there is no place, or no money today, is refused with a time to come back.
+
+A caller that is told `429` and when to try again can hold its work; a queue that grows for ever serves nobody.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlmodel import Session
+
+from monitoring.ledger.backlog import day_spend, fullness
+from monitoring.ledger.clock import after
+from producers.errors import BudgetFullError, QueueFullError
+from routing.admission import FURTHEST_START_DAYS
+from routing.errors import FieldError, InvalidJobError
+from routing.policy import Policy
+from routing.prices import NANOUSD_PER_USD, nanousd_per_token, price_of
+from routing.tiers import QueueName
+
+
+def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
+    """Refuse a job for which there is no room now.
+
+    Args:
+        session: the caller's transaction.
+        queue: where it would wait first.
+        tenant: whose it is.
+        policy: as the tenant's overrides leave it.
+
+    Raises:
+        QueueFullError: nobody's fault: too much waits there, of all tenants or of this one.
+        BudgetFullError: nobody's fault: no model call can be paid for today any more.
+    """
+    full = fullness(session, queue, tenant, admission=policy.admission)
+    if full is not None:
+        whose = f"queue {queue.value} holds" if full.whose == "queue" else f"tenant {tenant} has"
+        raise QueueFullError(f"{whose} {full.limit} waiting jobs or more, which is the limit", full.retry_after_seconds)
+    cheapest = _cheapest_call_nanousd(policy, queue)
+    if cheapest is None:
+        return
+    spent = day_spend(session, tenant)
+    for whose, nanousd, limit_usd in (
+        (f"tenant {tenant}", spent.tenant_nanousd, policy.budgets.tenant_day_usd),
+        ("this installation", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
+    ):
+        if nanousd + cheapest > round(limit_usd * NANOUSD_PER_USD):
+            raise BudgetFullError(f"{whose} has spent its ${limit_usd:g} of today (UTC)", spent.seconds_left)
+
+
+def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:
+    """Return what the cheapest call of a queue's work costs at least; None where its work calls no model.
+
+    A run waits on `control`, which calls none, but its steps do.
+    """
+    if policy.queues[queue].llm_nanousd == 0 and queue is not QueueName.CONTROL:
+        return None
+    own = [call for call in policy.calls.values() if call.queue == queue] or list(policy.calls.values())
+    fewest = policy.gateway.min_output_tokens
+    return min(
+        min(call.max_tokens, fewest) * nanousd_per_token(price_of(policy.prices, call.model).output) for call in own
+    )
+
+
+def check_start(session: Session, start_at: datetime | None) -> None:
+    """Refuse a start that is too far ahead, by the ledger's clock.
+
+    Raises:
+        InvalidJobError: the caller's fault.
+    """
+    if start_at is not None and session.scalar(select(start_at > after(FURTHEST_START_DAYS * 86_400))):
+        rule = f"must not be more than {FURTHEST_START_DAYS} days ahead"
+        raise InvalidJobError((FieldError("start_at", rule),))

@@ -1,0 +1,225 @@
+"""The use cases around dead letters: what is there, by what it has in common; replay it, or lay it to rest.
+
+Every job of a bulk order is judged alone: one that cannot be replayed says why, and the others are. An order is bounded
+and can be given again: what was replayed once stays one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from monitoring.errors import JobNotFoundError, WrongStateError
+from monitoring.ledger import audit
+from monitoring.ledger import dead_letters as ledger_letters
+from monitoring.ledger.dead_letters import Cluster, ClusterMark, JobMark
+from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.rounds import NotContinuableError
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job
+from producers.cursors import Page, cursor_of, mark_of
+from producers.errors import AdmissionRefusedError
+from producers.replays import Replays
+from producers.rounds import Asker
+from routing.errors import InvalidJobError
+from routing.fields import Text
+
+MOST_AT_ONCE = 200
+"""Dead letters that one order replays or dismisses at most."""
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ClusterView(_View):
+    """Dead letters that ended alike."""
+
+    name: str
+    """A short name of the signature: `signature` of an order takes either."""
+    signature: str
+    """The reason, and the error's words without numbers, ids and paths."""
+    jobs: int
+    reason: str
+    example: UUID
+    """The newest of them."""
+    detail: str | None
+    """Why that one ended, in words."""
+    first_at: datetime
+    last_at: datetime
+
+
+class ClustersPage(Page):
+    """A page of clusters, the largest first."""
+
+    clusters: list[ClusterView]
+
+
+class DeadLetterView(_View):
+    """One dead letter."""
+
+    id: UUID
+    state: str
+    reason: str | None
+    detail: str | None
+    queue: str
+    prompt: str
+    """Its first 200 characters."""
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class DeadLettersPage(Page):
+    """A page of the dead letters of one cluster, the oldest first."""
+
+    signature: str
+    jobs: list[DeadLetterView]
+
+
+class DeadLetterOrder(BaseModel):
+    """Which dead letters are meant: some by their ids, or those of one cluster, the oldest first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ids: Annotated[tuple[UUID, ...], Field(max_length=MOST_AT_ONCE)] = ()
+    signature: Annotated[Text, Field(min_length=1, max_length=400)] | None = None
+    """A cluster's signature, or its short name."""
+    limit: int = Field(default=MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE)
+    """Of a cluster, so many."""
+
+    @model_validator(mode="after")
+    def _check_one_kind(self) -> DeadLetterOrder:
+        if bool(self.ids) == (self.signature is not None):
+            raise ValueError("give either ids or a signature")
+        return self
+
+
+class ReplayOrder(DeadLetterOrder):
+    """Which dead letters are replayed, and with what money."""
+
+    budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
+    """Money for each on top of what its bill has spent, in USD; needed where a budget ended it."""
+
+
+class Verdict(_View):
+    """What became of one job of an order."""
+
+    id: UUID
+    is_done: bool
+    """Whether it is as was ordered, by this order or an earlier one."""
+    replayed_as: UUID | None = None
+    is_new: bool = False
+    """Whether this order did it."""
+    why_not: str | None = None
+
+
+class Verdicts(_View):
+    """What became of an order, job by job."""
+
+    jobs: list[Verdict]
+    done: int
+    """How many are as was ordered."""
+
+
+class DeadLetters:
+    """The dead letters of an installation's tenants."""
+
+    def __init__(self, ledger: Ledger, replays: Replays) -> None:
+        self._ledger = ledger
+        self._replays = replays
+
+    def clusters(self, tenant: str, *, cursor: str | None = None, limit: int = 50) -> ClustersPage:
+        """Return a tenant's clusters, the largest first.
+
+        Raises:
+            InvalidJobError: the caller's fault: no such cursor.
+        """
+        with self._ledger.begin() as session:
+            after = mark_of(ClusterMark, cursor)
+            found = ledger_letters.clusters(session, tenant, after=after, limit=limit)
+        more = cursor_of(ClusterMark(found[-1].jobs, found[-1].signature)) if len(found) == limit else None
+        return ClustersPage(clusters=[_cluster_view(cluster) for cluster in found], next_cursor=more)
+
+    def jobs(self, tenant: str, signature: str, *, cursor: str | None = None, limit: int = 50) -> DeadLettersPage:
+        """Return the dead letters of a cluster, the oldest first.
+
+        Raises:
+            ClusterNotFoundError: the caller's fault.
+            InvalidJobError: the caller's fault: no such cursor.
+        """
+        with self._ledger.begin() as session:
+            meant = ledger_letters.find_signature(session, tenant, signature)
+            after = mark_of(JobMark, cursor)
+            found = ledger_letters.dead_jobs(session, tenant, meant, after=after, limit=limit)
+        last = found[-1] if len(found) == limit else None
+        more = cursor_of(JobMark(last.ended_at, last.id)) if last is not None and last.ended_at is not None else None
+        return DeadLettersPage(signature=meant, jobs=[_letter_view(job) for job in found], next_cursor=more)
+
+    def replay(self, order: ReplayOrder, *, asker: Asker) -> Verdicts:
+        """Replay dead letters, each in a transaction of its own.
+
+        Raises:
+            ClusterNotFoundError: the caller's fault.
+        """
+        verdicts = []
+        for job_id in self._meant(order, asker.tenant):
+            try:
+                done = self._replays.replay(job_id, asker=asker, budget_usd=order.budget_usd)
+                verdicts.append(Verdict(id=job_id, is_done=True, replayed_as=done.job.id, is_new=done.is_new))
+            except (JobNotFoundError, NotContinuableError, InvalidJobError, AdmissionRefusedError) as error:
+                verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
+        return self._told("dead_letters_replayed", order, verdicts, asker=asker)
+
+    def dismiss(self, order: DeadLetterOrder, *, asker: Asker) -> Verdicts:
+        """Say that dead letters need nothing more.
+
+        Raises:
+            ClusterNotFoundError: the caller's fault.
+        """
+        verdicts = []
+        for job_id in self._meant(order, asker.tenant):
+            try:
+                with self._ledger.begin() as session:
+                    job = lock_job(session, job_id, tenant=asker.tenant)
+                    is_new = ledger_letters.dismiss(session, job, actor=asker.actor)
+                verdicts.append(Verdict(id=job_id, is_done=True, is_new=is_new))
+            except (JobNotFoundError, WrongStateError) as error:
+                verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
+        return self._told("dead_letters_dismissed", order, verdicts, asker=asker)
+
+    def _meant(self, order: DeadLetterOrder, tenant: str) -> Sequence[UUID]:
+        if order.signature is None:
+            return list(dict.fromkeys(order.ids))
+        with self._ledger.begin() as session:
+            signature = ledger_letters.find_signature(session, tenant, order.signature)
+            return [job.id for job in ledger_letters.dead_jobs(session, tenant, signature, limit=order.limit)]
+
+    def _told(self, action: str, order: DeadLetterOrder, verdicts: list[Verdict], *, asker: Asker) -> Verdicts:
+        """Put an order on record, when it was about more than one job, and return what became of it."""
+        done = sum(verdict.is_done for verdict in verdicts)
+        if len(verdicts) > 1:
+            facts: dict[str, Any] = {"signature": order.signature, "jobs": len(verdicts), "done": done}
+            with self._ledger.begin() as session:
+                audit.append(session, action, actor=asker.actor, tenant=asker.tenant, **facts)
+        return Verdicts(jobs=verdicts, done=done)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, InvalidJobError):
+        return "; ".join(f"{item.field}: {item.rule}" for item in error.errors)
+    return str(error)
+
+
+def _cluster_view(cluster: Cluster) -> ClusterView:
+    return ClusterView(name=cluster.name, **cluster._asdict())
+
+
+def _letter_view(job: Job) -> DeadLetterView:
+    return DeadLetterView(
+        id=job.id, state=job.state, reason=job.reason, detail=job.detail, queue=job.queue, prompt=job.prompt[:200],
+        created_at=job.created_at, ended_at=job.ended_at,
+    )  # fmt: skip

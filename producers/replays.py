@@ -1,0 +1,211 @@
+"""`replay`: the request of a dead letter once more, on its bill, decided by today's policy, from today's release.
+
+That is for jobs that a defect, a fault or a limit ended, after it was mended. What such a job kept is left alone
+(`resume` goes on from it); only a request that was about unpublished work starts from that work again, since it means
+nothing without it. Replaying twice makes one job: the second time finds the first one's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlmodel import Session
+
+from monitoring.ledger import audit
+from monitoring.ledger.debates import debated_keys
+from monitoring.ledger.jobs import Accepted, accept, lock_job
+from monitoring.ledger.new_jobs import NewJob, request_digest
+from monitoring.ledger.projects import ProjectNotFoundError, find_project
+from monitoring.ledger.releases import active_release
+from monitoring.ledger.rounds import (
+    Ground,
+    NotContinuableError,
+    is_about_earlier_work,
+    stand_on,
+    successor_of,
+    verb_of,
+)
+from monitoring.ledger.run_tables import Project
+from monitoring.ledger.runs import new_run
+from monitoring.ledger.step_ends import is_step
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job, Release
+from producers.admission import check_room
+from producers.projects import policy_of_project
+from producers.rounds import Asker
+from producers.submit import Environment, policy_of
+from routing.errors import PolicyError
+from routing.jobs import JobRequest, State, parse_request
+from routing.policy import Policy
+from routing.project import MissingKeyError
+from routing.rounds import Verb, added_nanousd, can_go_on, higher_stakes
+from routing.router import Mode, Route, SiteSignals, decide
+from routing.run_estimate import estimate_run
+from routing.signals import signals_of
+from routing.stages import first_stage
+from routing.vocabularies import Vocabularies, shipped_vocabularies
+
+_OF_THEIR_TIME = ("idempotency_key", "supersede_key", "start_at")
+"""Fields of a request that were about the moment it was made: a replay must not take a newer job's place."""
+_KEPT = ("debate", "needs_person")
+"""What is known of a job that a replay of it has to keep to."""
+
+
+@dataclass(frozen=True)
+class _Today:
+    """What a replay is decided by."""
+
+    policy: Policy
+    ground: Ground
+    project: Project | None
+
+
+class Replays:
+    """Replays dead letters, for one installation."""
+
+    def __init__(
+        self, ledger: Ledger, policy: Policy, *, environment: Environment = dict,
+        vocabularies: Vocabularies | None = None,
+    ) -> None:  # fmt: skip
+        self._ledger = ledger
+        self._policy = policy
+        self._environment = environment
+        self._vocabularies = vocabularies or shipped_vocabularies()
+
+    def replay(self, job_id: UUID, *, asker: Asker, budget_usd: float | None = None) -> Accepted:
+        """Replay one dead letter; the job that it was replayed as before, if it was.
+
+        Args:
+            job_id: the dead letter.
+            asker: who asks.
+            budget_usd: money on top of what its bill has spent; needed where that is all it was allowed.
+
+        Raises:
+            InvalidJobError: the caller's fault: too much money, or a request that would be refused today.
+            JobNotFoundError: the caller's fault.
+            NotContinuableError: the caller's fault, or nobody's.
+            AdmissionRefusedError: nobody's fault: there is no room now; it says when to come back.
+        """
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=asker.tenant)
+            if (known := _replayed_before(session, job)) is not None:
+                return Accepted(known, is_new=False)
+            _check(job)
+            today = self._today(session, job)
+            request = _request_of(job, budget_usd)
+            route = self._route(session, job, request, today)
+            new = self._new_job(job, today, request, route, asker=asker, cap=_cap(job, today, budget_usd))
+            check_room(session, new.queue, job.tenant, policy=today.policy)
+            accepted = accept(session, new, actor=asker.actor)
+            if today.project is not None and not route.trivial:
+                estimate = estimate_run(today.policy, route.intent)
+                new_run(session, accepted.job, today.project, estimate=estimate)
+            audit.append(
+                session, "job_replayed", actor=asker.actor, job=job, continued_as=str(new.id),
+                cap_nanousd=new.cap_nanousd,
+            )  # fmt: skip
+            return accepted
+
+    def _today(self, session: Session, job: Job) -> _Today:
+        policy = policy_of(session, job.tenant, self._policy)
+        name = job.request.get("project")
+        if name is None:
+            return _Today(policy, stand_on(session, job, keeps_work=False), None)
+        try:
+            project = find_project(session, job.tenant, str(name))
+            policy = policy_of_project(session, project, policy)
+        except (ProjectNotFoundError, PolicyError, MissingKeyError) as error:
+            raise NotContinuableError(job.id, "project", str(error)) from None
+        return _Today(policy, stand_on(session, job, keeps_work=False), project)
+
+    def _new_job(
+        self, job: Job, today: _Today, request: JobRequest, route: Route, *, asker: Asker, cap: int
+    ) -> NewJob:  # fmt: skip
+        if route.mode is Mode.ACTION and not route.trivial and job.site_id is None and today.project is None:
+            raise NotContinuableError(job.id, "unbound")
+        stage = first_stage(route, today.policy, environment=self._environment())
+        start = today.ground.start
+        return NewJob(
+            id=uuid4(),
+            tenant=job.tenant,
+            door=asker.door,
+            requested_by=asker.actor,
+            request=request,
+            state=stage.state,
+            queue=stage.queue,
+            mode=route.mode.value,
+            tier=route.tier.value if route.tier else None,
+            route=route.model_dump(mode="json"),
+            site_id=job.site_id,
+            cap_nanousd=cap,
+            parent_id=job.id,
+            root_id=job.root_id,
+            start_release_id=start.id if start is not None else None,
+            digest=hashlib.sha256(json.dumps(["replay", str(job.id), request_digest(request)]).encode()).hexdigest(),
+            result=_told(job),
+        )
+
+    def _route(self, session: Session, job: Job, request: JobRequest, today: _Today) -> Route:
+        debated = debated_keys(session, job.tenant, request.session or str(job.root_id))
+        site = _signals(session, today.ground, is_new=request.new_site is not None)
+        asked = signals_of(request, site=site, debated=debated)
+        asked = asked.model_copy(update={"new_site": asked.new_site and site is None})
+        route = decide(asked, today.policy, self._vocabularies.of(job.tenant))
+        return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
+
+
+def _replayed_before(session: Session, job: Job) -> Job | None:
+    """Return the job that a locked one was replayed as, if it was."""
+    child_id = successor_of(session, job.id)
+    child = session.get(Job, child_id) if child_id is not None else None
+    return child if child is not None and verb_of(child) == Verb.REPLAY else None
+
+
+def _check(job: Job) -> None:
+    if is_step(job):
+        raise NotContinuableError(job.id, "state", "a step of a run; replay its run")
+    if not can_go_on(Verb.REPLAY, State(job.state), job.reason):
+        raise NotContinuableError(job.id, "state", f"{job.state}, which is no dead letter")
+
+
+def _request_of(job: Job, budget_usd: float | None) -> JobRequest:
+    body: dict[str, Any] = {**job.request, "prompt": job.prompt}
+    for name in _OF_THEIR_TIME:
+        body.pop(name, None)
+    return parse_request(body if budget_usd is None else {**body, "budget_usd": budget_usd})
+
+
+def _signals(session: Session, ground: Ground, *, is_new: bool) -> SiteSignals | None:
+    """Return what is known of the files that the work starts from; None for a site that still is to be made."""
+    if ground.site is None:
+        return None
+    release: Release | None = ground.start or active_release(session, ground.site)
+    if release is None:
+        return None if is_new else SiteSignals()
+    return SiteSignals.model_validate(release.signals)
+
+
+def _cap(job: Job, today: _Today, budget_usd: float | None) -> int:
+    """Return what the bill may have spent when the replay ends, in nanodollars.
+
+    Raises:
+        InvalidJobError: the caller's fault: more than one job may cost.
+        NotContinuableError: the caller's fault: what was allowed is spent, and nothing is added.
+    """
+    spent = today.ground.spent_nanousd
+    if budget_usd is not None:
+        return spent + added_nanousd(budget_usd, today.policy, is_run=today.project is not None)
+    if job.state == State.BUDGET_EXCEEDED or (job.cap_nanousd and spent >= job.cap_nanousd):
+        raise NotContinuableError(job.id, "spent")
+    return job.cap_nanousd
+
+
+def _told(job: Job) -> dict[str, Any]:
+    """Return what a replay has to know of what went before it."""
+    told = {name: job.result[name] for name in _KEPT if name in job.result}
+    begun = {"begun": job.result["begun"]} if is_about_earlier_work(job) else {}
+    return {**told, **begun, "verb": Verb.REPLAY.value}

@@ -1,0 +1,94 @@
+"""Whose turn it is: tenants share a queue by their weights, however much each of them has waiting.
+
+Start-time fair queueing. A job's turn costs its tenant 1 / weight, so a tenant of weight 3 comes up three times where
+one of weight 1 comes up once. What a tenant had is remembered, so nobody starves behind many others; whoever comes
+back after a while begins where the order stands, and gets nothing for the time in which it asked for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+
+class Share(NamedTuple):
+    """How a tenant stands on one queue."""
+
+    tenant: str
+    weight: int
+    standing: int
+    """Its jobs on the runway."""
+    turn: float
+    """How far it has come: the end of the last turn that it had."""
+    room: int
+    """How many more of its jobs may go to the runway."""
+
+
+class Ready(NamedTuple):
+    """A job that may go to the broker when its turn comes."""
+
+    job_id: UUID
+    tenant: str
+    priority: str
+    created_at: datetime
+    site_id: UUID | None
+
+
+class Order(NamedTuple):
+    """Where the order of turns stands."""
+
+    now: float
+    """The turn that is being worked off: of what stands on the runway, the earliest."""
+    next_turns: Mapping[str, float]
+    """When the next job of each tenant begins its turn."""
+
+
+def order_of(shares: Sequence[Share], *, before: float) -> Order:
+    """Return where the order of turns stands.
+
+    Args:
+        shares: the tenants with jobs on the runway or ready for it.
+        before: where it stood when it was last looked at; it never goes back.
+    """
+    worked_off = [share.turn - share.standing / share.weight for share in shares if share.standing]
+    now = max(before, min(worked_off, default=before))
+    return Order(now, {share.tenant: max(share.turn, now + share.standing / share.weight) for share in shares})
+
+
+def first_tenants(shares: Sequence[Share], order: Order, *, room: int) -> list[str]:
+    """Return the tenants whose turn may come while so many jobs are taken: those who are next."""
+    able = [share.tenant for share in shares if share.room > 0]
+    return sorted(able, key=lambda tenant: order.next_turns[tenant])[:room]
+
+
+def take_turns(shares: Sequence[Share], ready: Sequence[Ready], order: Order, *, room: int) -> list[Ready]:
+    """Return the jobs whose turn it is, in order.
+
+    Args:
+        shares: the tenants.
+        ready: their jobs, of each tenant in the order in which it wants them.
+        order: where the order of turns stands.
+        room: how many may be taken.
+    """
+    by_tenant = {share.tenant: share for share in shares}
+    turns: list[tuple[float, str, datetime, Ready]] = []
+    taken: dict[str, int] = {}
+    for job in ready:
+        share, place = by_tenant[job.tenant], taken.get(job.tenant, 0)
+        if place < share.room:
+            turn = order.next_turns[job.tenant] + place / share.weight
+            turns.append((turn, job.priority, job.created_at, job))
+            taken[job.tenant] = place + 1
+    turns.sort(key=lambda item: item[:3])
+    return [job for *_, job in turns[:room]]
+
+
+def turns_after(shares: Sequence[Share], taken: Sequence[Ready], order: Order) -> dict[str, float]:
+    """Return how far tenants have come once these jobs had their turns."""
+    weights = {share.tenant: share.weight for share in shares}
+    after: dict[str, float] = {}
+    for job in taken:
+        after[job.tenant] = after.get(job.tenant, order.next_turns[job.tenant]) + 1 / weights[job.tenant]
+    return after

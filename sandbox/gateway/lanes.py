@@ -1,0 +1,85 @@
+"""What a gateway tells the fleet about a lane: how the provider took a call, and that the lane is well again.
+
+Of an ordinary call through a lane without trouble and without buckets nothing is told, so nothing is added to its cost.
+A ledger that is away is no reason to fail a call that has been made: the next one reports again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from monitoring.ledger import lanes
+from monitoring.ledger.money import Statement
+from routing.lanes import Trouble, pauses
+from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
+from sandbox.gateway.admission import Admitted
+from sandbox.gateway.meter import Settlement
+
+logger = logging.getLogger(__name__)
+
+
+class Ended(NamedTuple):
+    """How a call ended, for its lane's sake."""
+
+    trouble: Trouble | None
+    """None when the provider is well."""
+    retry_after: float | None
+    """Seconds that the provider named."""
+
+
+class LaneReports:
+    """Tells the ledger about the lane of one call."""
+
+    def __init__(self, admitted: Admitted, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._model = admitted.body.model
+        self._lane = admitted.lane
+        self._taken_tokens = admitted.lane.input_tokens + admitted.reserved.max_tokens
+        self._is_test = admitted.reserved.is_lane_test
+        self.is_awaited = self._is_test or admitted.reserved.lane_failures > 0
+        """Whether the fleet waits to hear that the provider takes calls."""
+
+    async def taken(self) -> None:
+        """Say that the provider takes calls: as soon as it has begun to reply, others need not wait any longer."""
+        if self.is_awaited:
+            self.is_awaited = False
+            await self._run(lanes.succeed(self._lane.account, self._model, is_test=self._is_test))
+            self._is_test = False
+
+    async def given_up(self) -> None:
+        """Say that nobody knows how the provider would have taken the call."""
+        if self._is_test:
+            await self._run(lanes.give_up_test(self._lane.account, self._model))
+
+    async def ended(self, ended: Ended) -> float:
+        """Say how the call ended, and return for how many seconds its lane is parked because of it."""
+        if ended.trouble is None:
+            await self.taken()
+            return 0.0
+        steps = pauses(ended.trouble, self._lane.rules, retry_after=ended.retry_after, is_probe=self._is_test)
+        statement = lanes.fail(
+            self._lane.account, self._model, trouble=ended.trouble, pauses=steps, asked=ended.retry_after,
+            is_test=self._is_test,
+        )  # fmt: skip
+        rows = await self._run(statement)
+        failure = lanes.read_failure(rows[0]) if rows else lanes.Failure(0, 0.0)
+        about = {"model": self._model, "trouble": ended.trouble.value, "failures": failure.failures}
+        logger.warning("lane_troubled", extra={**about, "parked_seconds": round(failure.parked_seconds, 3)})
+        return failure.parked_seconds
+
+    async def settled(self, settlement: Settlement) -> None:
+        """Put what a call took from the bucket and did not use back."""
+        if self._lane.rules.tokens_per_minute is None or settlement.state != "settled":
+            return
+        usage = settlement.usage
+        used = usage.input_tokens + usage.cache_write_tokens + usage.output_tokens
+        if (left := self._taken_tokens - used) > 0:
+            await self._run(lanes.give_back(self._lane.account, self._model, tokens=left))
+
+    async def _run(self, statement: Statement) -> list[tuple[object, ...]]:
+        try:
+            return list(await self._accounts.run(statement))
+        except LedgerUnreachableError:
+            logger.warning("lane_not_reported", extra={"model": self._model})
+            return []

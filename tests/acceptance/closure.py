@@ -1,0 +1,55 @@
+"""What a wheel says that it needs, taken from the environment that runs the tests instead of from an index once more.
+
+`make setup` installed exactly these versions, so fetching them again proves nothing and takes a minute. What the wheel
+does not declare is not there, which is the point.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+
+def _needs(found: Distribution, extras: frozenset[str]) -> Iterator[Requirement]:
+    for line in found.requires or ():
+        need = Requirement(line)
+        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in (extras or {""})):
+            yield need
+
+
+def closure(first: Distribution) -> list[Distribution]:
+    """Return every distribution that one needs, by what each declares, in the versions that are installed here."""
+    seen: set[tuple[str, frozenset[str]]] = set()
+    found: dict[str, Distribution] = {}
+    waiting = list(_needs(first, frozenset()))
+    while waiting:
+        need = waiting.pop()
+        key = canonicalize_name(need.name), frozenset(need.extras)
+        if key in seen:
+            continue
+        seen.add(key)
+        here = distribution(need.name)
+        assert need.specifier.contains(here.version, prereleases=True), f"{need} is not what is installed"
+        found[key[0]] = here
+        waiting += _needs(here, key[1])
+    return list(found.values())
+
+
+def link(found: Distribution, site_packages: Path) -> None:
+    """Put a distribution's files into another environment; as links where the disk can."""
+    for file in found.files or ():
+        if ".." in file.parts or "__pycache__" in file.parts:
+            continue
+        target = site_packages / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = Path(str(file.locate()))
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)

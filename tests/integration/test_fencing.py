@@ -1,0 +1,300 @@
+"""A stale twin has no effect: every paid or published effect is refused to an attempt that lost its job.
+
+docs/fencing.md lists them, each with what fences it; this holds the tests that no other module has. A twin is what a
+paused process, a partition or a late message makes: it still works on a job that somebody else holds by now.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import SecretStr
+
+from monitoring.errors import FencedError
+from monitoring.ledger import money
+from monitoring.ledger.attempts import Claim, bind_door, hash_token, lapsed_attempts, recover, report_loss
+from monitoring.ledger.money import BearerGone
+from monitoring.ledger.run_tables import TicketNote
+from monitoring.ledger.tables import Site
+from monitoring.ledger.ticket_notes import book_note
+from monitoring.ledger.whole_steps import charge_whole
+from producers.config import WebhookConfig
+from producers.webhooks import WebhookSender
+from routing.jobs import JobMessage, Reason, State
+from routing.tiers import QueueName
+from sandbox.den import Den
+from sandbox.release import site_key
+from tests.factories import Shop
+from tests.integration.driving import Fleet
+from tests.integration.run_world import Yard
+from tests.integration.test_lifecycle import CHANGED, FILES, HOME, Rig, change
+from tests.integration.test_run_publishing import branches_of, forge, to_publishing
+from tests.integration.test_run_publishing import yard as _yard
+from workers.attempt import Attempt
+from workers.control import run_control
+from workers.errors import LeaseLostError
+from workers.lifecycle import take
+from workers.outcomes import Candidate, Ended, Outcome
+from workers.publish import Step, publish
+from workers.runs import publishing
+from workers.runs.coordinator import Advance
+
+yard, forge = _yard, forge
+
+
+@pytest.fixture
+def rig(shop: Shop, tmp_path: Path) -> Rig:
+    return Rig(shop, Den(tmp_path / "den"))
+
+
+def lose(shop: Shop, claimed: Claim) -> None:
+    """Let the dispatcher take the job away, as it does from a worker that says nothing any more."""
+    shop.lapse(claimed)
+    with shop.ledger.begin() as session:
+        lapsed = [each for each in lapsed_attempts(session) if each.job_id == claimed.job.id]
+    for attempt in lapsed:
+        with shop.ledger.begin() as session:
+            recover(session, attempt, max_lost=9)
+
+
+# ------------------------------------------------------------------------------------------------------------ money
+
+
+@pytest.fixture
+def fleet(shop: Shop) -> Fleet:
+    return Fleet(shop.ledger, shop.url, shop.policy, shop.site())
+
+
+def waste(shop: Shop) -> int:
+    found = shop.scalar("SELECT coalesce(sum((data->>'wasted_nanousd')::bigint), 0) FROM event")
+    return int(found)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["booked before the loss", "booked after it"])
+def test_what_a_twin_s_call_cost_is_owed_and_is_waste_exactly_once(shop: Shop, fleet: Fleet, is_late: bool) -> None:
+    twin = shop.running()
+    call_id = fleet.open_call(twin)
+    if not is_late:
+        fleet.settle(call_id)
+    lose(shop, twin)
+    if is_late:
+        fleet.settle(call_id)
+    cost = shop.scalar("SELECT sum(cost_nanousd) FROM call")
+    assert waste(shop) == cost > 0
+    assert shop.scalar("SELECT outcome FROM attempt") == "lost"
+    fleet.call(again := shop.claim(twin.job.id))
+    shop.end(again, State.ANSWERED, Reason.DONE)
+    assert waste(shop) == cost, "what the next attempt paid for was used"
+
+
+def test_a_twin_gets_no_money(shop: Shop, fleet: Fleet) -> None:
+    twin = shop.running()
+    with shop.ledger.begin() as session:
+        bearer = money.read_bearer(money.run(session, money.bearer_of(hash_token(twin.token)))[0])
+    fleet.call(twin)
+    lose(shop, twin)
+    shop.claim(twin.job.id)
+    call = money.CallStart(
+        id=uuid4(), provider="own", model="m", key_hash="k", gateway="g", prices_as_of="p", input_nanousd=1,
+        token_nanousd=1, max_tokens=1, least_tokens=1, call_limit_nanousd=10**9,
+    )  # fmt: skip
+    with shop.ledger.begin() as session:
+        caps = money.caps_of(bearer, policy=shop.policy)
+        assert isinstance(
+            money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call), BearerGone
+        )
+    assert shop.scalar("SELECT count(*) FROM call") == 1
+
+
+def test_a_twin_cannot_charge_a_whole_step(shop: Shop) -> None:
+    twin = shop.running(tier=None)
+    lose(shop, twin)
+    shop.claim(twin.job.id)
+    with pytest.raises(FencedError), shop.ledger.begin() as session:
+        charge_whole(session, twin, nanousd=1000, model="m", worker="w1")
+    assert shop.scalar("SELECT count(*) FROM call") == 0
+    assert not shop.scalar("SELECT sum(spent_nanousd + reserved_nanousd) FROM cap")
+
+
+def test_a_twin_opens_its_token_to_no_box(shop: Shop) -> None:
+    twin = shop.running()
+    lose(shop, twin)
+    with pytest.raises(FencedError), shop.ledger.begin() as session:
+        bind_door(session, twin.attempt, address="10.213.0.2")
+
+
+def test_the_news_that_a_twin_s_process_died_takes_nothing_from_its_successor(shop: Shop) -> None:
+    twin = shop.running()
+    message = JobMessage(job_id=twin.job.id, fence=twin.attempt.fence - 1)
+    lose(shop, twin)
+    shop.claim(twin.job.id)
+    with shop.ledger.begin() as session:
+        report_loss(session, message, cause=Reason.TIME_LIMIT)
+        assert lapsed_attempts(session) == []
+
+
+# ----------------------------------------------------------------------------------------------------- site releases
+
+
+def test_a_twin_stops_at_its_next_step_and_what_it_keeps_is_no_release(rig: Rig) -> None:
+    site_id = rig.site()
+    steps: list[str] = []
+
+    def lost_on_the_way(attempt: Attempt) -> Outcome:
+        lose(rig.shop, attempt.claim)
+        with pytest.raises(LeaseLostError):
+            attempt.check()
+        steps.append("stopped")
+        kept = Candidate(files=CHANGED, summary="half of it")
+        return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, "late", kept=kept)
+
+    job = rig.run(rig.shop.accept(site_id=site_id), lost_on_the_way)
+    assert steps == ["stopped"]
+    assert (job.state, job.release_id) == ("queued", None)
+    assert rig.shop.scalar("SELECT count(*) FROM release WHERE job_id IS NOT NULL") == 0
+
+
+BEFORE_THE_SWAP = [Step.CLAIMED, Step.CHECKED, Step.LAID_OUT]
+
+
+@pytest.mark.req("H-084")
+@pytest.mark.parametrize("where", BEFORE_THE_SWAP)
+def test_a_publishing_twin_makes_nothing_active_and_its_successor_publishes_once(rig: Rig, where: Step) -> None:
+    site_id = rig.site()
+    job_id = rig.shop.accept(site_id=site_id)
+    rig.run(job_id, change)
+    rig.shop.approve(job_id)
+    twin = take(rig.shop.message(job_id), QueueName.CONTROL, rig.resources)
+    assert twin is not None
+
+    def pause(step: Step) -> None:
+        if step is where:
+            lose(rig.shop, twin)
+
+    with pytest.raises(FencedError):
+        publish(twin, rig.resources, pause)
+    assert rig.shown(site_id) == FILES
+    assert rig.publish(job_id).state == "published"
+    assert rig.shown(site_id) == CHANGED
+    published = "SELECT count(*) FROM event WHERE kind = 'ended' AND job_id = :id"
+    assert rig.shop.scalar(published, id=job_id) == 1
+
+
+def test_a_twin_that_shows_late_shows_what_is_active_by_then(rig: Rig) -> None:
+    site_id = rig.site()
+    first, second = (rig.shop.accept(site_id=site_id) for _ in range(2))
+    newest = {"index.html": HOME.replace(b"Bread", b"Pie")}
+    rig.run(first, change)
+    rig.shop.approve(first)
+
+    def overtaken(step: Step) -> None:
+        if step is Step.SWAPPED:
+            rig.run(second, lambda attempt: Candidate(files=newest, summary="Pie."))
+            rig.shop.approve(second)
+            assert rig.publish(second).state == "published"
+
+    run_control(rig.shop.message(first), rig.resources, observe=overtaken)
+    key = site_key(rig.shop.find(Site, site_id))
+    page = rig.den.root / "sites" / key / "active" / "index.html"
+    assert page.read_bytes() == newest["index.html"]
+
+
+# -------------------------------------------------------------------------------------------------------------- runs
+
+
+def test_a_step_s_twin_leaves_nothing_in_its_run(yard: Yard) -> None:
+    run_id = yard.submit()
+    lost: list[UUID] = []
+
+    def once(attempt: Attempt) -> Outcome:
+        outcome = yard.step_handler(attempt)
+        if not lost and attempt.step_order is not None and attempt.step_order.agent == "frontend-dev":
+            lost.append(attempt.job_id)
+            lose(yard.shop, attempt.claim)
+        return outcome
+
+    for _ in range(60):
+        yard.turn(handler=once)
+        if lost:
+            break
+    (execution,) = [each for each in yard.executions(run_id) if each.job_id == lost[0]]
+    assert execution.commit is None
+    assert execution.result is None
+    cost = yard.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=lost[0])
+    assert waste(yard.shop) == cost > 0
+    assert yard.play(run_id).state == State.PUBLISHED
+    assert len(set(branches_of(yard))) == 2
+
+
+def test_a_coordinator_s_twin_starts_no_step_and_moves_no_run(yard: Yard) -> None:
+    run_id = yard.submit()
+    twin = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+    assert twin is not None
+    lose(yard.shop, twin)
+    yard.turn()
+    before = [(each.job_id, each.step_key) for each in yard.executions(run_id)]
+    assert before
+    with pytest.raises(FencedError):
+        Advance(twin, yard.resources, yard.workspace(run_id)).run()
+    assert [(each.job_id, each.step_key) for each in yard.executions(run_id)] == before
+
+
+@pytest.mark.parametrize("at", ["_squash", "_open"], ids=["before its push", "before its pull request"])
+def test_a_publishing_run_s_twin_says_nothing_more_to_the_forge(
+    yard: Yard, forge: Any, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    run_id = to_publishing(yard)
+    twin = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+    assert twin is not None
+    target = "_squash" if at == "_squash" else "account_for"
+    through: Callable[..., Any] = getattr(publishing, target)
+
+    def lost_here(*arguments: Any, **options: Any) -> Any:
+        lose(yard.shop, twin)
+        return through(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, target, lost_here)
+        with pytest.raises(FencedError):
+            publishing.publish_run(twin, yard.resources, yard.workspace(run_id))
+    assert forge.pulls == []
+    assert (branches_of(yard) == {"main"}) is (at == "_squash")
+    run_control(yard.shop.message(run_id), yard.resources)
+    assert yard.job(run_id).state == State.PUBLISHED
+    assert (len(forge.pulls), len(branches_of(yard))) == (1, 2)
+
+
+# ---------------------------------------------------------------------------------------------------- what is told
+
+
+def test_a_sender_that_was_away_has_no_say_in_a_delivery_that_another_makes(shop: Shop) -> None:
+    shop.end(shop.running(tier=None, callback_url="https://owner.example/hook"), State.ANSWERED, Reason.DONE)
+    sender = WebhookSender(shop.ledger, WebhookConfig(secret=SecretStr("whsec_" + "QUJD" * 8)))
+    try:
+        (slow,) = sender._claim_due(1)
+        shop.execute("UPDATE notification SET next_at = now() - interval '1 s'")
+        (other,) = sender._claim_due(1)
+        assert (slow.attempts, other.attempts) == (1, 2)
+        state = "SELECT attempts, next_at, delivered_at FROM notification"
+        before = shop.rows(state)
+        sender._book(slow.job_id, slow.attempts, is_delivered=False)
+        assert shop.rows(state) == before
+        sender._book(other.job_id, other.attempts, is_delivered=True)
+        sender._book(slow.job_id, slow.attempts, is_delivered=False)
+        assert shop.scalar("SELECT delivered_at IS NOT NULL AND next_at IS NULL FROM notification")
+    finally:
+        sender.close()
+
+
+def test_a_writer_of_notes_that_was_away_has_no_say_in_another_s_try(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    with yard.shop.ledger.begin() as session:
+        session.add(TicketNote(run_id=run_id, kind="ended", attempts=2))
+    with yard.shop.ledger.begin() as session:
+        book_note(session, run_id, "ended", attempts=1, error="away", is_final=True)
+        book_note(session, run_id, "ended", attempts=2, error=None, is_final=False)
+        book_note(session, run_id, "ended", attempts=1, error="away", is_final=False)
+    told = yard.shop.rows("SELECT delivered_at IS NOT NULL, error FROM ticket_note WHERE kind = 'ended'")
+    assert told == [(True, None)]

@@ -1,0 +1,237 @@
+"""Any order of edits on the same sites leaves each site one writer at most, and none waits for a free one for ever."""
+
+import os
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from monitoring.errors import FencedError, MonitoringError, PublishConflictError, WrongStateError
+from monitoring.ledger.approvals import approved_release, reject
+from monitoring.ledger.attempts import Claim, escalate, hold, lapsed_attempts, recover
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.holds import release_due, release_sites
+from monitoring.ledger.jobs import end
+from monitoring.ledger.releases import activate
+from monitoring.ledger.runway import top_up
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job
+from producers.rounds import Asker, ReviseOrder, Rounds
+from routing.errors import RoutingError
+from routing.jobs import ENDS, Door, JobMessage, Reason, State
+from routing.policy import Runway
+from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from tests.factories import Shop
+
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
+PHASES = (Phase.generate, Phase.shrink) if "MACHINE_EXAMPLES" in os.environ else (Phase.generate,)
+"""A failure is made small only where somebody looks for one: that takes minutes on a real ledger."""
+SITES = ("one", "two")
+CLOSED = (FencedError, WrongStateError, PublishConflictError)
+WRITING = ("spec", "patch", "agent")
+RUNWAY = Runway(per_queue=4, per_tenant=3)
+"""Short, so that jobs wait for room as well as for sites."""
+ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="ann")
+
+
+class LockMachine(RuleBasedStateMachine):
+    """Two sites, edits on all tiers, revisions, cancellations, deaths, publishes, and the dispatcher's rounds."""
+
+    shop: Shop
+    jobs = Bundle("jobs")
+    claims = Bundle("claims")
+
+    @initialize(target=jobs)
+    def start(self) -> Any:
+        self.shop.clear()
+        self.shop.tenant()
+        self.sites = [self.shop.site(name) for name in SITES]
+        self.rounds = Rounds(self.shop.ledger, self.shop.policy)
+        self.runway: dict[UUID, tuple[QueueName, int]] = {}
+        """The broker: where a job's message stands, and with which fence."""
+        return multiple(*(self.shop.accept(site_id=site) for site in self.sites for _ in range(2)))
+
+    @rule(target=jobs, site=st.integers(0, 1), tier=st.sampled_from(list(Tier)), priority=st.sampled_from(["P0", "P2"]))
+    def accept(self, site: int, tier: Tier, priority: str) -> UUID:
+        return self.shop.accept(site_id=self.sites[site], tier=tier, priority=priority)
+
+    @rule()
+    def dispatch(self) -> None:
+        """A round of the dispatcher."""
+        with self.shop.ledger.begin() as session:
+            lapsed = lapsed_attempts(session)
+        for attempt in lapsed:
+            with self.shop.ledger.begin() as session:
+                recover(session, attempt, max_lost=3)
+        with self.shop.ledger.begin() as session:
+            release_due(session)
+            release_sites(session)
+        for queue in (*QUEUE_OF_TIER.values(), QueueName.CONTROL):
+            with self.shop.ledger.begin() as session:
+                pushes = top_up(session, queue, runway=RUNWAY)
+            self.runway |= {push.job_id: (queue, push.fence) for push in pushes}
+
+    @rule(target=claims, first=jobs, second=jobs)
+    def work_at_once(self, first: UUID, second: UUID) -> Any:
+        """Two workers take up work, perhaps on one site."""
+        return multiple(*(self.shop.try_claim(self.shop.message(job)) for job in (first, second)))
+
+    @rule(target=claims, which=st.integers(0, 20))
+    def work(self, which: int) -> Claim | None:
+        """A worker takes a message."""
+        if not self.runway:
+            return None
+        job_id = sorted(self.runway)[which % len(self.runway)]
+        queue, fence = self.runway.pop(job_id)
+        return self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue)
+
+    @rule(target=claims, job=jobs)
+    def work_out_of_order(self, job: UUID) -> Claim | None:
+        """A message that nobody expected any more reaches a worker."""
+        return self.shop.try_claim(self.shop.message(job))
+
+    @rule(claimed=claims)
+    def offer(self, claimed: Claim | None) -> None:
+        if claimed is not None and self.shop.job(claimed.job.id).state == State.RUNNING:
+            with suppress(*CLOSED):
+                self.shop.offer(claimed)
+
+    @rule(claimed=consumes(claims), state=st.sampled_from([State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED]))
+    def fail(self, claimed: Claim | None, state: State) -> None:
+        if claimed is not None and self.shop.job(claimed.job.id).state == State.RUNNING:
+            with suppress(*CLOSED):
+                self.shop.end(claimed, state)
+
+    @rule(claimed=claims)
+    def escalate(self, claimed: Claim | None) -> None:
+        if claimed is None:
+            return
+        with suppress(*CLOSED), self.shop.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            if job.state == State.RUNNING and job.tier == Tier.SPEC:
+                escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="")
+
+    @rule(claimed=claims)
+    def die(self, claimed: Claim | None) -> None:
+        if claimed is not None:
+            self.shop.lapse(claimed)
+
+    @rule(job=jobs)
+    def approve(self, job: UUID) -> None:
+        with suppress(*CLOSED):
+            self.shop.approve(job)
+
+    @rule(job=jobs)
+    def reject(self, job: UUID) -> None:
+        with suppress(*CLOSED), self.shop.ledger.begin() as session:
+            reject(session, job, actor="ann", reason="no")
+
+    @rule(target=jobs, job=jobs)
+    def revise(self, job: UUID) -> UUID:
+        """Send a preview back, or go on from what ended: nobody else's edit gets between two rounds of a preview."""
+        before = self.shop.job(job)
+        held = before.state == State.AWAITING_APPROVAL and self.writer_of(before.site_id) == job
+        try:
+            new = self.rounds.revise(job, ReviseOrder(text="Change the hero heading to 'Cake'"), asker=ASKER).job
+        except (MonitoringError, RoutingError):
+            return job
+        if held:
+            assert self.writer_of(before.site_id) == new.id, "the lock was handed on"
+        return new.id
+
+    @rule(job=jobs)
+    def cancel(self, job: UUID) -> None:
+        with suppress(*CLOSED), self.shop.ledger.begin() as session:
+            request_cancel(session, session.get_one(Job, job, with_for_update=True), actor="owner")
+
+    @rule(claimed=claims)
+    def publish(self, claimed: Claim | None) -> None:
+        if claimed is None or claimed.attempt.queue != QueueName.CONTROL.value:
+            return
+        with suppress(*CLOSED), self.shop.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            release = approved_release(session, job)
+            activate(session, release.site_id, release, base_release_id=release.base_release_id)
+            end(session, job, State.PUBLISHED, reason=Reason.DONE)
+
+    def writer_of(self, site_id: UUID | None) -> UUID | None:
+        found: UUID | None = self.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=site_id)
+        return found
+
+    # ------------------------------------------------------------------------------------------------- invariants
+
+    @invariant()
+    def a_site_has_one_writer_at_most(self) -> None:
+        live = self.shop.rows(
+            "SELECT job.site_id, job.id, site.lock_job_id FROM attempt JOIN job ON job.id = attempt.job_id"
+            " JOIN site ON site.id = job.site_id WHERE attempt.ended_at IS NULL AND attempt.queue = ANY(:writing)",
+            writing=list(WRITING),
+        )
+        assert len({row.site_id for row in live}) == len(live)
+        assert all(row.lock_job_id == row.id for row in live)
+
+    @invariant()
+    def whoever_changes_a_site_or_is_about_to_holds_it(self) -> None:
+        rows = self.shop.rows(
+            "SELECT job.id, site.lock_job_id FROM job JOIN site ON site.id = job.site_id"
+            " WHERE job.state IN ('running', 'scanning', 'awaiting_approval', 'publishing')"
+        )
+        assert all(row.lock_job_id == row.id for row in rows)
+
+    @invariant()
+    def no_ended_job_holds_a_site(self) -> None:
+        for row in self.shop.rows("SELECT job.state FROM site JOIN job ON job.id = site.lock_job_id"):
+            assert row.state not in ENDS
+
+    @invariant()
+    def an_active_release_follows_the_one_that_it_was_made_from(self) -> None:
+        """Two writers at once would publish two releases with the same base."""
+        of_one_base = "SELECT 1 FROM release WHERE published_at IS NOT NULL GROUP BY base_release_id, site_id"
+        assert self.shop.rows(f"{of_one_base} HAVING count(*) > 1") == []
+
+    def teardown(self) -> None:
+        """Undisturbed, everything that waits gets its turn: nobody waits for a free site for ever."""
+        for _ in range(200):
+            self.shop.execute("UPDATE attempt SET lease_until = now() - interval '1 s' WHERE ended_at IS NULL")
+            self.dispatch()
+            for job_id in list(self.runway):
+                queue, fence = self.runway.pop(job_id)
+                claimed = self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue)
+                if claimed is not None and queue == QueueName.CONTROL:
+                    self.publish(claimed)
+                elif claimed is not None:
+                    self.fail(claimed, State.BUDGET_EXCEEDED)
+            self.shop.execute("UPDATE job SET expires_at = now() - interval '1 s' WHERE expires_at IS NOT NULL")
+            for (job_id,) in self.shop.rows("SELECT id FROM job WHERE state = 'awaiting_approval'"):
+                self.reject(job_id)
+            if not self.shop.rows("SELECT 1 FROM job WHERE ended_at IS NULL LIMIT 1"):
+                break
+        left = self.shop.rows("SELECT id, state, held_for, waiting_since, pushed_at FROM job WHERE ended_at IS NULL")
+        assert left == []
+        assert self.shop.rows("SELECT 1 FROM site WHERE lock_job_id IS NOT NULL") == []
+
+
+@pytest.mark.req("H-073", "H-085")
+@pytest.mark.timeout(60 + 20 * EXAMPLES)
+def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger, str]) -> None:
+    LockMachine.shop = Shop(module_ledger[0], url=module_ledger[1])
+    run_state_machine_as_test(
+        LockMachine,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=30, derandomize=True, deadline=None, database=None,
+            suppress_health_check=list(HealthCheck), phases=PHASES,
+        ),
+    )  # fmt: skip

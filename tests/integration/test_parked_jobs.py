@@ -1,0 +1,317 @@
+"""Jobs whose lane is parked: they wait in the ledger with nothing spent on them, and the other lanes flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import select
+
+from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.holds import release_due
+from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.lanes import lanes, open_lane
+from monitoring.ledger.run_tables import AgentExecution
+from monitoring.ledger.tables import Cap, Job, Release, Site
+from producers.supervisor import free_port
+from routing.lanes import LaneState
+from routing.policy import Policy, platform_policy
+from routing.tiers import QueueName, Tier
+from sandbox.den import Den
+from sandbox.gateway.config import GatewayConfig, ProviderConfig
+from sandbox.gateway.testing import running_gateway
+from sandbox.rehearsal.config import RehearsalConfig
+from sandbox.rehearsal.log import billed_nanousd
+from sandbox.rehearsal.testing import running_rehearsal
+from tests.factories import Shop
+from tests.integration.step_world import StepYard, policy_with_file_remotes
+from tests.integration.test_patch_jobs import plain_site
+from tests.integration.test_spec_jobs import Rig as SpecRig
+from tests.played_cli import PlayedMaker
+from workers.agent import edit_with_agent
+from workers.answer import answer_question
+from workers.lifecycle import Handler, run_attempt
+from workers.lifecycle import Resources as WorkerResources
+from workers.runs.step import run_step
+from workers.spec import edit_spec
+
+HAIKU, SONNET, OPUS = "claude-haiku-4-5-20251001", "claude-sonnet-4-6", "claude-opus-4-6"
+EDIT = "Add an FAQ with three questions about delivery"
+HANDLERS: dict[str, Handler] = {"spec": edit_spec, "answer": answer_question, "agent": edit_with_agent}
+FAULTS = """
+rules:
+  - name: {name}
+    when: {{model: "{model}"}}
+    times: {times}
+    fault: {{kind: status, status: {status}{after}}}
+"""
+
+
+def policy_of() -> Policy:
+    """Questions go to another model than edits; two failures park a lane, for longer than an attempt waits."""
+    policy = policy_with_file_remotes()
+    answer = policy.calls["answer"].model_copy(update={"model": OPUS})
+    limits = policy.queues[QueueName.ANSWER].model_copy(update={"llm_usd": 0.5})
+    rules = policy.lanes.model_copy(update={"failures": 1, "pause_seconds": 20.0})
+    queues = {**policy.queues, QueueName.ANSWER: limits}
+    return policy.model_copy(update={"calls": {**policy.calls, "answer": answer}, "lanes": rules, "queues": queues})
+
+
+QUIET = "rules: [{name: none, when: {model: none}, say: [{text: x}]}]"
+"""Nothing but what ships with the product."""
+
+
+@dataclass
+class Rig(SpecRig):
+    """One installation whose provider can be in trouble."""
+
+    policy: Policy | None = None
+
+    def work(self, job_id: UUID) -> Job:
+        return self.run(job_id, HANDLERS[self.shop.job(job_id).queue])
+
+    def later(self) -> None:
+        """Let the time pass that every lane is parked and every job is held."""
+        self.shop.execute("UPDATE lane SET parked_until = clock_timestamp() WHERE parked_until IS NOT NULL")
+        self.shop.execute("UPDATE job SET held_until = clock_timestamp() WHERE held_until IS NOT NULL")
+        with self.shop.ledger.begin() as session:
+            release_due(session)
+
+    def attempts(self, job_id: UUID) -> list[tuple[str, str]]:
+        rows = self.shop.rows("SELECT outcome, reason FROM attempt WHERE job_id = :id ORDER BY number", id=job_id)
+        return [(row.outcome, row.reason) for row in rows]
+
+    def lane(self, model: str) -> LaneState:
+        with self.shop.ledger.begin() as session:
+            return next((view.state for view in lanes(session) if view.model == model), LaneState.FLOWING)
+
+    def check_books(self) -> None:
+        """No cap was passed, nothing is left reserved, and the provider's log says what the bills say."""
+        with self.shop.ledger.begin() as session:
+            for cap in session.scalars(select(Cap)).all():
+                assert (cap.reserved_nanousd, cap.spent_nanousd <= cap.limit_nanousd) == (0, True)
+        billed = sum(billed_nanousd(call, platform_policy().prices) for call in self.calls())
+        assert billed == self.shop.scalar("SELECT coalesce(sum(cost_nanousd), 0) FROM call")
+
+
+@contextmanager
+def installation(
+    shop: Shop, home: Path, *, scenario: str = QUIET, port: int = 0, is_up: bool = True
+) -> Iterator[Rig]:  # fmt: skip
+    """An installation whose provider plays a scenario, or is not there yet."""
+    (home / "mine.yaml").write_text(scenario)
+    log = home / "requests.jsonl"
+    policy = policy_of()
+    with ExitStack() as stack:
+        url = f"http://127.0.0.1:{port}"
+        if is_up:
+            url = stack.enter_context(running_rehearsal(rehearsal(home, port=port))).url
+        provider = ProviderConfig(base_url=url, api_key=SecretStr("k" * 32), label="rehearsal", day_usd=100)
+        gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(running_gateway(gateway, shop.url, policy))
+        shop.policy = policy
+        shop.tenant(provider="rehearsal")
+        resources = WorkerResources(
+            ledger=shop.ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1"
+        )  # fmt: skip
+        yield Rig(shop, resources, log, policy=policy)
+
+
+def rehearsal(home: Path, *, port: int = 0) -> RehearsalConfig:
+    return RehearsalConfig(
+        speed="max", scenarios=(home / "mine.yaml",), log=home / "requests.jsonl", port=port
+    )  # fmt: skip
+
+
+def faults(model: str, status: int, *, times: int, after: int | None = None) -> str:
+    named = "" if after is None else f", retry_after_seconds: {after}"
+    return FAULTS.format(name="busy", model=model, status=status, times=times, after=named)
+
+
+@pytest.mark.parametrize(("status", "after", "reason"), [(429, 40, "rate_limited"), (529, None, "overloaded")])
+def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhile(
+    shop: Shop, tmp_path: Path, status: int, after: int | None, reason: str
+) -> None:
+    with installation(shop, tmp_path, scenario=faults(HAIKU, status, times=2, after=after)) as rig:
+        site, other = rig.site(), rig.site("florist")
+        first = rig.shop.accept(prompt=EDIT, site_id=site)
+        second = rig.shop.accept(prompt=EDIT, site_id=other)
+        for job_id in (first, second):
+            job = rig.work(job_id)
+            assert (job.state, job.held_for, job.lost_attempts, job.ended_at) == ("queued", "provider", 0, None)
+            assert rig.attempts(job_id) == [("parked", "provider_busy")]
+        held = rig.shop.scalar(
+            "SELECT min(extract(epoch FROM held_until - now())) FROM job WHERE held_for = 'provider'"
+        )
+        assert held >= (after or 20) - 15
+        assert len(rig.calls()) == 1, "the second job's call never reached the provider"
+        assert rig.lane(HAIKU) is LaneState.PARKED
+
+        question = rig.shop.accept(prompt="What is on the page?", tier=None, site_id=site)
+        assert rig.work(question).state == "answered", "another model's lane flows, at the same site too"
+        direct = rig.shop.accept(prompt='Change the heading to "Bread since 1932"', site_id=site)
+        assert rig.work(direct).state in ("awaiting_approval", "queued")
+
+        rig.later()
+        assert rig.work(second).held_for == "provider", "the test of the lane failed: it is parked again"
+        rig.later()
+        assert rig.work(second).state == "awaiting_approval"
+        assert rig.lane(HAIKU) is LaneState.FLOWING
+        assert [outcome for outcome, _ in rig.attempts(second)] == ["parked", "parked", "awaiting_approval"]
+        assert rig.shop.job(second).lost_attempts == 0
+        assert reason in {event["reason"] for event in _events(rig, "lane")}
+        rig.check_books()
+
+
+def _events(rig: Rig, kind: str) -> list[dict[str, Any]]:
+    return [row.data for row in rig.shop.rows("SELECT data FROM event WHERE kind = :kind ORDER BY id", kind=kind)]
+
+
+def test_jobs_wait_for_a_provider_that_refuses_connections(shop: Shop, tmp_path: Path) -> None:
+    port = free_port()
+    with installation(shop, tmp_path, port=port, is_up=False) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        assert rig.work(job_id).held_for == "provider"
+        assert rig.shop.scalar("SELECT sum(cost_nanousd) FROM call") == 0
+        with running_rehearsal(rehearsal(tmp_path, port=port)):
+            rig.later()
+            assert rig.work(job_id).state == "awaiting_approval"
+        rig.check_books()
+
+
+def test_jobs_wait_for_a_gateway_that_is_away(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path) as rig:
+        there = rig.resources
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        rig.resources = replace(there, gateway_url=f"http://127.0.0.1:{free_port()}")
+        job = rig.work(job_id)
+        assert (job.state, job.held_for, rig.attempts(job_id)) == (
+            "queued", "provider", [("parked", "gateway_unreachable")],
+        )  # fmt: skip
+        rig.resources = there
+        rig.later()
+        assert rig.work(job_id).state == "awaiting_approval"
+
+
+def test_a_job_that_has_waited_for_an_hour_ends_and_frees_its_site(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path, scenario=faults(HAIKU, 529, times=9)) as rig:
+        site = rig.site()
+        job_id = rig.shop.accept(prompt=EDIT, site_id=site)
+        rig.work(job_id)
+        rig.shop.execute("UPDATE attempt SET ended_at = ended_at - interval '50 minutes'")
+        rig.later()
+        assert rig.work(job_id).state == "queued"
+        rig.shop.execute("UPDATE attempt SET ended_at = ended_at - interval '10 minutes' WHERE number = 2")
+        rig.later()
+        job = rig.work(job_id)
+        assert (job.state, job.reason) == ("failed", "provider_busy")
+        assert "waited for as long as it may" in str(job.detail)
+        row: Site = rig.shop.find(Site, site)
+        assert row.lock_job_id is None
+        rig.check_books()
+
+
+def test_a_parked_edit_gives_up_its_site_and_begins_from_what_the_site_shows_then(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path, scenario=faults(HAIKU, 529, times=1)) as rig:
+        site = rig.site()
+        job_id = rig.shop.accept(prompt=EDIT, site_id=site)
+        job = rig.work(job_id)
+        row: Site = rig.shop.find(Site, site)
+        assert (row.lock_job_id, job.base_release_id) == (None, None)
+        newer = rig.shop.show(site).id
+        rig.later()
+        assert rig.work(job_id).base_release_id == newer
+
+
+AGENT = """
+init()
+if pathlib.Path("second.txt").exists():
+    result("I finished it.")
+else:
+    write("second.txt", "half of the work")
+    status, body = call()
+    result(is_error=True, text=f"API Error {status}")
+"""
+
+
+def test_an_agent_whose_lane_is_parked_goes_on_from_the_files_it_had_written(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path, scenario=faults(SONNET, 529, times=1)) as rig:
+        port = urlsplit(rig.resources.gateway_url).port
+        assert port is not None
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        maker = PlayedMaker(programs, gateway_port=port)
+        maker.program("claude", AGENT)
+        rig.resources = replace(rig.resources, boxes=maker)
+        files = tmp_path / "files"
+        files.mkdir()
+        site = plain_site(rig, files)
+        job_id = rig.shop.accept(prompt="Convert to a multi-page site", site_id=site, tier=Tier.AGENT)
+        job = rig.work(job_id)
+        assert (job.state, job.held_for, rig.attempts(job_id)) == (
+            "queued", "provider", [("parked_kept", "provider_busy")],
+        )  # fmt: skip
+        assert rig.files(job.start_release_id)["second.txt"] == b"half of the work"
+        row: Site = rig.shop.find(Site, site)
+        assert row.lock_job_id == job_id, "another release would make the kept work worthless"
+
+        rig.shop.execute("UPDATE job SET held_until = clock_timestamp() WHERE held_until IS NOT NULL")
+        with rig.shop.ledger.begin() as session:
+            release_due(session)
+        boxes = len(maker.boxes)
+        assert rig.work(job_id).held_for == "provider"
+        assert len(maker.boxes) == boxes, "no box is made for a lane that is parked"
+
+        rig.later()
+        done = rig.work(job_id)
+        assert (done.state, done.detail) == ("awaiting_approval", None)
+        release: Release = rig.shop.find(Release, done.release_id)
+        assert "second.txt" in release.manifest["files"]
+        assert rig.shop.scalar("SELECT coalesce(sum((data->>'wasted_nanousd')::bigint), 0) FROM event") == 0
+
+
+def test_a_parked_job_is_cancelled_at_once(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path, scenario=faults(HAIKU, 529, times=9)) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        rig.work(job_id)
+        with rig.shop.ledger.begin() as session:
+            request_cancel(session, lock_job(session, job_id), actor="ann")
+        job = rig.shop.job(job_id)
+        assert (job.state, job.held_for, job.held_until) == ("cancelled", None, None)
+        rig.later()
+        assert rig.run(job_id).state == "cancelled"
+
+
+def test_an_operator_opens_a_lane_and_its_jobs_go_on_at_once(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path, scenario=faults(HAIKU, 429, times=1, after=500)) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        rig.work(job_id)
+        with rig.shop.ledger.begin() as session:
+            assert release_due(session) == []
+            assert open_lane(session, "rehearsal", HAIKU)
+            assert not open_lane(session, "rehearsal", "unknown")
+        with rig.shop.ledger.begin() as session:
+            assert release_due(session) == [job_id]
+        assert rig.work(job_id).state == "awaiting_approval"
+
+
+def test_a_step_of_a_run_that_is_parked_has_not_failed(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path, scenario=faults(SONNET, 529, times=1)) as rig:
+        rig.resources = replace(rig.resources, runs=StepYard.runs_config(tmp_path))
+        yard = StepYard(shop, rig.resources, tmp_path)
+        done = yard.do("research", "Find out what to build")
+        assert (done.job.state, done.job.held_for) == ("queued", "provider")
+        assert (done.execution.status, done.execution.settled_at) == ("queued", None)
+        rig.later()
+        run_attempt(shop.message(done.job.id), QueueName.STEPS, run_step, rig.resources)
+        execution: AgentExecution = shop.find(AgentExecution, done.job.id)
+        assert execution.attempt == 1
+        assert execution.settled_at is not None
+        assert shop.job(done.job.id).reason != "provider_busy"

@@ -1,0 +1,90 @@
+"""Keys that people write into requests: what is kept and shown of them, and what is not."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+from sqlmodel import SQLModel
+
+from monitoring.logs import configure_logging
+from producers.keys import hash_secret
+from tests.integration.http_world import PAGES, World, shared_ledger, world
+
+__all__ = ["shared_ledger", "world"]
+
+PLANTED = {
+    "provider key": "sk-ant-api03-PLANTEDplantedPLANTEDplanted01",
+    "API key": "pmk_PLANTEDplantedPLANTEDplantedPLANTEDplanted02",
+    "webhook secret": "whsec_PLANTEDplantedPLANTEDplanted03",
+    "forge token": "ghp_PLANTEDplantedPLANTEDplanted04abcd",
+    "URL's password": "PLANTEDplanted05",
+}
+TEXT = (
+    f"Keys: {PLANTED['provider key']} {PLANTED['API key']} {PLANTED['webhook secret']} {PLANTED['forge token']} "
+    f"https://bob:{PLANTED['URL' + chr(39) + 's password']}@example.com/x"
+)
+ALLOWED = {
+    ("job", "prompt"), ("job", "request"),  # what is asked for: workers need it as it was written
+    ("job", "detail"), ("approval", "reason"),  # what a reviewer says to the owner, in the owner's own ledger row
+}  # fmt: skip
+
+
+def tables_with_secrets(world: World) -> set[tuple[str, str]]:
+    found = set()
+    with world.ledger.begin() as session:
+        for name, table in SQLModel.metadata.tables.items():
+            for column in table.columns:
+                query = text(f'SELECT count(*) FROM "{name}" WHERE "{column.name}"::text LIKE :planted')
+                if session.scalar(query, {"planted": "%planted0%"}):
+                    found.add((name, column.name))
+    return found
+
+
+@pytest.mark.req("H-009")
+def test_planted_keys_are_in_no_log_audit_row_event_problem_or_metric(world: World, tmp_path: Path) -> None:
+    log = io.StringIO()
+    configure_logging(stream=log)
+    world.site("bakery", PAGES, tmp_path)
+    world.app.state.stopping.set()
+    job_id = world.submit(prompt=f"Change the headline to 'Fresh bread'. {TEXT}", site="bakery")
+    world.offer(job_id, {**PAGES, "new.html": PAGES["index.html"]})
+    shown = [
+        world.call("POST", "/v1/jobs", json={"prompt": "What?", PLANTED["provider key"]: 1}).text,
+        world.call("POST", "/v1/jobs", json={"prompt": 7, "site": TEXT}).text,
+        world.call("POST", f"/v1/jobs/{job_id}/reject", json={"reason": "no", PLANTED["API key"]: 1}).text,
+        world.call("POST", f"/v1/jobs/{job_id}/reject", json={"reason": TEXT}, headers={"X-Any": TEXT}).text[:0],
+        world.call("GET", f"/v1/jobs/{job_id}/events").text,
+        world.call("GET", f"/v1/jobs/{job_id}/events?format=json&after=0").text,
+        world.call("GET", f"/v1/jobs/{job_id}?token={PLANTED['API key']}").text[:0],
+        world.client.get("/v1/jobs", headers={"X-API-Key": PLANTED["API key"]}).text,
+        world.client.get("/metrics").text,
+        log.getvalue(),
+    ]
+    assert not [name for name, secret in PLANTED.items() if secret in "".join(shown)]
+    assert tables_with_secrets(world) <= ALLOWED
+
+
+def test_of_an_api_key_only_the_hash_is_in_the_ledger(world: World) -> None:
+    secret = world.key("read")
+    assert world.client.get("/v1/jobs", headers={"X-API-Key": secret}).status_code == 200
+    with world.ledger.begin() as session:
+        rows = {
+            name: json.dumps([list(map(str, row)) for row in session.execute(table.select()).all()])
+            for name, table in SQLModel.metadata.tables.items()
+        }
+    assert not [name for name, content in rows.items() if secret in content or secret.removeprefix("pmk_") in content]
+    assert [name for name, content in rows.items() if hash_secret(secret) in content] == ["api_key"]
+
+
+def test_a_ledger_that_fails_shows_no_prompt(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    with world.ledger.begin() as session:
+        session.execute(text("SELECT 1"))
+    quiet = TestClient(world.app, raise_server_exceptions=False)
+    answer = quiet.post("/v1/jobs", headers=world.headers(), json={"prompt": TEXT, "session": "\ud800"})
+    assert answer.status_code == 422
+    assert not [secret for secret in PLANTED.values() if secret in answer.text + caplog.text]

@@ -1,0 +1,91 @@
+"""What the dispatcher does each round costs what there is to do, not what waits: shown where very many jobs wait."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlmodel import Session
+
+from monitoring.ledger.approvals import overdue_jobs
+from monitoring.ledger.attempts import lapsed_attempts
+from monitoring.ledger.backlog import fullness
+from monitoring.ledger.gates import overdue_gates
+from monitoring.ledger.holds import release_due, release_sites
+from monitoring.ledger.money import presume_lost_calls
+from monitoring.ledger.queue_time import stale_jobs
+from monitoring.ledger.runs import unabsorbed_runs
+from monitoring.ledger.runway import find_place, look, standing, top_up
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Site
+from routing.admission import Admission
+from routing.policy import Runway
+from routing.tiers import QueueName
+from tests.bulk import fill, fill_past, looks_of, without_indexes
+from tests.factories import Shop
+from tests.services import Postgres
+
+WAITING = 30_000
+BIG = frozenset({"job", "event", "attempt", "call", "audit", "notification", "agent_executions"})
+"""Tables that grow with the work: none of them may be read from end to end in a round."""
+RUNWAY, ADMISSION = Runway(per_queue=64, per_tenant=16), Admission()
+
+
+@pytest.fixture(scope="module")
+def crowd(postgres: Postgres) -> Iterator[Shop]:
+    """A ledger on which 60,000 jobs are ready, 60,000 are held and 30,000 have ended."""
+    with postgres.database() as url:
+        ledger = Ledger(create_ledger_engine(url, pool_size=2))
+        shop = Shop(ledger, url=url)
+        with without_indexes(shop):
+            fill(shop, queue="answer", count=WAITING)
+            fill(shop, queue="spec", count=WAITING)
+            fill(shop, queue="spec", count=WAITING, held_for="site")
+            fill(shop, queue="answer", count=WAITING, held_for="time")
+            fill(shop, queue="spec", count=WAITING, state="published")
+            fill_past(shop)
+        shop.execute("UPDATE site SET lock_job_id = gen_random_uuid() WHERE name <> 's1'")
+        yield shop
+        ledger.close()
+
+
+STEPS: dict[str, Callable[[Session], Any]] = {
+    "top_up_answer": lambda s: top_up(s, QueueName.ANSWER, runway=RUNWAY, admission=ADMISSION),
+    "release_due": release_due,
+    "release_sites": release_sites,
+    "look": lambda s: look(s, older_than_seconds=3),
+    "standing": lambda s: standing(s, QueueName.SPEC, older_than_seconds=3),
+    "overdue_jobs": overdue_jobs,
+    "overdue_gates": overdue_gates,
+    "lapsed_attempts": lapsed_attempts,
+    "presume_lost_calls": presume_lost_calls,
+    "unabsorbed_runs": unabsorbed_runs,
+    "stale_jobs": lambda s: stale_jobs(s, QueueName.ANSWER, wait_seconds=3600),
+    "fullness": lambda s: fullness(s, QueueName.ANSWER, "t3", admission=ADMISSION),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_of_a_round_looks_at_what_it_needs_however_many_jobs_wait(crowd: Shop, step: str) -> None:
+    looks = looks_of(crowd, STEPS[step])
+    assert looks
+    for look_at in looks:
+        assert not look_at.scanned & BIG, look_at.sql
+        assert look_at.rows < 5_000, look_at.sql
+
+
+def test_a_whole_top_up_of_a_queue_whose_sites_are_busy_parks_them_in_batches(crowd: Shop) -> None:
+    step = STEPS["top_up_spec"] = lambda s: top_up(s, QueueName.SPEC, runway=RUNWAY, admission=ADMISSION)
+    for look_at in looks_of(crowd, step):
+        assert not look_at.scanned & BIG, look_at.sql
+        assert look_at.rows < 20_000, look_at.sql
+
+
+def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None:
+    (site,) = crowd.rows("SELECT id FROM site WHERE tenant = 't3' AND name = 's7'")
+    assert crowd.find(Site, site.id)
+    for queue, site_id in ((QueueName.ANSWER, None), (QueueName.SPEC, site.id)):
+        (looked,) = looks_of(
+            crowd, lambda s, q=queue, i=site_id: find_place(s, q, "t3", site_id=i, runway=RUNWAY, admission=ADMISSION)
+        )
+        assert not looked.scanned & BIG
+        assert looked.rows < 200

@@ -1,0 +1,104 @@
+"""Migrations only add: read from the scripts themselves, since processes of the version before run beside them."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from monitoring.ledger.schema import SCRIPTS, Fit, fit_of, wanted_revision
+
+FIRST = "0001"
+ADDING = frozenset({"create_table", "add_column", "create_index", "drop_index", "f"})
+"""Operations of Alembic that take nothing away from a process that knows only the schema before."""
+
+
+def operations(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "op":
+            yield node
+
+
+def name_of(call: ast.Call) -> str:
+    assert isinstance(call.func, ast.Attribute)
+    return call.func.attr
+
+
+def option(call: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def breaches(script: str) -> list[str]:
+    """Name what a script does that a process of the version before could not live with."""
+    calls = list(operations(ast.parse(script)))
+    made = {ast.unparse(call.args[0]) for call in calls if name_of(call) == "create_table"}
+    found = [f"op.{name_of(call)} is no operation that only adds" for call in calls if name_of(call) not in ADDING]
+    for call in calls:
+        if name_of(call) == "add_column":
+            column = call.args[1]
+            assert isinstance(column, ast.Call)
+            if not is_true(option(column, "nullable")) and option(column, "server_default") is None:
+                found.append(f"{ast.unparse(column.args[0])} must be nullable or have a server_default")
+        is_unique = name_of(call) == "create_index" and is_true(option(call, "unique"))
+        if is_unique and ast.unparse(call.args[1]) not in made:
+            found.append(f"{ast.unparse(call.args[0])} may refuse what the version before writes")
+    return found
+
+
+def scripts() -> list[Path]:
+    found = sorted((SCRIPTS / "versions").glob("[0-9]*_*.py"))
+    return [path for path in found if not path.name.startswith(FIRST)]
+
+
+@pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)
+def test_a_migration_only_adds(path: Path) -> None:
+    assert breaches(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "op.drop_column('job', 'prompt')",
+        "op.drop_table('job')",
+        "op.rename_table('job', 'work')",
+        "op.alter_column('job', 'prompt', nullable=False)",
+        "op.execute('UPDATE job SET prompt = NULL')",
+        "op.add_column('job', sa.Column('x', sa.String(), nullable=False))",
+        "op.add_column('job', sa.Column('x', sa.String()))",
+        "op.create_index('x', 'job', ['tenant'], unique=True)",
+        "op.create_unique_constraint('x', 'job', ['tenant'])",
+    ],
+)
+def test_what_would_break_the_version_before_is_found(line: str) -> None:
+    assert len(breaches(f"def upgrade():\n    {line}\n")) == 1
+
+
+def test_revisions_are_numbered_in_one_line_within_their_era() -> None:
+    names = sorted(path.stem for path in (SCRIPTS / "versions").glob("[0-9]*_*.py"))
+    for number, stem in enumerate(names, 1):
+        script = (SCRIPTS / "versions" / f"{stem}.py").read_text()
+        assert stem.startswith(f"{number:04}_")
+        assert f'revision = "{number:04}"' in script
+        before = f'"{number - 1:04}"' if number > 1 else "None"
+        assert f"down_revision = {before}" in script
+    assert wanted_revision() == f"{len(names):04}"
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "fit"),
+    [
+        ("0002", "0002", Fit.CURRENT),
+        (None, "0002", Fit.OLDER),
+        ("0001", "0002", Fit.OLDER),
+        ("0003", "0002", Fit.NEWER),
+        ("0099", "0002", Fit.NEWER),
+        ("0100", "0002", Fit.FOREIGN),
+        ("0007", "0101", Fit.OLDER),
+    ],
+)
+def test_how_a_ledger_stands_to_a_version(found: str | None, wanted: str, fit: Fit) -> None:
+    assert fit_of(found, wanted) is fit

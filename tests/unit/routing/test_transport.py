@@ -1,0 +1,47 @@
+import pytest
+
+from routing.config import BrokerConfig, read_settings
+from routing.errors import PolicyError
+from routing.transport import is_exposed_broker, is_exposed_ledger
+
+
+@pytest.mark.parametrize(
+    ("url", "is_exposed"),
+    [
+        ("redis://127.0.0.1:6379/0", False), ("redis://localhost/0", False), ("redis://[::1]:6379/0", False),
+        ("redis://broker.internal:6379/0", True), ("redis://10.0.0.7/0", True), ("rediss://broker.internal/0", False),
+    ],
+)  # fmt: skip
+def test_a_broker_over_a_network_needs_tls(url: str, is_exposed: bool) -> None:
+    assert is_exposed_broker(url) is is_exposed
+
+
+@pytest.mark.parametrize(
+    ("url", "is_exposed"),
+    [
+        ("postgresql://p@127.0.0.1/p", False), ("postgresql:///p?host=/run/postgresql", False),
+        ("postgresql://p@db.internal/p", True), ("postgresql://p@db.internal/p?sslmode=require", True),
+        ("postgresql://p@db.internal/p?sslmode=verify-full&sslrootcert=/ca.pem", False),
+    ],
+)  # fmt: skip
+def test_a_ledger_over_a_network_needs_a_certificate_that_is_checked(url: str, is_exposed: bool) -> None:
+    assert is_exposed_ledger(url) is is_exposed
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"url": "http://broker/0"}, "must begin with redis:// or rediss://"),
+        ({"url": "rediss://broker/0?ssl_cert_reqs=none"}, "it always is"),
+        ({"ca_path": "/nowhere.pem"}, "must begin with rediss://"),
+        ({"url": "rediss://broker/0", "ca_path": "/nowhere.pem"}, "there is no file /nowhere.pem"),
+    ],
+)
+def test_settings_of_the_broker_that_cannot_be_kept_are_refused_by_rule(given: dict[str, str], rule: str) -> None:
+    from pydantic import BaseModel
+
+    class Settings(BaseModel):
+        broker: BrokerConfig = BrokerConfig()
+
+    with pytest.raises(PolicyError, match=rule):
+        read_settings(Settings, {f"POINTSMAN_BROKER__{name.upper()}": value for name, value in given.items()})

@@ -1,0 +1,50 @@
+"""The verdict on growth, on samples that are made: what leaks is found, what only jumps about is not."""
+
+import random
+
+import pytest
+
+from tests.chaos.slopes import Tolerance, fit, theil_sen
+
+
+def samples(slope: float, *, noise: float = 0.0, count: int = 120) -> list[tuple[float, float]]:
+    rng = random.Random(5)
+    return [(10.0 * number, 100 + slope * 10 * number + rng.uniform(-noise, noise)) for number in range(count)]
+
+
+def test_a_leak_of_one_handle_in_a_hundred_jobs_is_found_under_noise() -> None:
+    found = fit("handles/x", samples(0.01, noise=3), unit="handles", tolerance=Tolerance(3))
+    assert not found.is_flat
+    assert found.slope == pytest.approx(10, rel=0.2)
+    assert found.verdict == "GROWS"
+
+
+def test_what_jumps_about_does_not_grow() -> None:
+    found = fit("memory/x", samples(0.0, noise=20), unit="memory MiB", tolerance=Tolerance(3))
+    assert found.verdict == "about zero"
+
+
+def test_what_grows_only_while_it_warms_up_does_not_grow() -> None:
+    warming = [(jobs, min(value, 130.0)) for jobs, value in samples(0.1)]
+    assert fit("rows/x", warming, unit="rows", tolerance=Tolerance(3)).is_flat
+
+
+def test_a_sawtooth_of_recycled_children_does_not_grow() -> None:
+    teeth = [(float(jobs), 100 + jobs % 50) for jobs in range(0, 2000, 7)]
+    assert fit("memory/x", teeth, unit="memory MiB", tolerance=Tolerance(3)).is_flat
+
+
+def test_a_few_outliers_move_the_slope_little() -> None:
+    points = samples(0.01)
+    points[60] = (points[60][0], 1e6)
+    points[90] = (points[90][0], 0.0)
+    assert theil_sen(points).likely == pytest.approx(0.01, rel=0.05)
+
+
+def test_what_is_kept_by_design_says_why_it_grows() -> None:
+    found = fit("rows/job", samples(1), unit="rows", tolerance=Tolerance(3), why_grows="kept")
+    assert found.verdict == "grows: kept"
+
+
+def test_samples_at_one_moment_have_no_slope() -> None:
+    assert theil_sen([(1.0, 1.0), (1.0, 2.0)]).likely == 0.0

@@ -1,0 +1,48 @@
+"""How long work rests before it is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from routing.jobs import Reason
+from routing.policy import platform_policy
+from routing.waits import pause_before
+from sandbox.forge import ForgeError
+from workers.retries import is_passing, step_pause
+from workers.runs.errors import BranchTakenError, RemoteAuthError, RemoteError, WorkspaceMissingError
+
+
+@pytest.mark.parametrize(("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (99, 30)])
+def test_pauses_grow_and_the_last_one_repeats(tries: int, seconds: float) -> None:
+    assert pause_before((5, 30), tries=tries) == seconds
+    assert pause_before((), tries=tries) == 0
+
+
+def test_the_shipped_pauses_never_shrink() -> None:
+    pauses = platform_policy().pauses
+    for each in (pauses.lost_worker, pauses.step, pauses.control):
+        assert list(each) == sorted(each)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ForgeError("502", is_passing=True), True),
+        (ForgeError("422", is_passing=False), False),
+        (RemoteError("no route"), True),
+        (RemoteAuthError("401"), False),
+        (BranchTakenError("x"), False),
+        (WorkspaceMissingError("x"), False),
+        (OSError(28, "No space left on device"), True),
+        (ValueError("x"), False),
+    ],
+)
+def test_what_is_away_may_come_back_and_what_is_wrong_stays_wrong(error: Exception, passes: bool) -> None:
+    assert is_passing(error) is passes
+
+
+def test_a_step_rests_only_where_its_surroundings_failed_it() -> None:
+    assert step_pause((2, 15), tries=1, failure=Reason.PROVIDER_BUSY) == 2
+    assert step_pause((2, 15), tries=2, failure=Reason.BOX_FAILED) == 15
+    assert step_pause((2, 15), tries=1, failure=Reason.AGENT_FAILED) == 0
+    assert step_pause((2, 15), tries=0, failure=None) == 0

@@ -1,0 +1,55 @@
+"""A sign of life from a worker's consumer, for whoever starts workers: a file that says when it last was well.
+
+It is written by the consumer's event loop while the consumer is connected: a process that answers but takes in nothing
+falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads it; no broker and no other worker is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from celery import Celery, bootsteps
+
+BEAT_SECONDS = 5.0
+SILENT_SECONDS = 30.0
+"""A worker that has been silent for so long is not well."""
+
+
+def beat(path: Path) -> None:
+    """Say that the consumer is well now. The clock is the machine's since its start, which nobody sets."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(f"{time.monotonic()}\n")
+    fresh.replace(path)
+
+
+def is_well(path: Path, *, silent_seconds: float = SILENT_SECONDS) -> bool:
+    """Tell whether the worker that writes to `path` was well within the last seconds."""
+    try:
+        since = time.monotonic() - float(path.read_text())
+    except (OSError, ValueError):
+        return False
+    return 0 <= since <= silent_seconds
+
+
+def show_life(app: Celery, path: Path) -> None:
+    """Let the consumer of an application's worker write to `path` every few seconds while it is connected."""
+
+    class Heartbeat(bootsteps.StartStopStep):  # type: ignore[misc]
+        requires = ("celery.worker.consumer.tasks:Tasks",)
+
+        def __init__(self, parent: Any, **_: Any) -> None:
+            super().__init__(parent)
+            self.timer: Any = None
+
+        def start(self, parent: Any) -> None:
+            beat(path)
+            self.timer = parent.timer.call_repeatedly(BEAT_SECONDS, beat, (path,))
+
+        def stop(self, parent: Any) -> None:
+            if self.timer is not None:
+                self.timer.cancel()
+
+    app.steps["consumer"].add(Heartbeat)
