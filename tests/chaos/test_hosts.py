@@ -6,6 +6,8 @@ from tests.chaos.hosts import CUT_SECONDS, run
 from tests.chaos.network import missing
 from tests.chaos.options import Options
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(500)
 @pytest.mark.req("H-087")

@@ -4,6 +4,7 @@ import pytest
 
 from tests.chaos.leaks import watch
 
+pytestmark = pytest.mark.long
 SURE = ("handles/", "threads/", "connections/", "keys/", "series/", "files/temporary")
 PROGRAMS = ("api", "dispatcher", "exporter", "gateway", "worker-agent", "worker-edits", "worker-quick")
 OTHERS = {"connections/broker", "connections/ledger", "keys/broker", "series/exporter", "files/temporary"}
