@@ -33,7 +33,7 @@ def test_the_hard_limit_kills_a_stubborn_task_with_its_children_and_the_next_job
             installation = Installation(embedded)
 
             stubborn = installation.submit("echo stubborn")
-            job = installation.wait_for(stubborn, "timed_out", seconds=30)
+            job = installation.wait_for(stubborn, "timed_out", seconds=120)
             assert job["reason"] == "time_limit"
             assert "hard time limit" in job["detail"]
 

@@ -210,7 +210,7 @@ def _judge_rest(scene: Scene, report: Report) -> None:
 def _put_down_what_is_left(report: Report, scene: Scene) -> None:
     """After the fleet was told to end: nothing of it may be there, however often its parts were killed."""
     deadline = time.monotonic() + _GONE_SECONDS
-    while (left := remaining(besides="postgres")) and time.monotonic() < deadline:
+    while (left := remaining(scene.earlier, besides="postgres")) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
     report.promise("no process is left", [f"{one.pid} {' '.join(one.cmdline())[:120]}" for one in left])
     report.promise("no socket or temporary file is left", leftover_files(scene.fleet.home))

@@ -77,8 +77,12 @@ class Fleet(Embedded):
 class Scene:
     """A running fleet with what a run needs of it."""
 
-    def __init__(self, fleet: Fleet, *, keys: Mapping[str, str], sites: Sequence[str], notes: list[str]) -> None:
+    def __init__(self, fleet: Fleet, *, keys: Mapping[str, str], sites: Sequence[str], notes: list[str],
+        earlier: frozenset[int] = frozenset(),
+    ) -> None:  # fmt: skip
         self.fleet = fleet
+        self.earlier = earlier
+        """Processes of others that ran before: of the tests that ran in this process."""
         self.keys = keys
         self.sites = sites
         self.notes = notes
@@ -102,6 +106,7 @@ def burning(options: Options) -> Iterator[Scene]:
     """Run a fleet for as long as the context is open, on disks of its own where the machine allows that."""
     adopt_orphans()
     notes: list[str] = []
+    earlier = frozenset(process.pid for process in psutil.Process().children(recursive=True))
     home = Path(tempfile.mkdtemp(prefix="pm-chaos-"))
     home.chmod(0o755)
     mounted = [] if options.is_short else _mount_small(home, options, notes)
@@ -110,13 +115,13 @@ def burning(options: Options) -> Iterator[Scene]:
         with fleet:
             keys = _make_tenants(fleet)
             sites = _make_sites(fleet, options)
-            scene = Scene(fleet, keys=keys, sites=sites, notes=notes)
+            scene = Scene(fleet, keys=keys, sites=sites, notes=notes, earlier=earlier)
             try:
                 yield scene
             finally:
                 scene.close()
     finally:
-        end_remaining()
+        end_remaining(earlier)
         for directory in reversed(mounted):
             subprocess.run(["umount", "--lazy", str(directory)], check=False)
         shutil.rmtree(home, ignore_errors=True)
@@ -127,10 +132,12 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def remaining(*, besides: str = "") -> list[psutil.Process]:
-    """Return the processes below this one that still run, but for those of one name."""
+def remaining(earlier: frozenset[int] = frozenset(), *, besides: str = "") -> list[psutil.Process]:
+    """Return the processes below this one that still run, but for those that were there before and those of one name."""
     left = []
     for process in psutil.Process().children(recursive=True):
+        if process.pid in earlier:
+            continue
         with suppress(psutil.NoSuchProcess):
             if process.status() == psutil.STATUS_ZOMBIE:
                 _reap(process.pid)
@@ -144,9 +151,9 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def end_remaining() -> None:
+def end_remaining(earlier: frozenset[int] = frozenset()) -> None:
     """Kill whatever runs below this process."""
-    for process in remaining():
+    for process in remaining(earlier):
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
 
