@@ -26,6 +26,7 @@ from sandbox.image.parts import image_reference
 from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
+from tests.well import well_gateway
 from workers.agent import edit_with_agent
 from workers.engine import EnginePool, open_engine_pool
 from workers.lifecycle import Resources, run_attempt
@@ -184,8 +185,8 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         pool = open_engine_pool(config)
         stack.callback(pool.close)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url="http://127.0.0.1:1",
-            worker="w1", known_keys=(CANARY,),
+            ledger=ledger, den=Den(home / "den"), policy=platform_policy(),
+            gateway_url=stack.enter_context(well_gateway()), worker="w1", known_keys=(CANARY,),
         )  # fmt: skip
         engine = daemon.open()
         stack.callback(engine.close)

@@ -133,7 +133,7 @@ def adopt_orphans() -> None:
 
 
 def remaining(earlier: frozenset[int] = frozenset(), *, besides: str = "") -> list[psutil.Process]:
-    """Return the processes below this one that still run, but for those that were there before and those of one name."""
+    """Return the processes below this one that still run, but for earlier ones and those of one name."""
     left = []
     for process in psutil.Process().children(recursive=True):
         if process.pid in earlier:

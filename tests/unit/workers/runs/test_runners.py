@@ -3,10 +3,8 @@
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from sandbox.errors import UnwalledSessionError
 from tests.factories import make_attempt
 from tests.played_cli import PlayedMaker
 from tests.unit.workers.runs.played import Played
+from tests.well import well_gateway
 from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.runs.context import INSTRUCTIONS
@@ -57,25 +56,11 @@ def script(changes: Changes, *, fails: bool) -> str:
     return "\n".join([*lines, *(["sys.exit(3)"] if fails else [])])
 
 
-class _Well(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[str]:
     """A gateway that says it is well: what fails then is the agent's own failure."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Well)
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
-    serving.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    serving.join()
+    with well_gateway() as url:
+        yield url
 
 
 class Shop:
