@@ -23,7 +23,8 @@ from producers.api.resources import Approver, Reader, Resources, ResourcesDep, S
 from producers.api.stream import Tail, follow, look
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.comparison import Comparison
-from producers.jobs import JobSummary, JobView, describe, summarise, tier_name
+from producers.job_views import JobSummary, JobView
+from producers.jobs import describe, summarise, tier_name
 from producers.keys import Caller
 from producers.review import changes_of_job
 from routing.errors import FieldError, InvalidJobError

@@ -20,7 +20,8 @@ from monitoring.ledger.events import events_after
 from monitoring.ledger.jobs import find_job
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.store import Ledger
-from producers.jobs import EventView, describe_events
+from producers.job_views import EventView
+from producers.jobs import describe_events
 from routing.jobs import State, is_end
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, install
 from routing.jobs import RESUMABLE, Door, State
 
 if TYPE_CHECKING:
-    from producers.jobs import JobView, RoundView
+    from producers.job_views import JobView, RoundView
 
 app = typer.Typer(no_args_is_help=True)
 

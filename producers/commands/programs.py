@@ -6,6 +6,8 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,13 +54,10 @@ def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
     from monitoring.audit_archive import Archive
     from producers.dispatcher import Dispatcher
-    from producers.dispatching import DispatcherLoop, deliver
-    from producers.door import CeleryDoor, DoorLists
+    from producers.dispatching import DispatcherLoop
     from producers.projections import Projector
     from producers.routing_log import open_routing_log
     from producers.runway import BrokerLists
-    from producers.tickets.notes import TicketWriter
-    from producers.webhooks import WebhookSender
 
     with installed(ctx) as installation:
         settings = installation.settings
@@ -81,29 +80,41 @@ def dispatcher(ctx: typer.Context) -> None:
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
             heads=installation.audit_heads,
         )
-        stopping = threading.Event()
-        sender = WebhookSender(installation.ledger, settings.webhook)
-        tick = {"tick_seconds": settings.dispatcher.tick_seconds}
-        lists = DoorLists(settings.broker.url, tls=settings.broker.tls)
-        door = CeleryDoor(
-            lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_door
-        )  # fmt: skip
-        threads = [
-            threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
-            for each in (sender, TicketWriter(installation.ledger, settings.accounts))
-        ]
-        threads.append(threading.Thread(target=_keep_house, args=(installation, holder, stopping)))
-        threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
-        for thread in threads:
-            thread.start()
-        try:
+        with _beside_it(installation, holder):
             DispatcherLoop(one, ledger_url=installation.ledger_url, config=settings.dispatcher).run()
-        finally:
-            stopping.set()
-            for thread in threads:
-                thread.join()
-            sender.close()
-            lists.close()
+
+
+@contextmanager
+def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
+    """Do, in threads, what a slow receiver must not let the dispatcher's rounds wait for."""
+    from producers.dispatching import deliver
+    from producers.door import CeleryDoor, DoorLists
+    from producers.tickets.notes import TicketWriter
+    from producers.webhooks import WebhookSender
+
+    settings, stopping = installation.settings, threading.Event()
+    sender = WebhookSender(installation.ledger, settings.webhook)
+    lists = DoorLists(settings.broker.url, tls=settings.broker.tls)
+    door = CeleryDoor(
+        lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_door
+    )  # fmt: skip
+    tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+    threads = [
+        threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
+        for each in (sender, TicketWriter(installation.ledger, settings.accounts))
+    ]
+    threads.append(threading.Thread(target=_keep_house, args=(installation, holder, stopping)))
+    threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+        sender.close()
+        lists.close()
 
 
 def _keep_house(installation: Installation, holder: str, stopping: threading.Event) -> None:

@@ -15,7 +15,8 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.retention import sweep_site
 from monitoring.ledger.rounds import NotContinuableError
 from monitoring.ledger.tables import Job, Release
-from producers.jobs import JobView, PreviewLinks, describe
+from producers.job_views import JobView
+from producers.jobs import PreviewLinks, describe
 from producers.review import changes_of_job
 from producers.rounds import Asker, ResumeOrder, ReviseOrder, Rounds
 from routing.errors import InvalidJobError
