@@ -8,7 +8,6 @@ and the manifest says which of them have to be kept elsewhere. A backup gets its
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,7 +98,7 @@ def back_up(
     draft.mkdir(parents=True, mode=0o700)
     try:
         made = _write(ledger, ledger_url, den, draft, environment, progress)
-        _durably(draft / MANIFEST, made.model_dump_json(indent=2).encode() + b"\n")
+        Disk().write_atomically(draft / MANIFEST, made.model_dump_json(indent=2).encode() + b"\n")
         draft.rename(target)
         Disk().sync_directory(target.parent)
     finally:
@@ -195,10 +194,3 @@ def hash_file(path: Path) -> tuple[str, int]:
 def hash_names(names: Iterable[str]) -> str:
     """Return a hash of a set of names."""
     return hashlib.sha256("".join(f"{name}\n" for name in sorted(names)).encode()).hexdigest()
-
-
-def _durably(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

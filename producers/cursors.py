@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -40,6 +39,6 @@ def mark_of(kind: type[MarkT], cursor: str | None) -> MarkT | None:
         if len(cursor) > _LONGEST:
             raise ValueError
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return TypeAdapter(kind).validate_python(json.loads(text))
+        return TypeAdapter(kind).validate_json(text)
     except (ValueError, binascii.Error, ValidationError):
         raise InvalidJobError((FieldError("cursor", "is none that this list gave"),)) from None

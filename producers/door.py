@@ -43,6 +43,7 @@ MAX_MESSAGE_BYTES = 1_048_576
 MAX_TRIES = 5
 """A message whose reading failed so often, or ended the process, is refused and put aside. The refusal has as many."""
 BATCH = 20
+LONGEST_WAIT_SECONDS = 2.0
 TRIES_KEY = "pointsman:door:tries"
 _KEEP_TRIES_SECONDS = 86_400
 
@@ -143,7 +144,8 @@ class DoorLists:
 
     def wait(self, seconds: float) -> None:
         """Wait until a message stands on the first list: one that is moved to where it was."""
-        self._redis.blmove(DOOR_LISTS[0], DOOR_LISTS[0], seconds, src="RIGHT", dest="RIGHT")  # type: ignore[arg-type]
+        bound = min(seconds, LONGEST_WAIT_SECONDS)  # the client itself gives a silent broker up after a few seconds
+        self._redis.blmove(DOOR_LISTS[0], DOOR_LISTS[0], bound, src="RIGHT", dest="RIGHT")  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Close the connection."""
@@ -266,7 +268,7 @@ class CeleryDoor:
         """Refuse a message that cannot be taken in and put it aside, without a row where that fails each time too."""
         if tries <= 2 * MAX_TRIES:
             message = read_message(standing.body)
-            refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times; see `unrouted`"),))
+            refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times"),))
             tenant = standing.tenant or str(message.kwargs.get("tenant", ""))
             self._submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY, job_id=UUID(message.id))
         self._lists.put_aside(standing)

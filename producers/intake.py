@@ -16,7 +16,7 @@ from producers.celery_message import CeleryMessage
 from producers.errors import AdmissionRefusedError, UnknownTenantError
 from producers.submit import Submitter
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Door
+from routing.jobs import Door, check_site_name
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +33,15 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
     named = str(fields.pop("tenant", tenant or ""))
     if tenant is None:
         tenant = named
+    if not _can_be_tenant(tenant):  # the rule for tenants, too; and nothing else may reach the ledger
+        logger.warning("intake_refused", extra={"rule": "unknown tenant"})
+        return
     try:
         job_id = UUID(message.id)
     except ValueError:
         logger.warning("intake_refused", extra={"rule": "the task id must be a UUID"})
+        refusal = InvalidJobError((FieldError("id", "the task id must be a UUID"),))
+        submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY)
         return
     try:
         if named != tenant:
@@ -50,6 +55,14 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
     except IdempotencyConflictError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "task id used with another body"})
+
+
+def _can_be_tenant(name: str) -> bool:
+    try:
+        check_site_name(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse_stranger(tenant: str, *, job_id: UUID, submitter: Submitter) -> NoReturn:

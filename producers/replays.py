@@ -18,6 +18,7 @@ from sqlmodel import Session
 from monitoring.ledger import audit
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.jobs import Accepted, accept, lock_job
+from monitoring.ledger.money import OF_THE_DAY, last_cap_hit
 from monitoring.ledger.new_jobs import NewJob, request_digest
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.releases import active_release
@@ -40,6 +41,7 @@ from producers.rounds import Asker
 from producers.submit import Environment, policy_of
 from routing.errors import PolicyError
 from routing.jobs import JobRequest, State, parse_request
+from routing.messages import read_stored
 from routing.policy import Policy
 from routing.project import MissingKeyError
 from routing.rounds import Verb, added_nanousd, can_go_on, higher_stakes
@@ -98,7 +100,7 @@ class Replays:
             today = self._today(session, job)
             request = _request_of(job, budget_usd)
             route = self._route(session, job, request, today)
-            new = self._new_job(job, today, request, route, asker=asker, cap=_cap(job, today, budget_usd))
+            new = self._new_job(job, today, request, route, asker=asker, cap=_cap(session, job, today, budget_usd))
             check_room(session, new.queue, job.tenant, policy=today.policy)
             accepted = accept(session, new, actor=asker.actor)
             if today.project is not None and not route.trivial:
@@ -186,10 +188,10 @@ def _signals(session: Session, ground: Ground, *, is_new: bool) -> SiteSignals |
     release: Release | None = ground.start or active_release(session, ground.site)
     if release is None:
         return None if is_new else SiteSignals()
-    return SiteSignals.model_validate(release.signals)
+    return read_stored(SiteSignals, release.signals)
 
 
-def _cap(job: Job, today: _Today, budget_usd: float | None) -> int:
+def _cap(session: Session, job: Job, today: _Today, budget_usd: float | None) -> int:
     """Return what the bill may have spent when the replay ends, in nanodollars.
 
     Raises:
@@ -199,7 +201,8 @@ def _cap(job: Job, today: _Today, budget_usd: float | None) -> int:
     spent = today.ground.spent_nanousd
     if budget_usd is not None:
         return spent + added_nanousd(budget_usd, today.policy, is_run=today.project is not None)
-    if job.state == State.BUDGET_EXCEEDED or (job.cap_nanousd and spent >= job.cap_nanousd):
+    is_bill = job.state == State.BUDGET_EXCEEDED and last_cap_hit(session, job.id) not in OF_THE_DAY
+    if is_bill or (job.cap_nanousd and spent >= job.cap_nanousd):
         raise NotContinuableError(job.id, "spent")
     return job.cap_nanousd
 

@@ -30,7 +30,6 @@ def resting(directory: Path) -> Iterator[Resting]:
     home = Home(directory)
     home.lock()
     try:
-        (home.path / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         server = start_postgres(home.path / "postgres")
         try:
             yield Resting(server.get_uri(), home.path / "den", home.secrets()["audit"].encode())

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from monitoring.audit import verify
 from monitoring.errors import SchemaMismatchError
-from monitoring.ledger.dump import clear, is_empty, read_dump, users_of
+from monitoring.ledger.dump import clear, is_empty, open_dump, read_dump, users_of
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.releases import lagging_sites
 from monitoring.ledger.schema import Fit, fit_of, wanted_revision
@@ -66,11 +66,12 @@ def restore(
         raise SchemaMismatchError(made.revision, wanted_revision())
     _check_blobs(source)
     _check_target(ledger, den, is_forced=is_forced)
+    dump = open_dump(source / DUMP, ledger_url, server=made.server, environment=environment)
     progress(f"copying {made.blobs} files")
     _copy_blobs(source, den)
     progress("reading the ledger")
     clear(ledger.engine)
-    read_dump(source / DUMP, ledger_url, server=made.server, environment=environment)
+    read_dump(dump, ledger_url, environment=environment)
     migrate(ledger.engine)
     return _bring_to_life(ledger, den, made, resend=resend, signing_key=signing_key, progress=progress)
 

@@ -71,7 +71,9 @@ def show_tenant(session: Session, name: str) -> TenantView:
     Raises:
         UnknownTenantError: the operator's fault.
     """
-    tenant = _locked(session, name)
+    tenant = session.get(Tenant, name)
+    if tenant is None:
+        raise UnknownTenantError(name)
     waiting = _count(session, col(Job.waiting_since).is_not(None), tenant=name)
     return _view(tenant, waiting=waiting, running=_running_by_tenant(session))
 

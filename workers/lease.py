@@ -7,7 +7,9 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import col
 
 from monitoring.ledger.attempts import Claim, renew
 from monitoring.ledger.store import Ledger
@@ -56,8 +58,9 @@ class Lease:
             CancelledByOwnerError: the owner's wish.
         """
         with self._ledger.begin() as session:
-            job = session.get_one(Job, self._claim.job.id)
-        if self._is_lost or job.fence != self._claim.attempt.fence:
+            wanted = select(col(Job.fence), col(Job.cancel_requested_at)).where(col(Job.id) == self._claim.job.id)
+            fence, cancelled_at = session.execute(wanted).one()
+        if self._is_lost or fence != self._claim.attempt.fence:
             raise LeaseLostError
-        if job.cancel_requested_at is not None:
+        if cancelled_at is not None:
             raise CancelledByOwnerError

@@ -176,10 +176,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (PolicyError, SchemaMismatchError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
-    run_worker(
-        app, [list_of(QueueName(queue)) for queue in arguments.queues], concurrency=arguments.concurrency, worker=worker
-    )
-    del hooks
+    try:
+        lists = [list_of(QueueName(queue)) for queue in arguments.queues]
+        run_worker(app, lists, concurrency=arguments.concurrency, worker=worker)
+    finally:
+        hooks.finish()
     return 0
 
 

@@ -105,13 +105,17 @@ class PoolHooks:
         if isinstance(exception, TimeLimitExceeded):
             cause = Reason.TIME_LIMIT
         else:
-            cause = Reason.WORKER_STOPPED if self._stopping.has_begun else Reason.WORKER_LOST
+            cause = Reason.WORKER_STOPPED if self._stopping.is_grace_over else Reason.WORKER_LOST
         try:
             message = JobMessage.model_validate(args[0])
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
         self._tell(lambda session: report_loss(session, message, cause=cause))
+
+    def finish(self) -> None:
+        """Wait for what a stop still has to tell the ledger."""
+        self._stopping.finish()
 
     def _hand_back(self) -> None:
         """Tell the ledger that nothing works any more on what this worker still holds."""

@@ -32,19 +32,22 @@ _ASK_SECONDS = 0.25
 class Stopping:
     """The end of a worker's life, in its parent process."""
 
-    def __init__(
-        self, *, grace_seconds: float, hand_back: Callable[[], None], let_go_seconds: float = LET_GO_SECONDS
-    ) -> None:
+    def __init__(self, *, grace_seconds: float, hand_back: Callable[[], None]) -> None:
         self._grace_seconds = grace_seconds
         self._hand_back = hand_back
-        self._let_go_seconds = let_go_seconds
         self._at_once = threading.Event()
+        self._is_grace_over = False
         self._thread: threading.Thread | None = None
 
     @property
-    def has_begun(self) -> bool:
-        """Whether the worker was told to stop."""
-        return self._thread is not None
+    def is_grace_over(self) -> bool:
+        """Whether pool children are being ended: one that dies before that died of its job."""
+        return self._is_grace_over
+
+    def finish(self) -> None:
+        """Wait until what this worker held is given back: called when the pool has ended, before the process does."""
+        if self._thread is not None and self._is_grace_over:
+            self._thread.join(timeout=LET_GO_SECONDS)
 
     def on_ready(self, **_: Any) -> None:
         """Let SIGQUIT mean: without any grace. Called when Celery has installed its own handlers."""
@@ -65,8 +68,9 @@ class Stopping:
     def _run(self) -> None:
         """End every pool child that is left after the grace. The process ends when they have, and this with it."""
         self._at_once.wait(self._grace_seconds)
+        self._is_grace_over = True
         logger.warning("grace_is_over")
-        deadline = time.monotonic() + self._let_go_seconds
+        deadline = time.monotonic() + LET_GO_SECONDS
         while (children := psutil.Process().children()) and time.monotonic() < deadline:
             for child in children:
                 with suppress(psutil.NoSuchProcess):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -72,29 +74,47 @@ def write_dump(snapshot: Snapshot, ledger_url: str, target: Path, *, environment
     _run([program, *arguments, f"--file={target}"], ledger_url, environment)
 
 
-def read_dump(source: Path, ledger_url: str, *, server: int, environment: Mapping[str, str]) -> None:
-    """Fill an empty ledger from a dump, whole or not at all.
+@dataclass(frozen=True)
+class ReadableDump:
+    """A dump, and the program that can read it: known before anything is given up for it."""
+
+    source: Path
+    program: str
+    entries: str
+    """What it holds and the ledger does not have yet, as `pg_restore` lists it."""
+
+
+def open_dump(source: Path, ledger_url: str, *, server: int, environment: Mapping[str, str]) -> ReadableDump:
+    """Make sure that a dump can be read.
 
     Args:
         source: the dump.
-        ledger_url: the ledger.
+        ledger_url: the ledger that it is for.
         server: major version of the server that the dump was made from.
         environment: what the program gets besides.
 
     Raises:
-        DumpError: the operator's fault: there is no fitting program, or it failed.
+        DumpError: the operator's fault: there is no fitting program, or it cannot read the dump.
     """
     program = find_program("pg_restore", at_least=server, environment=environment)
-    database = str(conninfo_to_dict(ledger_url).get("dbname", ""))
     contents = _run([program, "--list", str(source)], ledger_url, environment)
     entries = "".join(f"{line}\n" for line in contents.splitlines() if " SCHEMA " not in line)  # it is there already
-    chosen = source.with_name(f".{source.name}.entries")
-    chosen.write_text(entries)
-    try:
-        arguments = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", f"--use-list={chosen}"]
-        _run([program, *arguments, f"--dbname={database}", str(source)], ledger_url, environment)
-    finally:
-        chosen.unlink()
+    return ReadableDump(source, program, entries)
+
+
+def read_dump(dump: ReadableDump, ledger_url: str, *, environment: Mapping[str, str]) -> None:
+    """Fill an empty ledger from a dump, whole or not at all.
+
+    Raises:
+        DumpError: the operator's fault: `pg_restore` failed.
+    """
+    database = str(conninfo_to_dict(ledger_url).get("dbname", ""))
+    with tempfile.NamedTemporaryFile("w", suffix=".entries") as chosen:  # the backup may lie where nobody can write
+        chosen.write(dump.entries)
+        chosen.flush()
+        arguments = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]
+        arguments += [f"--use-list={chosen.name}", f"--dbname={database}", str(dump.source)]
+        _run([dump.program, *arguments], ledger_url, environment)
 
 
 def find_program(name: str, *, at_least: int, environment: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -27,6 +28,8 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
 from routing.tiers import QueueName
 
+OF_THE_DAY = frozenset({"tenant_day", "key_day", "fleet_day"})
+"""Scopes of caps that are whole again tomorrow, whatever a bill has spent."""
 CALL_LEASE_SECONDS = 30.0
 """How long an open call is believed alive after its gateway last said so."""
 
@@ -323,13 +326,15 @@ def bill_of(session: Session, job: Job) -> Bill:
 
 def cap_hit_by(session: Session, attempt: Attempt) -> str | None:
     """Return the scope of the cap that last refused or cut a model call of an attempt; None when none did."""
-    found = session.scalars(
-        select(col(Event.data))
-        .where(col(Event.job_id) == attempt.job_id, col(Event.kind) == EventKind.LIMIT_HIT.value)
-        .where(col(Event.at) >= attempt.started_at)
-        .order_by(col(Event.id).desc())
-        .limit(1)
-    ).first()
+    return last_cap_hit(session, attempt.job_id, since=attempt.started_at)
+
+
+def last_cap_hit(session: Session, job_id: UUID, *, since: datetime | None = None) -> str | None:
+    """Return the scope of the cap that last refused or cut a model call of a job; None when none is on record."""
+    hits = select(col(Event.data)).where(col(Event.job_id) == job_id, col(Event.kind) == EventKind.LIMIT_HIT.value)
+    if since is not None:
+        hits = hits.where(col(Event.at) >= since)
+    found = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
     return None if found is None else str(found.get("scope"))
 
 

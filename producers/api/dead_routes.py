@@ -9,16 +9,13 @@ from fastapi import APIRouter, Path, Query
 from producers.api.bodies import parse_json
 from producers.api.examples import body_of
 from producers.api.job_routes import Body
-from producers.api.problems import Problem
 from producers.api.resources import Reader, ResourcesDep, SubmitCaller
 from producers.dead_letters import ClustersPage, DeadLetterOrder, DeadLettersPage, ReplayOrder, Verdicts
 from producers.keys import Caller
 from producers.rounds import Asker
 from routing.jobs import Door, parse_as
 
-router = APIRouter(
-    prefix="/v1/dead-letters", tags=["dead letters"], responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}}
-)
+router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=200)]

@@ -103,9 +103,10 @@ def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
         threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
         for each in (sender, TicketWriter(installation.ledger, settings.accounts))
     ]
-    threads.append(threading.Thread(target=_keep_house, args=(installation, holder, stopping)))
     threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
-    for thread in threads:
+    # It may be in the middle of hours of files, where it can be ended at any point: nobody waits for it.
+    housekeeping = threading.Thread(target=_keep_house, args=(installation, holder, stopping), daemon=True)
+    for thread in (*threads, housekeeping):
         thread.start()
     try:
         yield
