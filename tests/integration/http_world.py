@@ -25,6 +25,8 @@ from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from producers.api.app import create_app
 from producers.api.resources import Resources
+from producers.console.sessions import Sessions
+from producers.console.web import Console
 from producers.keys import Scope, create_key, create_tenant
 from producers.pages.app import create_pages_app
 from producers.pages.resources import PageResources
@@ -43,6 +45,9 @@ from workers.lifecycle import Resources as WorkerResources
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
 PAGES_URL = "http://pages.testserver"
+CONSOLE_URL = "http://testserver"
+CONSOLE_KEY = "console-key-of-the-tests-0123456789"
+AUDIT_KEY = b"audit-key-of-the-tests"
 
 HOME = b"<!doctype html><html lang=en><title>Bakery</title><h1>Bread</h1><link rel=stylesheet href=style.css></html>"
 STYLE = b"h1 { color: #123456 }\n"
@@ -223,12 +228,15 @@ def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
         pages_url=PAGES_URL,
         poll_seconds=0.02,
     )
-    app = create_app(resources)
+    console = Console(Sessions([CONSOLE_KEY]), is_secure=False, audit_key=AUDIT_KEY)
+    app = create_app(resources, console=console)
     tenant = f"t-{secrets.token_hex(5)}"
     with ledger.begin() as session:
         create_tenant(session, tenant)
         for queue in TASK_OF_QUEUE:
             pause(session, queue, is_paused=True)
-    pages_app = create_pages_app(PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600))
+    pages_app = create_pages_app(
+        PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600, console_url=CONSOLE_URL)
+    )
     with TestClient(app) as client, TestClient(pages_app, base_url=PAGES_URL) as pages:
         yield World(ledger, den, directory, policy, app, client, pages_app, pages, resources, clock, tenant)
