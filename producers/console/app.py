@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from monitoring.errors import JobNotFoundError, SiteNotFoundError
 from producers.api.resources import Resources
-from producers.console.routes import fleet, jobs, login, records, runs, sites
+from producers.console.routes import dead, decisions, fleet, jobs, login, records, runs, sites
 from producers.console.web import Console, ForgedFormError, NotLoggedInError, go, is_part, render
 from producers.keys import MissingScopeError
 
@@ -33,7 +33,7 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
     app.state.console = console
     app.state.stopping = stopping
     app.mount("/static", StaticFiles(directory=str(files.files("producers.console") / "static")))
-    for part in (fleet, jobs, runs, sites, records, login):
+    for part in (fleet, jobs, decisions, runs, sites, dead, records, login):
         app.include_router(part.router)
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)

@@ -9,18 +9,24 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
+from producers.console.timeline import offset
+from producers.console.wording import event_line
 from producers.jobs import usd_text
 from routing.jobs import State
+from routing.prices import NANOUSD_PER_USD
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
+_FINE_BELOW_USD = 0.1
 
 TONES: Mapping[str, str] = MappingProxyType(
     {
         State.ANSWERED: "good", State.PUBLISHED: "good", State.AWAITING_APPROVAL: "ask", State.CLARIFYING: "ask",
         State.FAILED: "bad", State.TIMED_OUT: "bad", State.BUDGET_EXCEEDED: "bad", State.OUTPUT_EXCEEDED: "bad",
         State.ESCALATED: "bad", State.REJECTED: "still", State.EXPIRED: "still", State.CANCELLED: "still",
-        "passed": "good", "done": "good", "open": "ask", "failed": "bad", "pending": "still", "skipped": "still",
+        "passed": "good", "done": "good", "complete": "good", "open": "ask", "lost": "bad", "planned": "still",
+        "pending": "still", "skipped": "still", "closed": "still", "waiting": "still", "parked": "still",
+        "parked_kept": "still", "escalated": "ask", "blocked": "bad", "needs_rework": "ask",
     }
 )  # fmt: skip
 """How a state feels: the colour of its badge, which also says it in words."""
@@ -103,10 +109,31 @@ def money(nanousd: int) -> str:
     return f"${whole}.{digits[:4].ljust(2, '0')}"
 
 
+def usd(amount: float) -> str:
+    """Return a limit in USD."""
+    return f"${amount:,.2f}"
+
+
 def dollars(text: str) -> str:
     """Return an exact decimal string as an amount."""
     whole, _, digits = text.partition(".")
     return f"${whole}.{digits[:4].ljust(2, '0')}"
+
+
+def cents(nanousd: int) -> str:
+    """Return an amount in USD as small as it needs: to the cent from ten cents on, finer below."""
+    usd = nanousd / NANOUSD_PER_USD
+    return f"${usd:,.2f}" if nanousd == 0 or usd >= _FINE_BELOW_USD else f"${usd:.4f}"
+
+
+def plural(count: int, name: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands told apart."""
+    return f"{number:,}"
 
 
 def share(part: float, whole: float) -> int:
@@ -127,6 +154,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "tone": tone, "words": words, "duration": duration, "ago": ago, "moment": moment, "size": size,
         "short": short, "excerpt": excerpt, "money": money, "dollars": dollars, "diff_lines": diff_lines,
-        "share": share,
+        "share": share, "cents": cents, "plural": plural, "count": count, "event_line": event_line, "offset": offset,
+        "usd": usd,
     }
 )  # fmt: skip

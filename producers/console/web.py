@@ -17,16 +17,24 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.responses import Response
 
+from monitoring.errors import MonitoringError
 from producers.api.resources import Resources, resources_of
 from producers.console import shown
 from producers.console.sessions import COOKIE, ConsoleSession, Sessions
+from producers.errors import ProducerError
 from producers.keys import Caller, MissingScopeError, Scope, holder_of
-from routing.errors import FieldError, InvalidJobError
+from producers.rounds import Asker
+from routing.errors import FieldError, InvalidJobError, RoutingError
+from routing.jobs import Door
 
 PREFIX = "/console"
 _SAFE = frozenset({"GET", "HEAD"})
 _NOTICE = "pointsman_notice"
 _NOTICE_CHARS = 500
+
+
+REFUSALS = (MonitoringError, ProducerError, RoutingError)
+"""How the layers below say no to a person: told on the page, and nothing was done."""
 
 
 class NotLoggedInError(Exception):
@@ -126,6 +134,11 @@ def acting(scope: Scope) -> Callable[..., Viewer]:
 Submitter = Annotated[Viewer, Depends(acting(Scope.SUBMIT))]
 Approver = Annotated[Viewer, Depends(acting(Scope.APPROVE))]
 Operator = Annotated[Viewer, Depends(acting(Scope.OPERATE))]
+
+
+def asker_of(viewer: Viewer) -> Asker:
+    """Return a viewer as who asks for a new round of work."""
+    return Asker(tenant=viewer.caller.tenant, door=Door.HTTP, actor=viewer.caller.actor)
 
 
 def policy_of(pages_url: str) -> str:
