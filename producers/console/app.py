@@ -8,7 +8,8 @@ from importlib import resources as files
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
@@ -41,7 +42,7 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
 
 
 def _refuse(request: Request, status: int, text: str) -> Response:
-    title = http.HTTPStatus(status).phrase
+    title = "Not found" if status == http.HTTPStatus.NOT_FOUND else http.HTTPStatus(status).phrase
     return render(request, "refusal.html", viewer=None, status=status, title=title, text=text)
 
 
@@ -69,6 +70,10 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     return _refuse(request, 422, wrong)
 
 
+async def _on_unstorable(request: Request, _: Exception) -> Response:
+    return _refuse(request, 422, "There is a character in it that cannot be stored or searched for.")
+
+
 async def _on_ledger_away(request: Request, _: Exception) -> Response:
     return _refuse(request, 503, "The ledger cannot be reached. Nothing was done; try again in a moment.")
 
@@ -87,5 +92,7 @@ _HANDLERS = {
     RequestValidationError: _on_invalid,
     OperationalError: _on_ledger_away,
     InterfaceError: _on_ledger_away,
+    PoolTimeoutError: _on_ledger_away,
+    DataError: _on_unstorable,
     HTTPException: _on_http,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,9 +127,12 @@ class World:
         assert taken is not None
         return taken
 
-    def offer(self, job_id: UUID, files: Mapping[str, bytes]) -> Release:
+    def offer(
+        self, job_id: UUID, files: Mapping[str, bytes], *, work: Callable[[Claim], object] = lambda _: None
+    ) -> Release:  # fmt: skip
         """Do a job's work: scan a result and let it wait for approval."""
         taken = self.claim(job_id)
+        work(taken)
         with self.ledger.begin() as session:
             job = hold(session, taken.attempt)
             site = session.get_one(Site, job.site_id)
@@ -214,7 +217,9 @@ def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 
 
 @contextmanager
-def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
+def open_world(
+    ledger: Ledger, directory: Path, *, tenant: str = "", pages_url: str = PAGES_URL, console_url: str = CONSOLE_URL
+) -> Iterator[World]:  # fmt: skip
     """Open a door. The queues are paused, so nothing tries to reach the broker, which is away."""
     clock = Clock()
     policy = platform_policy()
@@ -225,18 +230,18 @@ def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
         den=den,
         signer=PreviewSigner(["preview-key-of-the-tests-0123456789"], clock=clock),
         policy=policy,
-        pages_url=PAGES_URL,
+        pages_url=pages_url,
         poll_seconds=0.02,
     )
     console = Console(Sessions([CONSOLE_KEY]), is_secure=False, audit_key=AUDIT_KEY)
     app = create_app(resources, console=console)
-    tenant = f"t-{secrets.token_hex(5)}"
+    tenant = tenant or f"t-{secrets.token_hex(5)}"
     with ledger.begin() as session:
         create_tenant(session, tenant)
         for queue in TASK_OF_QUEUE:
             pause(session, queue, is_paused=True)
     pages_app = create_pages_app(
-        PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600, console_url=CONSOLE_URL)
+        PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600, console_url=console_url)
     )
     with TestClient(app) as client, TestClient(pages_app, base_url=PAGES_URL) as pages:
         yield World(ledger, den, directory, policy, app, client, pages_app, pages, resources, clock, tenant)
