@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from docs.pictures import SMALLER
-from tests.console_stage import Stage, open_stage
+from tests.console_stage import Stage, log_in, open_stage
 
 WIDTHS = {390: 0.75, 1440: 0.75}
 """Widths in CSS pixels, and how much smaller the pictures are."""
@@ -26,24 +26,6 @@ KEPT = (
 """What the documentation shows."""
 
 
-def pages_of(stage: Stage) -> dict[str, str]:
-    """Return the console's pages by a name."""
-    return {
-        "fleet": "/", "jobs": "/jobs", "job": f"/jobs/{stage.offered}", "asking": f"/jobs/{stage.asking}",
-        "over": f"/jobs/{stage.over_budget}", "running": f"/jobs/{stage.running}", "why": f"/jobs/{stage.offered}/why",
-        "runs": "/runs", "run": f"/runs/{stage.run}", "sites": "/sites", "site": "/sites/restaurant", "dead": "/dead",
-        "limits": "/limits", "audit": "/audit", "missing": "/jobs/00000000-0000-0000-0000-000000000000",
-    }  # fmt: skip
-
-
-def log_in(page: Page, stage: Stage) -> None:
-    """Log in with a key of all scopes."""
-    page.goto(f"{stage.url}/console/login")
-    page.get_by_label("API key").fill(stage.key())
-    page.get_by_role("button", name="Log in").click()
-    page.wait_for_url("**/console/")
-
-
 def shoot(browser: Browser, stage: Stage, wanted: list[tuple[str, int, str]]) -> dict[tuple[str, int, str], bytes]:
     """Return pictures of pages as PNG, at most three screens high."""
     taken = {}
@@ -51,7 +33,7 @@ def shoot(browser: Browser, stage: Stage, wanted: list[tuple[str, int, str]]) ->
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         page = context.new_page()
         log_in(page, stage)
-        for name, path in pages_of(stage).items():
+        for name, path in stage.pages.items():
             if (name, width, scheme) not in wanted:
                 continue
             page.goto(f"{stage.url}/console{path}", wait_until="load")
@@ -74,9 +56,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch, open_stage(Path(scratch)) as stage, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         if len(sys.argv) > 1:
-            every = [
-                (name, width, scheme) for name in pages_of(stage) for width in WIDTHS for scheme in ("light", "dark")
-            ]
+            every = [(name, width, scheme) for name in stage.pages for width in WIDTHS for scheme in ("light", "dark")]
             for (name, width, scheme), png in shoot(browser, stage, every).items():
                 (Path(sys.argv[1]) / f"{name}-{width}-{scheme}.png").write_bytes(png)
             return 0

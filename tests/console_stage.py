@@ -16,6 +16,7 @@ from uuid import UUID
 
 import uvicorn
 from fastapi import FastAPI
+from playwright.sync_api import Page
 from sqlmodel import Session
 
 from monitoring.audit import seal
@@ -61,6 +62,25 @@ class Stage:
     def key(self, *scopes: str) -> str:
         """Return a new API key; of all scopes when none are named."""
         return self.world.key(*scopes)
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """The console's pages by a name."""
+        return {
+            "fleet": "/", "jobs": "/jobs", "job": f"/jobs/{self.offered}", "asking": f"/jobs/{self.asking}",
+            "over": f"/jobs/{self.over_budget}", "running": f"/jobs/{self.running}",
+            "why": f"/jobs/{self.offered}/why", "runs": "/runs", "run": f"/runs/{self.run}", "sites": "/sites",
+            "site": "/sites/restaurant", "dead": "/dead", "limits": "/limits", "audit": "/audit",
+            "missing": "/jobs/00000000-0000-0000-0000-000000000000",
+        }  # fmt: skip
+
+
+def log_in(page: Page, stage: Stage) -> None:
+    """Log in with a key of all scopes."""
+    page.goto(f"{stage.url}/console/login")
+    page.get_by_label("API key").fill(stage.key())
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/console/")
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class _Walk:
             case EventKind.STARTED:
                 self._begin("work", f"Attempt {data.get('attempt')}", f"on {data.get('queue')}", at)
             case EventKind.ATTEMPT_ENDED:
-                self._end(at, outcome=str(data.get("outcome") or ""))
+                self._let_go(at, str(data.get("outcome") or ""))
             case EventKind.STATE:
                 self._enter(str(data.get("target", "")), at, "")
             case EventKind.ENDED:
@@ -89,11 +89,17 @@ class _Walk:
             self._found.pop()
         self._found.append(Phase(kind=kind, name=name, note=note, began=at, ended=None))
 
-    def _end(self, at: datetime, *, outcome: str = "") -> None:
+    def _end(self, at: datetime) -> None:
         if self._found and self._found[-1].ended is None:
-            self._found[-1] = replace(self._found[-1], ended=at, outcome=outcome)
-        elif self._found and outcome and not self._found[-1].outcome and self._found[-1].kind == "work":
-            self._found[-1] = replace(self._found[-1], outcome=outcome)
+            self._found[-1] = replace(self._found[-1], ended=at)
+
+    def _let_go(self, at: datetime, outcome: str) -> None:
+        """Note how the last attempt ended: it may be told after what the job did next had begun."""
+        for place in reversed(range(len(self._found))):
+            phase = self._found[place]
+            if phase.kind == "work":
+                self._found[place] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
+                return
 
 
 def _placed(phases: Sequence[Phase], until: datetime) -> tuple[Phase, ...]:

@@ -14,9 +14,8 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from docs.console_pictures import log_in, pages_of
 from tests.acceptance.installation import Installation
-from tests.console_stage import LONG, Stage, open_stage
+from tests.console_stage import LONG, Stage, log_in, open_stage
 
 pytestmark = [
     pytest.mark.browser,
@@ -243,7 +242,7 @@ def test_everything_is_reached_and_done_by_keyboard_alone(stage: Stage, browser:
 def test_no_page_is_wider_than_its_window_whatever_stands_in_it(stage: Stage, browser: Browser, width: int) -> None:
     with open_page(browser, width=width) as page:
         log_in(page, stage)
-        for name, path in pages_of(stage).items():
+        for name, path in stage.pages.items():
             page.goto(f"{stage.url}/console{path}", wait_until="load")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         page.goto(f"{stage.url}/console/jobs?text=Rindfleisch")
@@ -261,7 +260,7 @@ def test_axe_finds_nothing_on_any_page(
         page.goto(f"{stage.url}/console/login")
         found = {"login": complaints_of(page, axe)}
         log_in(page, stage)
-        for name, path in pages_of(stage).items():
+        for name, path in stage.pages.items():
             page.goto(f"{stage.url}/console{path}", wait_until="load")
             found[name] = complaints_of(page, axe)
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
