@@ -61,5 +61,6 @@ docs: setup ## pages that are generated from the code
 	$(BIN)/python docs/generate_metrics.py > docs/metrics.md
 
 .PHONY: screenshots
-screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI
+screenshots: setup ## pictures of the example sites and the console in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m docs.console_pictures
