@@ -14,6 +14,7 @@ from producers.clarify import Clarifier
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
+from producers.notifications import Notifications
 from producers.replays import Replays
 from producers.rounds import Rounds
 from producers.sites import Sites
@@ -67,6 +68,11 @@ class Resources:
         """What ended as nobody wanted."""
         replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
         return DeadLetters(self.ledger, replays)
+
+    @property
+    def notifications(self) -> Notifications:
+        """What owners are told of their jobs' ends."""
+        return Notifications(self.ledger)
 
     @property
     def links(self) -> PreviewLinks:
