@@ -21,7 +21,7 @@ class _View(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class DeliveryView(_View):
+class TryView(_View):
     """One try to deliver a notification."""
 
     at: datetime
@@ -50,7 +50,7 @@ class NotificationView(_View):
     delivered_at: datetime | None = None
     replays: int = 0
     """How often it was asked for again."""
-    deliveries: list[DeliveryView] = []
+    deliveries: list[TryView] = []
     """The newest fifty tries, in order."""
 
 
@@ -74,7 +74,7 @@ class Notifications:
         """
         with self._ledger.begin() as session:
             found = ledger_notifications.told(session, job_id, tenant=tenant)
-            deliveries = [_delivery_view(delivery) for delivery in found.deliveries]
+            deliveries = [_try_view(delivery) for delivery in found.deliveries]
             if found.notification is None:
                 return NotificationView(job_id=job_id, message_id=_message_id(job_id), state="none")
             return _view_of(found.notification, deliveries)
@@ -117,7 +117,7 @@ def _standing(notification: Notification) -> Standing:
     return "undelivered" if notification.next_at is None else "pending"
 
 
-def _view_of(notification: Notification, deliveries: list[DeliveryView]) -> NotificationView:
+def _view_of(notification: Notification, deliveries: list[TryView]) -> NotificationView:
     state = _standing(notification)
     return NotificationView(
         job_id=notification.job_id, message_id=_message_id(notification.job_id), state=state,
@@ -127,6 +127,6 @@ def _view_of(notification: Notification, deliveries: list[DeliveryView]) -> Noti
     )  # fmt: skip
 
 
-def _delivery_view(delivery: Delivery) -> DeliveryView:
+def _try_view(delivery: Delivery) -> TryView:
     names = ("at", "number", "outcome", "status", "detail", "seconds")
-    return DeliveryView.model_validate({name: getattr(delivery, name) for name in names})
+    return TryView.model_validate({name: getattr(delivery, name) for name in names})

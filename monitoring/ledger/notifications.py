@@ -86,7 +86,7 @@ def claim_due(session: Session, limit: int) -> list[Due]:
         .with_for_update(of=Notification, skip_locked=True)
     )
     claimed = []
-    for notification, tenant in session.execute(query).tuples():
+    for notification, tenant in session.execute(query):
         notification.attempts += 1
         notification.next_at = after(_CLAIM_SECONDS)
         url, payload = notification.callback_url or "", notification.payload

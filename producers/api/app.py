@@ -23,7 +23,8 @@ from producers.api import (
     site_routes,
     ticket_routes,
 )
-from producers.api.examples import request_schemas
+from producers.api.examples import request_schemas, show_answers
+from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
@@ -46,6 +47,8 @@ class _Api(FastAPI):
             )
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
+            show_answers(document)
+            describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema
 

@@ -98,8 +98,8 @@ def require(scope: Scope) -> Callable[..., Caller]:
 
     def caller_of(
         resources: ResourcesDep,
-        bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
-        api_key: Annotated[str | None, Security(_HEADER)],
+        bearer: HTTPAuthorizationCredentials | None = Security(_BEARER, scopes=[scope.value]),
+        api_key: str | None = Security(_HEADER, scopes=[scope.value]),
     ) -> Caller:
         secret = bearer.credentials if bearer is not None else api_key or ""
         with resources.ledger.begin() as session:
