@@ -145,13 +145,7 @@ def _type(schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     kind = schema.get("format") or schema.get("type", "any")
-    limits = {
-        "maxLength": "at most {} characters",
-        "exclusiveMinimum": "above {}",
-        "minimum": "from {}",
-        "maximum": "to {}",
-    }
-    said = [words.format(f"{schema[key]:g}") for key, words in limits.items() if key in schema and schema[key] < 2**31]
+    said = [words.format(f"{schema[key]:g}") for key, words in _LIMITS.items() if key in schema and schema[key] < 2**31]
     return " ".join([str(kind), *said])
 
 
