@@ -153,15 +153,16 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     ]  # fmt: skip
     for method, path, url, body in steps:
         yield f"{method} {path}", _ask(world, method, url, body)
-    other = world.submit(prompt="Change the headline to 'Rolls'", site="bakery")
-    again = world.submit(prompt="Change the headline to 'Buns'", site="bakery")
+    world.site("cafe", PAGES, directory)
+    other = world.submit(prompt="Change the headline to 'Rolls'", site="cafe")
+    again = world.submit(prompt="Change the headline to 'Buns'", site="cafe")
     world.offer(other, {**PAGES, "rolls.html": b"<!doctype html><html lang=en><title>Rolls</title></html>"})
     rejected = _ask(world, "POST", f"/v1/jobs/{other}/reject", {"reason": "The logo is too large."})
     yield "POST /v1/jobs/{job_id}/reject", rejected
     world.offer(again, {**PAGES, "buns.html": b"<!doctype html><html lang=en><title>Buns</title></html>"})
     yield "POST /v1/jobs/{job_id}/approve", _ask(world, "POST", f"/v1/jobs/{again}/approve", {})
     world.publish(again)
-    yield "POST /v1/sites/{name}/rollback", _ask(world, "POST", "/v1/sites/bakery/rollback", {})
+    yield "POST /v1/sites/{name}/rollback", _ask(world, "POST", "/v1/sites/cafe/rollback", {})
     with world.ledger.begin() as session:
         spec = GateSpec(key="after-review", kind="rule", reason="A person looks once more.", after=())
         open_gate(session, lock_job(session, has.run), spec, hours=1)

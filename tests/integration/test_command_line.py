@@ -19,7 +19,7 @@ def run(shop: Shop, *arguments: str, **environment: str) -> Result:
         "HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": shop.url,
         "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0", "POINTSMAN_WEBHOOK__SECRET": "whsec_of-the-tests",
     }  # fmt: skip
-    return CliRunner().invoke(app, arguments, env={**given, **environment})
+    return CliRunner().invoke(app, arguments, env={**given, **environment}, prog_name="pointsman")
 
 
 def completed(shop: Shop, words: str) -> list[str]:
@@ -43,7 +43,7 @@ def completed(shop: Shop, words: str) -> list[str]:
         (("webhook", "replay", "{waiting}"), 1, "has not ended"),
         (("key", "revoke", "none"), 1, "no key 'none'"),
         (("key", "create", "--scope", "everything"), 2, "scope"),
-        (("job", "no-uuid"), 2, "no-uuid"),
+        (("job", "no-uuid"), 2, "ID"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

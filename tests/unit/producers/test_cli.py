@@ -22,7 +22,7 @@ SOME_ID = "6b1b1f0e-0000-4000-8000-000000000000"
 
 def run(*arguments: str, **environment: str) -> Result:
     nothing = {"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
-    return CliRunner().invoke(app, arguments, env={**nothing, **environment})
+    return CliRunner().invoke(app, arguments, env={**nothing, **environment}, prog_name="pointsman")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
