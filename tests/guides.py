@@ -21,22 +21,27 @@ PAGES = ROOT / "docs" / "integration"
 _BLOCK = re.compile(r"^```\w+ file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def environment_of(embedded: Embedded) -> dict[str, str]:
+    """Return what a reader's shell has while `pointsman up` runs beside it."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "ANTHROPIC_API_KEY"},
+        **{name: value for name, value in embedded.environment.items() if name.startswith("POINTSMAN_")},
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT), "PM_URL": embedded.api_url, "PM_BROKER": embedded.broker_url,
+    }  # fmt: skip
+
+
 class Guide:
     """A page whose files lie in a directory, beside a running fleet."""
 
-    def __init__(self, page: Path, directory: Path, embedded: Embedded) -> None:
+    def __init__(self, page: Path, directory: Path, environment: Mapping[str, str]) -> None:
         self.directory = directory
         self.blocks = {name: code for name, code in _BLOCK.findall(page.read_text())}
         for name, code in self.blocks.items():
             target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(code)
-        self.environment: Mapping[str, str] = {
-            **{name: value for name, value in os.environ.items() if name != "ANTHROPIC_API_KEY"},
-            **{name: value for name, value in embedded.environment.items() if name.startswith("POINTSMAN_")},
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT), "PM_URL": embedded.api_url, "PM_BROKER": embedded.broker_url,
-        }  # fmt: skip
+        self.environment = environment
 
     def run(self, name: str, *, seconds: float = 60, **environment: str) -> str:
         """Run a script of the page; returns what it printed."""

@@ -90,7 +90,7 @@ _PROBLEMS = {
     "missing_scope": _problem(403, "missing_scope", "the key lacks the scope approve"),
     "not_found": _problem(404, "not_found", "no job of this id belongs to the tenant"),
     "conflict": _problem(
-        409, "conflict", "job 00000000-0000-4d00-8000-000000000001 is published; this needs awaiting_approval"
+        409, "conflict", "job 00000000-0000-4000-8000-000000000001 is published; this needs awaiting_approval"
     ),
     "invalid_request": _problem(422, "invalid_request", "prompt: must not be empty", ("prompt", "must not be empty")),
 }

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
+from producers.supervisor import free_port
 from tests.acceptance.installation import Installation
-from tests.guides import PAGES, Guide
+from tests.guides import PAGES, ROOT, Guide, environment_of
+from tests.services import wait_until
 
 
 @pytest.fixture
@@ -17,7 +26,7 @@ def guide(request: pytest.FixtureRequest, installation: Installation, tmp_path: 
     if shutil.which("curl") is None:
         pytest.skip("no curl, which the guides use")
     installation.embedded.import_site("bakery")
-    made = Guide(PAGES / f"{request.param}.md", tmp_path, installation.embedded)
+    made = Guide(PAGES / f"{request.param}.md", tmp_path, environment_of(installation.embedded))
     made.set_up()
     return made
 
@@ -71,3 +80,47 @@ def test_the_node_guide_runs_as_it_is_written(guide: Guide) -> None:
     assert "the webhook says published" in said
     assert "refused: 422" in said
     assert "by celery: answered celery" in said
+
+
+@pytest.mark.long
+def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s_place(tmp_path: Path) -> None:
+    port, home = free_port(), tmp_path / "home"
+    home.mkdir()
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home), "PYTHONPATH": str(ROOT),
+        "ANTHROPIC_API_KEY": "sk-ant-of-the-tests", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}",
+    }  # fmt: skip
+    tutorial = Guide(ROOT / "docs" / "tutorial.md", tmp_path, environment)
+    log = tmp_path / "requests.jsonl"
+    provider = ["pointsman", "rehearsal", "--port", str(port), "--speed", "max", "--log", str(log)]
+    with running(provider, tmp_path, environment), running(["bash", "up.sh"], tmp_path, environment) as said:
+        wait_until(lambda: "Ctrl-C stops" in said.read_text(), seconds=60, what="pointsman up says that it is ready")
+        assert "Claude, paid by your key" in said.read_text()
+        pages = re.search(r"pages\s+(http://\S+)", said.read_text())
+        assert pages is not None
+        whole = "\n".join(tutorial.blocks[f"{name}.sh"] for name in ("check", "site", "route", "submit", "publish"))
+        (tmp_path / "first.sh").write_text(whole)
+        told = tutorial.run("first.sh", seconds=120)
+        assert "awaiting_approval" in (tmp_path / "job.json").read_text()
+        assert "published" in told
+        live = f"{pages[1]}/live/demo/corner/site.css"
+        assert ":hover" in httpx.get(live, trust_env=False).text
+        tutorial.run("back.sh")
+        assert ":hover" not in httpx.get(live, trust_env=False).text
+        told = tutorial.run("after.sh")
+        assert "0 broken promises" in told or "no broken promises" in told
+    assert log.read_text().count('"model"') >= 1, "the provider was asked, with the key's own URL"
+
+
+@contextmanager
+def running(argv: list[str], directory: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Run a program until the block ends; gives the file with what it said."""
+    said = directory / f"{argv[-1].strip('/').replace('/', '-')}.out"
+    with said.open("w") as out, subprocess.Popen(
+        argv, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT
+    ) as program:  # fmt: skip
+        try:
+            yield said
+        finally:
+            program.send_signal(signal.SIGINT)
+            program.wait(60)

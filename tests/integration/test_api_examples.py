@@ -106,9 +106,9 @@ def test_record_the_answers(shared_ledger: Ledger, tmp_path: Path) -> None:
         answers = dict(_answers(world, tmp_path))
         text = json.dumps(answers, indent=1, ensure_ascii=False, sort_keys=True).replace(world.tenant, "acme")
     known: dict[str, str] = {}
-    text = _UUID.sub(lambda found: known.setdefault(found[0], str(UUID(int=0x4D << 76 | 8 << 60 | len(known)))), text)
+    text = _UUID.sub(lambda found: known.setdefault(found[0], str(UUID(int=4 << 76 | 8 << 60 | len(known)))), text)
     text = _TIME.sub("2026-11-20T09:30:00Z", text)
-    text = re.sub(r'"(k-[0-9a-f]{8})"', '"backend"', text).replace("key:k-", "key:")
+    text = re.sub(r"key:acme/k-[0-9a-f]{8}", "key:acme/backend", text)
     ANSWERS.write_text(_PREVIEW.sub("https://pages.example.com/preview/TOKEN/", text) + "\n")
 
 
