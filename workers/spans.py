@@ -1,4 +1,4 @@
-"""What an attempt adds to its job's trace: how long the job waited, its claim, and the work, of which all else is a part.
+"""What an attempt adds to its job's trace: how long the job waited, its claim, and the work with all its parts.
 
 An attempt learns its trace from the job's row, so waiting and claim are over by then. They, and each attempt, a publish
 hours later as well, stand below the request that submitted the job: one job is one trace, whoever works on it and when.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from docker.api import APIClient
 
+from monitoring import traces
 from sandbox.box import (
     DOOR_HOST,
     GATEWAY_PORT,
@@ -124,10 +125,9 @@ class DockerBox:
                 if has_to_freeze:
                     self._freeze_quietly()
                 channel.close()
-            span.note(
-                {"process.exit.code": followed.result.exit_code, "pointsman.ending": followed.result.ending.value}
-            )
-            return followed.result
+            result = followed.result
+            span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
+            return result
 
     def collect(self, den: Den, rules: CollectRules) -> Manifest:
         """Freeze the box and store its files; see `Box.collect`."""
