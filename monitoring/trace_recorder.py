@@ -40,9 +40,9 @@ _UNTRACED = trace.set_span_in_context(trace.INVALID_SPAN, context.Context())
 class OtelRecorder:
     """See `traces.Recorder`."""
 
-    def __init__(self, config: TracingConfig, *, program: str) -> None:
+    def __init__(self, config: TracingConfig, *, program: str, outbox: Outbox | None = None) -> None:
         self._config = config
-        self._outbox = Outbox(config)
+        self._outbox = outbox or Outbox(config)
         resource = Resource.create({"service.name": f"pointsman-{program}", "service.version": version("pointsman")})
         # Whether a trace is recorded is decided where it begins, and stands in its flag from then on.
         provider = TracerProvider(
