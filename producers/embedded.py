@@ -47,6 +47,9 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
 """Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
 
 
+TRACING_SETTINGS = "POINTSMAN_TRACING__"
+
+
 class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
 
@@ -192,7 +195,7 @@ class Embedded:
         kept = {
             name: value
             for name, value in self._base_environment.items()
-            if name.startswith(BOX_SETTINGS) or not name.startswith("POINTSMAN_")
+            if name.startswith((BOX_SETTINGS, TRACING_SETTINGS)) or not name.startswith("POINTSMAN_")
         }
         kept.pop("ANTHROPIC_API_KEY", None)
         kept.pop("ANTHROPIC_BASE_URL", None)

@@ -27,7 +27,7 @@ from routing.errors import PolicyError
 PREFIX = "POINTSMAN_"
 SECTIONS = frozenset(
     {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs"}
-    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "webhook", "worker"}
+    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "tracing", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
 

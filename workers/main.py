@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from celery import Celery
 from pydantic import BaseModel, ConfigDict
 
-from monitoring.config import LedgerConfig, LogsConfig
-from monitoring.errors import SchemaMismatchError
+from monitoring import traces
+from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
+from monitoring.errors import SchemaMismatchError, TracingUnavailableError
 from monitoring.ledger.schema import await_schema
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.accounts import AccountsConfig
@@ -52,6 +53,7 @@ class WorkerSettings(BaseModel):
     policy: PolicyConfig = PolicyConfig()
     den: DenConfig = DenConfig()
     logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
     worker: WorkerConfig = WorkerConfig()
     box: BoxConfig = BoxConfig()
     accounts: AccountsConfig = AccountsConfig()
@@ -170,10 +172,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(WorkerSettings, os.environ)
         if arguments.check:
             return check(settings.worker)
+        traces.start(settings.tracing, program="worker")
         take_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         app, hooks = build_worker(settings, worker=worker, queues=arguments.queues)
-    except (PolicyError, SchemaMismatchError) as error:
+    except (PolicyError, SchemaMismatchError, TracingUnavailableError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
     try:

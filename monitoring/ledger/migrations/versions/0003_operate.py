@@ -1,4 +1,4 @@
-"""What operating the fleet needs: deliveries of notifications."""
+"""What operating the fleet needs: deliveries of notifications, traces, workers seen."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,4 +27,5 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("ix_delivery_job", "delivery", ["job_id", "id"], unique=False)
+    op.add_column("job", sa.Column("trace", sa.String(), nullable=True))
     op.add_column("notification", sa.Column("replays", sa.Integer(), server_default=sa.text("0"), nullable=False))
