@@ -102,3 +102,7 @@ class LedgerBusyError(MonitoringError):
 
     def __str__(self) -> str:
         return "the ledger was too busy to be migrated: a transaction holds a table, or another migration runs; repeat"
+
+
+class CapacityError(MonitoringError):
+    """A question about capacity that has no answer (the caller's fault): it names the place and the rule."""
