@@ -215,9 +215,7 @@ class _Sizer:
         if heavy:
             found.append(f"durations with a long tail: trust the simulation, not the formula, for {', '.join(heavy)}")
         if not self._is_random:
-            found.append(
-                "arrivals are not Poisson: pools are sized by the simulation; the formula does not see a burst while it lasts"
-            )
+            found.append("arrivals are not Poisson: the simulation sizes the pools; the formula does not see a burst")
         if self._is_cut:
             found.append(f"simulated {self._attempts:,} attempts, fewer than the slowest queue asks for: see its error")
         return tuple(found)

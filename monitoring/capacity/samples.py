@@ -72,7 +72,7 @@ class Samples:
     def variability(self) -> float:
         """Variance over the mean squared: 0 where all durations are the same, 1 of an exponential distribution."""
         mean = self.mean
-        return pvariance(self.seconds, mean) / mean**2 if mean > 0 else 0.0
+        return float(pvariance(seconds / mean for seconds in self.seconds)) if mean > 0 else 0.0
 
     def percentile(self, share: float) -> float:
         """Return the duration that a share of the work does not exceed, in seconds."""
