@@ -109,6 +109,8 @@ def slots_for(
     if pickup_seconds > p95_seconds:
         return None
     low = max(1, math.floor(load.offered) + 1, math.ceil(load.offered / most_busy - 1e-9))
+    if low > most:
+        return None
     high = low
     while not _is_enough(load, high, p95_seconds, pickup_seconds):
         if high >= most:

@@ -49,8 +49,8 @@ def test_attempts_tell_durations_escalations_and_cost() -> None:
 
 def test_only_a_job_s_first_attempt_is_an_arrival() -> None:
     attempts = [
-        fact(5.0, 6.0, 7.0, queue=ANSWER), fact(1.0, 2.0, 3.0, then=PATCH), fact(3.0, 4.0, 5.0, queue=PATCH, first=False),
-        fact(8.0, 8.0, 9.0),
+        fact(5.0, 6.0, 7.0, queue=ANSWER), fact(1.0, 2.0, 3.0, then=PATCH),
+        fact(3.0, 4.0, 5.0, queue=PATCH, first=False), fact(8.0, 8.0, 9.0),
     ]  # fmt: skip
     assert [(arrival.at, arrival.queue) for arrival in first_arrivals(attempts)] == [
         (1.0, "spec"), (5.0, "answer"), (8.0, "spec"),
