@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import random
 import statistics
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,11 +32,11 @@ rules:
   - name: brisk
     when: {tag: brisk}
     say: [{text: "A short answer that always takes as long."}]
-    pace: {first_token_seconds: 0.40, tokens_per_second: 200}
+    pace: {first_token_seconds: 0.85, tokens_per_second: 200}
   - name: broad
     when: {tag: broad}
     say: [{text: "A long answer that always takes as long."}]
-    pace: {first_token_seconds: 1.00, tokens_per_second: 200}
+    pace: {first_token_seconds: 2.30, tokens_per_second: 200}
 """
 SKIPPED = 0.1
 """Share of a load that is not counted: its queue begins empty."""
@@ -124,7 +123,16 @@ class Fleet:
     def __init__(self, embedded: OnePool) -> None:
         self.embedded = embedded
         self.ledger: Ledger = embedded.open_ledger()
-        self._local = threading.local()
+        self._http = httpx.Client(
+            base_url=embedded.api_url,
+            headers={"authorization": f"Bearer {embedded.api_key}"},
+            timeout=20,
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+        self.ledger.close()
 
     def play(self, jobs: Sequence[Planned]) -> Observed:
         """Submit every job at its time over HTTP, wait until all have ended, and read their waits from the ledger."""
@@ -162,12 +170,8 @@ class Fleet:
             return {kind: mean for kind, mean in session.execute(text(query), {"kinds": list(KINDS)})}
 
     def _submit(self, kind: str) -> None:
-        if not hasattr(self._local, "http"):
-            headers = {"authorization": f"Bearer {self.embedded.api_key}"}
-            self._local.http = httpx.Client(
-                base_url=self.embedded.api_url, headers=headers, timeout=20, trust_env=False
-            )
-        answer = self._local.http.post("/v1/jobs", json={"prompt": f"Explain how bread rises [rehearse:{kind}]"})
+        body = {"prompt": f"Explain how bread rises [rehearse:{kind}]"}
+        answer = self._http.post("/v1/jobs", json=body)
         assert answer.status_code == httpx.codes.ACCEPTED, answer.text
 
     def _newest(self) -> float:
@@ -216,4 +220,4 @@ def running_fleet(home: Path) -> Iterator[Fleet]:
         try:
             yield fleet
         finally:
-            fleet.ledger.close()
+            fleet.close()

@@ -23,7 +23,7 @@ ANSWER = QueueName.ANSWER
 LOADS = (0.6, 0.85)
 CALIBRATION_SECONDS = 45
 LOAD_SECONDS = {0.6: 90.0, 0.85: 120.0}
-NOMINAL_SECONDS = 0.62
+NOMINAL_SECONDS = 1.35
 """What a job about takes: only for the rate of the calibration."""
 WITHIN = 0.25
 
