@@ -69,3 +69,7 @@ docs: setup ## pages that are generated from the code
 .PHONY: screenshots
 screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures
+
+.PHONY: capacity
+capacity: setup ## a real fleet at two loads against what `pointsman capacity` predicts of it; five minutes on a quiet machine
+	LONG=1 $(BIN)/python -m pytest -q -s tests/acceptance/test_capacity.py

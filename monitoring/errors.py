@@ -112,3 +112,7 @@ class TracingUnavailableError(MonitoringError):
 
     def __str__(self) -> str:
         return "POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman[tracing]'`"
+
+
+class CapacityError(MonitoringError):
+    """A question about capacity that has no answer (the caller's fault): it names the place and the rule."""

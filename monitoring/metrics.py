@@ -261,6 +261,7 @@ FOLDED: tuple[Metric, ...] = (
 PROBED: tuple[Metric, ...] = (
     _gauge("queue_oldest_age_seconds", "Age of the job that has waited longest; 0 for an empty queue.", "queue_name"),
     _gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
+    _gauge("wanted_slots", "How many slots the queue wants now: what an autoscaler follows.", "queue_name"),
     _gauge("budget_limit_usd", "Today's budget; of tenants, the sum over those that spent today.", "scope"),
     _gauge("budget_spent_usd", "Spent of today's budget.", "scope"),
     _gauge("budget_reserved_usd", "Reserved of today's budget by calls that are under way.", "scope"),

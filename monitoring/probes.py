@@ -11,6 +11,7 @@ from sqlmodel import Session
 from monitoring.ledger.lanes import lanes
 from monitoring.metrics import QUEUES
 from monitoring.rollup import lag_seconds
+from monitoring.wanted_slots import read_wanted
 from routing.lanes import LaneState
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
@@ -63,6 +64,7 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
     """Return the present values of every metric in `monitoring.metrics.PROBED`."""
     return [
         *_read_queues(session),
+        *(Reading("wanted_slots", (queue,), slots) for queue, slots in read_wanted(session, policy).items()),
         *_read_budgets(session),
         *_read_lanes(session),
         Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),

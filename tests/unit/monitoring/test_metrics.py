@@ -48,6 +48,7 @@ run_gates_total{kind,state} counter
 run_tokens_total{part} counter
 tier_escalations_total{origin,target,reason} counter
 tokens_total{model,kind} counter
+wanted_slots{queue_name} gauge
 """
 """Dashboards and alerts of our users rely on these: a change here is a change for them, and belongs in CHANGELOG.md."""
 
