@@ -58,7 +58,7 @@ class BoxConfig(Section):
     """The port of the package mirror; 0 for none."""
     network: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127})?$")
     """Name of a network of the engine's that leads nowhere and that a gateway in a container is on, at `gateway_host`:
-    forwarders then join it (compose/). Empty for a network that the workers make and that leads to the engine's host."""
+    forwarders then join it (compose/). Empty for one that the workers make, and that leads to the engine's host."""
     warm: int = Field(default=1, ge=0, le=16)
     """Boxes that each worker process keeps ready."""
     spare_seconds: int = Field(default=1800, ge=10)
