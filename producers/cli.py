@@ -12,6 +12,7 @@ from producers.commands import (
     agents,
     apply,
     backup,
+    boxes,
     broker,
     dead,
     decide,
@@ -54,7 +55,7 @@ for name, group in {"project": runs.project_app, "run": runs.app, "gate": runs.g
     app.add_typer(group, name=name, rich_help_panel="Jobs")
 for name, group in {
     "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app,
-    "audit": operate.audit_app, "image": image.app, "lane": lanes.lane_app, "broker": broker.app,
+    "audit": operate.audit_app, "image": image.app, "box": boxes.app, "lane": lanes.lane_app, "broker": broker.app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel="Operating it")
 
