@@ -12,6 +12,7 @@ from producers.commands import (
     agents,
     apply,
     backup,
+    boxes,
     broker,
     capacity,
     dead,
@@ -52,7 +53,7 @@ for module in (jobs, rounds, dead, decide, apply, ladder, local, programs, opera
 for name, group in {
     "route": route.app, "project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app,
     "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app,
-    "audit": operate.audit_app, "image": image.app, "lane": lanes.lane_app, "broker": broker.app,
+    "audit": operate.audit_app, "image": image.app, "box": boxes.app, "lane": lanes.lane_app, "broker": broker.app,
     "webhook": webhooks.app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel=panel_of(name))

@@ -226,7 +226,9 @@ class Embedded:
         has_packages = bool(self.boxes.host) and not self.boxes.no_packages
         return {
             f"{BOX_SETTINGS}INSTALL": self._home.secrets()["install"],
+            f"{BOX_SETTINGS}NETWORK": "",
             f"{BOX_SETTINGS}GATEWAY_HOST": "",
+            f"{BOX_SETTINGS}MIRROR_HOST": "",
             f"{BOX_SETTINGS}GATEWAY_PORT": str(self._ports["gateway"]),
             f"{BOX_SETTINGS}MIRROR_PORT": str(self._ports["mirror"] if has_packages else 0),
         }

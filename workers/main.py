@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from monitoring import traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.errors import SchemaMismatchError, TracingUnavailableError
+from monitoring.heartbeat import is_well
 from monitoring.ledger.schema import await_schema
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.accounts import AccountsConfig
@@ -32,7 +33,7 @@ from sandbox.den import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Handler, Resources
-from workers.liveness import is_well, show_life
+from workers.liveness import show_life
 from workers.pool import PoolHooks
 from workers.scratch import take_scratch
 from workers.tasks import HANDLERS, register_tasks
