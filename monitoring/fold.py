@@ -137,6 +137,8 @@ def _count_attempt(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOB_ATTEMPTS, tier, queue, _closed(data.get("outcome"), metrics.OUTCOMES), _reason(data))
     tally.add(metrics.ATTEMPTS_RUNNING, tier, queue, by=-1)
     tally.observe(metrics.ATTEMPT_DURATION, _milliseconds(data.get("seconds")), tier, queue)
+    if cost := int(data.get("cost_nanousd", 0)):
+        tally.add(metrics.ATTEMPT_COST, tier, queue, by=cost)
     _count_waste(tally, data)
 
 
@@ -237,6 +239,15 @@ def _count_ladder(tally: _Tally, data: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
+def _count_box(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.BOXES_OPENED, _queue(data), "warm" if data.get("warm") else "cold")
+
+
+def _count_step(tally: _Tally, data: Mapping[str, Any]) -> None:
+    name = str(data.get("step", "")).partition(":")[0]
+    tally.observe(metrics.STEP_SECONDS, _milliseconds(data.get("seconds")), _closed(name, metrics.STEPS))
+
+
 def _count_mirror(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.MIRROR_REQUESTS, _closed(data.get("result"), metrics.MIRROR_RESULTS), by=data.get("requests", 0))
     tally.add(metrics.MIRROR_BYTES, by=data.get("bytes", 0))
@@ -258,6 +269,8 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,
     EventKind.MIRROR: _count_mirror,
+    EventKind.BOX: _count_box,
+    EventKind.STEP: _count_step,
     EventKind.GATE: _count_gate,
     EventKind.LANE: _count_lane,
 }

@@ -34,6 +34,7 @@ NONE = "none"
 
 _WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _ATTEMPT_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 240, 280, 300, 330)
+_STEP_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _JOB_BUCKETS = (1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 14_400, 86_400)
 _COST_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10)
 
@@ -84,6 +85,12 @@ CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", Reason.QUEUE_FULL.value, Reason.COST_CAP.value, OTHER)
 BOX_USES = (NONE, "used")
+BOX_STARTS = ("warm", "cold")
+STEPS = (
+    "lock", "snapshot", "provision", "inject", "execute", "extract", "teardown", "build", "scan", "preview", "salvage",
+    "apply", "render", "workspace", "judge", "commit", "model",
+)  # fmt: skip
+"""The steps with a series of their own; every model call counts as `model`, a project's own command as `other`."""
 GATE_KINDS = ("rule", "plan")
 GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
 RUN_PARTS = ("orchestrator", OTHER)
@@ -222,6 +229,18 @@ DEBATES = _counter("debates_total", "Debates held, by what they ended in.", "kin
 DUPLICATES_FENCED = _counter(
     "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
 )  # fmt: skip
+ATTEMPT_COST = _counter(
+    "attempt_cost_usd_total", "USD charged for attempts that ended: what a queue's work costs.", "tier queue_name",
+    scale=NANOUSD_PER_USD, zeros=PLACES,
+)  # fmt: skip
+BOXES_OPENED = _counter(
+    "boxes_opened_total", "Boxes that work was begun in, by whether they stood ready.", "queue_name start",
+    zeros=_each([QueueName.PATCH, QueueName.AGENT, QueueName.STEPS], BOX_STARTS),
+)  # fmt: skip
+STEP_SECONDS = _histogram(
+    "step_seconds", "Seconds that a visible step of a job took: of the thirteen of a session, and of all others.",
+    "step", scale=MILLISECONDS, buckets=_STEP_BUCKETS, zeros=_each([*STEPS, OTHER]),
+)  # fmt: skip
 MESSAGES_UNREAD = _counter(
     "messages_unread_total", "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
     "queue_name", zeros=_each(QUEUES),
@@ -253,8 +272,8 @@ ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.",
 FOLDED: tuple[Metric, ...] = (
     JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
     JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MESSAGES_UNREAD, MIRROR_REQUESTS, MIRROR_BYTES, GATES,
-    RUN_TOKENS, PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    ATTEMPT_COST, BOXES_OPENED, STEP_SECONDS, LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MESSAGES_UNREAD,
+    MIRROR_REQUESTS, MIRROR_BYTES, GATES, RUN_TOKENS, PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
 
