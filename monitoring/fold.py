@@ -154,6 +154,10 @@ def _count_ended(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_BY_BOX, tier, "used" if data.get("boxes") else metrics.NONE)
     tally.observe(metrics.JOB_DURATION, _milliseconds(data.get("seconds")), tier, state)
     tally.observe(metrics.JOB_COST, int(data.get("cost_nanousd", 0)), tier)
+    if isinstance(size := data.get("output_bytes"), int):
+        tally.observe(metrics.OUTPUT_BYTES, size, tier)
+    if isinstance(gates := data.get("gates"), int):
+        tally.observe(metrics.GATES_PER_RUN, gates, state)
     _count_left(tally, data)
     _count_waste(tally, data)
     _count_run_tokens(tally, data)
@@ -177,7 +181,7 @@ def _count_call(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.PROVIDER_REQUESTS, provider, model, _code(data.get("status")))
     for kind in metrics.TOKEN_KINDS:
         if tokens := int(data.get(f"{kind}_tokens", 0)):
-            tally.add(metrics.TOKENS, model, kind, by=tokens)
+            tally.add(metrics.TOKENS, tier_label(data.get("tier")), model, kind, by=tokens)
     _count_waste(tally, data)
 
 
@@ -244,8 +248,15 @@ def _count_box(tally: _Tally, data: Mapping[str, Any]) -> None:
 
 
 def _count_step(tally: _Tally, data: Mapping[str, Any]) -> None:
-    name = str(data.get("step", "")).partition(":")[0]
-    tally.observe(metrics.STEP_SECONDS, _milliseconds(data.get("seconds")), _closed(name, metrics.STEPS))
+    if isinstance(seconds := data.get("seconds"), int | float):
+        name = str(data.get("step", "")).partition(":")[0]
+        tally.observe(metrics.STEP_SECONDS, _milliseconds(seconds), _closed(name, metrics.STEPS))
+
+
+def _count_reaped(tally: _Tally, data: Mapping[str, Any]) -> None:
+    for sort in metrics.ORPHANS:
+        if count := int(data.get(sort, 0)):
+            tally.add(metrics.ORPHANS_REAPED, sort, by=count)
 
 
 def _count_mirror(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -270,6 +281,7 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.LADDER: _count_ladder,
     EventKind.MIRROR: _count_mirror,
     EventKind.BOX: _count_box,
+    EventKind.REAPED: _count_reaped,
     EventKind.STEP: _count_step,
     EventKind.GATE: _count_gate,
     EventKind.LANE: _count_lane,

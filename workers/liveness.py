@@ -1,13 +1,14 @@
-"""A sign of life from a worker's consumer, for whoever starts workers: a file that says when it last was well.
+"""Signs of life from a worker's consumer: a file for whoever starts workers, a pulse for the registry of workers.
 
-It is written by the consumer's event loop while the consumer is connected: a process that answers but takes in nothing
-falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads it; no broker and no other worker is asked.
+They come from the consumer's event loop while the consumer is connected: a process that answers but takes in nothing
+falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads the file; no broker and no other worker is asked.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ def is_well(path: Path, *, silent_seconds: float = SILENT_SECONDS) -> bool:
     return 0 <= since <= silent_seconds
 
 
-def show_life(app: Celery, path: Path) -> None:
-    """Let the consumer of an application's worker write to `path` every few seconds while it is connected."""
+def show_life(app: Celery, *signs: Callable[[], None]) -> None:
+    """Let the consumer of an application's worker give these signs every few seconds while it is connected."""
 
     class Heartbeat(bootsteps.StartStopStep):  # type: ignore[misc]
         requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -45,11 +46,15 @@ def show_life(app: Celery, path: Path) -> None:
             self.timer: Any = None
 
         def start(self, parent: Any) -> None:
-            beat(path)
-            self.timer = parent.timer.call_repeatedly(BEAT_SECONDS, beat, (path,))
+            give_signs()
+            self.timer = parent.timer.call_repeatedly(BEAT_SECONDS, give_signs)
 
         def stop(self, parent: Any) -> None:
             if self.timer is not None:
                 self.timer.cancel()
+
+    def give_signs() -> None:
+        for sign in signs:
+            sign()
 
     app.steps["consumer"].add(Heartbeat)
