@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from producers.bootstrap import Installation
 
 app = typer.Typer()
+_BROKER_SECONDS = 2.0
+"""A scrape waits no longer for a broker that does not answer."""
 
 
 @app.command()
@@ -136,12 +138,17 @@ def _keep_house(installation: Installation, holder: str, stopping: threading.Eve
 def exporter(ctx: typer.Context) -> None:
     """Serve the metrics, projected from the ledger."""
     from monitoring.exporter import serve
+    from producers.runway import open_broker
 
     with installed(ctx) as installation:
-        configure_logging(level=installation.settings.logs.level)
-        config = installation.settings.exporter
-        _await_ledger(installation.settings.ledger)
-        serve(installation.ledger_url, host=config.host, port=config.port, policy=installation.policy)
+        settings = installation.settings
+        configure_logging(level=settings.logs.level)
+        _await_ledger(settings.ledger)
+        serve(
+            installation.ledger_url, host=settings.exporter.host, port=settings.exporter.port,
+            policy=installation.policy,
+            broker=open_broker(settings.broker.url, tls=settings.broker.tls, timeout_seconds=_BROKER_SECONDS),
+        )  # fmt: skip
 
 
 @app.command()
