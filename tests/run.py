@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -23,6 +23,7 @@ NEEDS = [
     Need("npm", lambda: shutil.which("npm") is not None, "npm", "tests beside the real json-render"),
     Need("Docker", lambda: shutil.which("dockerd") is not None, "docker.io", "tests of boxes"),
     Need("debootstrap", lambda: shutil.which("debootstrap") is not None, "debootstrap", "tests of boxes"),
+    Need("faketime", lambda: shutil.which("faketime") is not None, "faketime", "tests of skewed clocks"),
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
 
@@ -32,11 +33,13 @@ PHASES = (("tests/unit", "tests/integration"), ("tests/chaos", "tests/box", "tes
 """One after the other: what is quick to fail comes first. Of a phase, the longest files come first."""
 
 
-def install(need: Need) -> None:
-    """Install a need with the system's package manager (root on Debian or Ubuntu)."""
-    print(f"tests: installing {need.name} for the {need.what_for}", flush=True)
-    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "--no-install-recommends"]):
-        argv = command + ([need.package] if "install" in command else [])
+def install(needs: Sequence[Need]) -> None:
+    """Install what is missing with the system's package manager (root on Debian or Ubuntu), in one go."""
+    print(f"tests: installing {', '.join(need.name for need in needs)}", flush=True)
+    packages = [need.package for need in needs]
+    for argv in (
+        ["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages],
+    ):  # fmt: skip
         done = subprocess.run(
             argv, capture_output=True, text=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         )
@@ -46,13 +49,11 @@ def install(need: Need) -> None:
 
 def main() -> int:
     """Run the phases; the exit status is the worst of them."""
-    is_system = os.environ.get("SYSTEM") == "1"
-    for need in NEEDS:
-        if need.is_there():
-            continue
-        if is_system:
-            install(need)
-        else:
+    missing = [need for need in NEEDS if not need.is_there()]
+    if missing and os.environ.get("SYSTEM") == "1":
+        install(missing)
+    else:
+        for need in missing:
             print(f"tests: no {need.name}: {need.what_for} are skipped; `make test SYSTEM=1` as root installs it")
     if arguments := sys.argv[1:]:
         return subprocess.run([sys.executable, "-m", "pytest", *arguments]).returncode
