@@ -1,8 +1,9 @@
 """Any order of edits on the same sites leaves each site one writer at most, and none waits for a free one for ever."""
 
 import os
+from collections import Counter
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import hypothesis.strategies as st
@@ -44,6 +45,10 @@ CLOSED = (FencedError, WrongStateError, PublishConflictError)
 WRITING = ("spec", "patch", "agent")
 RUNWAY = Runway(per_queue=4, per_tenant=3)
 """Short, so that jobs wait for room as well as for sites."""
+STEPS = (
+    "a second writer turned away", "taken from a dead worker", "escalated with its site", "handed on to a revision",
+    "cancelled while it held its site", "published",
+)  # fmt: skip
 ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="ann")
 
 
@@ -51,6 +56,8 @@ class LockMachine(RuleBasedStateMachine):
     """Two sites, edits on all tiers, revisions, cancellations, deaths, publishes, and the dispatcher's rounds."""
 
     shop: Shop
+    hits: ClassVar[Counter[str]] = Counter()
+    """How often the steps that matter were really taken: a walk past them would break no rule either."""
     jobs = Bundle("jobs")
     claims = Bundle("claims")
 
@@ -76,6 +83,7 @@ class LockMachine(RuleBasedStateMachine):
         for attempt in lapsed:
             with self.shop.ledger.begin() as session:
                 recover(session, attempt, max_lost=3)
+            self.hits["taken from a dead worker"] += 1
         with self.shop.ledger.begin() as session:
             release_due(session)
             release_sites(session)
@@ -87,7 +95,16 @@ class LockMachine(RuleBasedStateMachine):
     @rule(target=claims, first=jobs, second=jobs)
     def work_at_once(self, first: UUID, second: UUID) -> Any:
         """Two workers take up work, perhaps on one site."""
-        return multiple(*(self.shop.try_claim(self.shop.message(job)) for job in (first, second)))
+        return multiple(self.claim(first), self.claim(second))
+
+    def claim(self, job_id: UUID) -> Claim | None:
+        job = self.shop.job(job_id)
+        writer = self.writer_of(job.site_id)
+        claimed = self.shop.try_claim(self.shop.message(job_id))
+        if job.state == State.QUEUED and job.queue in WRITING and writer not in (None, job_id):
+            assert claimed is None
+            self.hits["a second writer turned away"] += 1
+        return claimed
 
     @rule(target=claims, which=st.integers(0, 20))
     def work(self, which: int) -> Claim | None:
@@ -101,7 +118,7 @@ class LockMachine(RuleBasedStateMachine):
     @rule(target=claims, job=jobs)
     def work_out_of_order(self, job: UUID) -> Claim | None:
         """A message that nobody expected any more reaches a worker."""
-        return self.shop.try_claim(self.shop.message(job))
+        return self.claim(job)
 
     @rule(claimed=claims)
     def offer(self, claimed: Claim | None) -> None:
@@ -123,6 +140,7 @@ class LockMachine(RuleBasedStateMachine):
             job = hold(session, claimed.attempt)
             if job.state == State.RUNNING and job.tier == Tier.SPEC:
                 escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="")
+                self.hits["escalated with its site"] += self.writer_of(job.site_id) == job.id
 
     @rule(claimed=claims)
     def die(self, claimed: Claim | None) -> None:
@@ -150,12 +168,15 @@ class LockMachine(RuleBasedStateMachine):
             return job
         if held:
             assert self.writer_of(before.site_id) == new.id, "the lock was handed on"
+            self.hits["handed on to a revision"] += 1
         return new.id
 
     @rule(job=jobs)
     def cancel(self, job: UUID) -> None:
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
+            holds = self.writer_of(self.shop.job(job).site_id) == job
             request_cancel(session, session.get_one(Job, job, with_for_update=True), actor="owner")
+            self.hits["cancelled while it held its site"] += holds
 
     @rule(claimed=claims)
     def publish(self, claimed: Claim | None) -> None:
@@ -166,6 +187,7 @@ class LockMachine(RuleBasedStateMachine):
             release = approved_release(session, job)
             activate(session, release.site_id, release, base_release_id=release.base_release_id)
             end(session, job, State.PUBLISHED, reason=Reason.DONE)
+            self.hits["published"] += 1
 
     def writer_of(self, site_id: UUID | None) -> UUID | None:
         found: UUID | None = self.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=site_id)
@@ -228,6 +250,7 @@ class LockMachine(RuleBasedStateMachine):
 @pytest.mark.timeout(60 + 20 * EXAMPLES)
 def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger, str]) -> None:
     LockMachine.shop = Shop(module_ledger[0], url=module_ledger[1])
+    LockMachine.hits.clear()
     run_state_machine_as_test(
         LockMachine,
         settings=settings(
@@ -235,3 +258,4 @@ def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger,
             suppress_health_check=list(HealthCheck), phases=PHASES,
         ),
     )  # fmt: skip
+    assert {name for name in STEPS if not LockMachine.hits[name]} == set(), LockMachine.hits
