@@ -35,7 +35,7 @@ class Bait:
         })  # fmt: skip
 
     def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.trace),)
+        return os.makedirs, (str(self.trace), 0o700, True)
 
     def springs(self, broker_url: str) -> bool:
         """Let a consumer that accepts pickle read this very message, and put the bait back as it was."""

@@ -27,10 +27,12 @@ NEEDS = [
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
 
-TWO = ("-n", "2", "--dist", "loadfile")
-"""Two processes, each with servers, engine and network of its own; a file's tests stay together and share them."""
+TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two processes, each with servers, engine and network of its own; a file's tests stay together and share them.
+
+Left to itself xdist begins with the files of most tests, and ends with the longest: files of one test each."""
 PHASES = (("tests/unit", "tests/integration"), ("tests/chaos", "tests/box", "tests/acceptance"))
-"""One after the other: what is quick to fail comes first. Of a phase, the longest files come first."""
+"""One after the other: what is quick to fail comes first. Of a phase, the longest files come first (tests/order.py)."""
 
 
 def install(needs: Sequence[Need]) -> None:

@@ -95,7 +95,10 @@ class LockMachine(RuleBasedStateMachine):
     @rule(target=claims, first=jobs, second=jobs)
     def work_at_once(self, first: UUID, second: UUID) -> Any:
         """Two workers take up work, perhaps on one site."""
-        return multiple(self.claim(first), self.claim(second))
+        return self.claims_of(self.claim(first), self.claim(second))
+
+    def claims_of(self, *found: Claim | None) -> Any:
+        return multiple(*(claimed for claimed in found if claimed is not None))
 
     def claim(self, job_id: UUID) -> Claim | None:
         job = self.shop.job(job_id)
@@ -107,35 +110,48 @@ class LockMachine(RuleBasedStateMachine):
         return claimed
 
     @rule(target=claims, which=st.integers(0, 20))
-    def work(self, which: int) -> Claim | None:
+    def work(self, which: int) -> Any:
         """A worker takes a message."""
         if not self.runway:
-            return None
-        job_id = sorted(self.runway)[which % len(self.runway)]
+            return multiple()
+        job_id = list(self.runway)[which % len(self.runway)]
         queue, fence = self.runway.pop(job_id)
-        return self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue)
+        return self.claims_of(self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue))
+
+    @rule(target=claims, which=st.integers(0, 20), steps=st.integers(1, 4))
+    def go_on(self, which: int, steps: int) -> Any:
+        """What a job needs next is done, undisturbed: by chance alone a walk seldom gets as far as a publish."""
+        made: list[Claim | None] = []
+        for _ in range(steps):
+            self.dispatch()
+            live = self.shop.rows("SELECT id, state FROM job WHERE ended_at IS NULL ORDER BY created_at, id")
+            job_id, state = live[which % len(live)] if live else (None, None)
+            if job_id is not None and state == State.AWAITING_APPROVAL:
+                self.approve(job_id)
+            elif job_id is not None and (claimed := self.claim(job_id)) is not None:
+                made.append(claimed)
+                self.publish(claimed) if state == State.PUBLISHING else self.offer(claimed)
+        return self.claims_of(*made)
 
     @rule(target=claims, job=jobs)
-    def work_out_of_order(self, job: UUID) -> Claim | None:
+    def work_out_of_order(self, job: UUID) -> Any:
         """A message that nobody expected any more reaches a worker."""
-        return self.claim(job)
+        return self.claims_of(self.claim(job))
 
     @rule(claimed=claims)
-    def offer(self, claimed: Claim | None) -> None:
-        if claimed is not None and self.shop.job(claimed.job.id).state == State.RUNNING:
+    def offer(self, claimed: Claim) -> None:
+        if self.shop.job(claimed.job.id).state == State.RUNNING:
             with suppress(*CLOSED):
                 self.shop.offer(claimed)
 
     @rule(claimed=consumes(claims), state=st.sampled_from([State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED]))
-    def fail(self, claimed: Claim | None, state: State) -> None:
-        if claimed is not None and self.shop.job(claimed.job.id).state == State.RUNNING:
+    def fail(self, claimed: Claim, state: State) -> None:
+        if self.shop.job(claimed.job.id).state == State.RUNNING:
             with suppress(*CLOSED):
                 self.shop.end(claimed, state)
 
     @rule(claimed=claims)
-    def escalate(self, claimed: Claim | None) -> None:
-        if claimed is None:
-            return
+    def escalate(self, claimed: Claim) -> None:
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
             job = hold(session, claimed.attempt)
             if job.state == State.RUNNING and job.tier == Tier.SPEC:
@@ -143,9 +159,8 @@ class LockMachine(RuleBasedStateMachine):
                 self.hits["escalated with its site"] += self.writer_of(job.site_id) == job.id
 
     @rule(claimed=claims)
-    def die(self, claimed: Claim | None) -> None:
-        if claimed is not None:
-            self.shop.lapse(claimed)
+    def die(self, claimed: Claim) -> None:
+        self.shop.lapse(claimed)
 
     @rule(job=jobs)
     def approve(self, job: UUID) -> None:
@@ -157,9 +172,11 @@ class LockMachine(RuleBasedStateMachine):
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
             reject(session, job, actor="ann", reason="no")
 
-    @rule(target=jobs, job=jobs)
-    def revise(self, job: UUID) -> UUID:
+    @rule(target=jobs, job=jobs, is_preview=st.booleans())
+    def revise(self, job: UUID, is_preview: bool) -> UUID:
         """Send a preview back, or go on from what ended: nobody else's edit gets between two rounds of a preview."""
+        if is_preview:
+            job = next(iter(self.waiting()), job)
         before = self.shop.job(job)
         held = before.state == State.AWAITING_APPROVAL and self.writer_of(before.site_id) == job
         try:
@@ -171,6 +188,10 @@ class LockMachine(RuleBasedStateMachine):
             self.hits["handed on to a revision"] += 1
         return new.id
 
+    def waiting(self) -> list[UUID]:
+        rows = self.shop.rows("SELECT id FROM job WHERE state = 'awaiting_approval' ORDER BY created_at, id")
+        return [job_id for (job_id,) in rows]
+
     @rule(job=jobs)
     def cancel(self, job: UUID) -> None:
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
@@ -179,8 +200,8 @@ class LockMachine(RuleBasedStateMachine):
             self.hits["cancelled while it held its site"] += holds
 
     @rule(claimed=claims)
-    def publish(self, claimed: Claim | None) -> None:
-        if claimed is None or claimed.attempt.queue != QueueName.CONTROL.value:
+    def publish(self, claimed: Claim) -> None:
+        if claimed.attempt.queue != QueueName.CONTROL.value:
             return
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
             job = hold(session, claimed.attempt)

@@ -206,7 +206,10 @@ def calls(names: frozenset[str]) -> list[str]:
     found = []
     for package in ("routing", "monitoring", "sandbox", "workers", "producers"):
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            source = path.read_text()
+            if not any(name in source for name in names):
+                continue
+            for node in ast.walk(ast.parse(source)):
                 if isinstance(node, ast.Call):
                     used = {keyword.arg for keyword in node.keywords}
                     used |= {node.func.attr} if isinstance(node.func, ast.Attribute) else set()

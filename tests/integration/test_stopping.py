@@ -77,7 +77,6 @@ def test_a_second_signal_ends_the_grace_at_once(world: World) -> None:
     assert world.attempts(job_id) == [(None, None)]
     worker.send(signal.SIGINT)
     handed_back(world, job_id)
-    worker.wait(EXIT_SECONDS)
 
 
 @pytest.mark.long
