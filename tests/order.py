@@ -2,9 +2,9 @@
 
 LONGEST_FIRST = (
     # box, chaos and acceptance
-    "test_fleet.py", "test_smoke.py", "test_hostile_agent.py", "test_design.py", "test_leftovers.py", "test_recovery.py",
-    "test_wheel.py", "test_built_sites.py", "test_killed.py", "test_browser.py", "test_real_sites.py",
-    "test_ticket_agents.py", "test_json_render.py", "test_main_job.py", "test_wall.py", "test_scan_in_browser.py",
+    "test_fleet.py", "test_smoke.py", "test_hostile_agent.py", "test_design.py", "test_leftovers.py",
+    "test_recovery.py", "test_wheel.py", "test_built_sites.py", "test_killed.py", "test_browser.py",
+    "test_real_sites.py", "test_ticket_agents.py", "test_json_render.py", "test_main_job.py", "test_wall.py", "test_scan_in_browser.py",
     "test_conformance.py", "test_hard_limit.py", "test_spending.py", "test_agent_session.py", "test_canary.py",
     "test_real_cli.py", "test_team_cli.py",
     # unit and integration

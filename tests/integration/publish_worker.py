@@ -1,7 +1,7 @@
-"""Workers that publish one release each and die by SIGKILL where they are told: after a step, or at a change of the disk.
+"""Workers that publish one release each and die by SIGKILL where told: after a step, or at a change of the disk.
 
-Each line on stdin is one worker: LEDGER_URL DEN JOB FENCE WHERE. Its exit status is told on stdout. They are forked from a
-process that has imported everything, which takes seconds.
+Each line on stdin is one worker: LEDGER_URL DEN JOB FENCE WHERE. Its exit status is told on stdout. They are forked
+from a process that has imported everything, which takes seconds.
 """
 
 import os
