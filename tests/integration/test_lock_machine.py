@@ -123,7 +123,6 @@ class LockMachine(RuleBasedStateMachine):
         """What a job needs next is done, undisturbed: by chance alone a walk seldom gets as far as a publish."""
         made: list[Claim | None] = []
         for _ in range(steps):
-            self.dispatch()
             live = self.shop.rows("SELECT id, state FROM job WHERE ended_at IS NULL ORDER BY created_at, id")
             job_id, state = live[which % len(live)] if live else (None, None)
             if job_id is not None and state == State.AWAITING_APPROVAL:
@@ -157,6 +156,14 @@ class LockMachine(RuleBasedStateMachine):
             if job.state == State.RUNNING and job.tier == Tier.SPEC:
                 escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="")
                 self.hits["escalated with its site"] += self.writer_of(job.site_id) == job.id
+
+    @rule(target=jobs, site=st.integers(0, 1))
+    def give_up_tier_1(self, site: int) -> UUID:
+        """An edit is begun on tier 1, if its site is free, and handed on with it."""
+        job = self.accept(site, Tier.SPEC, "P0")
+        if (claimed := self.claim(job)) is not None:
+            self.escalate(claimed)
+        return job
 
     @rule(claimed=claims)
     def die(self, claimed: Claim) -> None:
