@@ -1,5 +1,8 @@
-"""In which order files of tests begin: two processes are done at about the same time only if no long one comes last."""
+"""What two processes share out, and in which order: they are done together only if no long file comes last."""
 
+from xdist.scheduler import LoadFileScheduling
+
+BOXES = "tests/box/"
 LONGEST_FIRST = (
     # box, chaos and acceptance
     "test_fleet.py", "test_smoke.py", "test_hostile_agent.py", "test_design.py", "test_leftovers.py",
@@ -21,3 +24,10 @@ LONGEST_FIRST = (
 def place_of(name: str) -> int:
     """Return a file's place; files that are not named share the last one."""
     return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+class ByFileAndEngine(LoadFileScheduling):
+    """A file's tests stay together, and so do all that need an engine: a second one with its image costs a minute."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return BOXES if nodeid.startswith(BOXES) else str(super()._split_scope(nodeid))
