@@ -38,6 +38,11 @@ SELECT (SELECT count(*) FROM job WHERE ended_at IS NULL) AS jobs,
        (SELECT count(*) FROM site WHERE active_release_id IS DISTINCT FROM shown_release_id) AS lagging,
        (SELECT count(*) FROM notification WHERE delivered_at IS NULL AND next_at IS NOT NULL) AS untold
 """
+_ENDED = """
+SELECT id, state, EXISTS (SELECT 1 FROM event WHERE job_id = job.id AND kind = 'accepted') AS was_let_in
+  FROM job WHERE id = ANY(:ids) AND ended_at IS NOT NULL
+"""
+"""What a Celery client sends and is refused is a row, too: it was never accepted, and its owner is owed nothing."""
 
 
 def run(options: Options, say: Say) -> Report:
@@ -140,13 +145,12 @@ def _judge(scene: Scene, clients: Clients, report: Report) -> None:
     details = scene.rows("SELECT detail, count(*) FROM job WHERE reason = 'internal_error' GROUP BY 1")
     report.figures["internal errors"] = {str(row[0]): row[1] for row in details}
     report.figures["errors in the logs"] = dict(errors_in(scene.fleet.home / "logs").most_common(12))
-    ended = scene.rows("SELECT id, state FROM job WHERE id = ANY(:ids) AND ended_at IS NOT NULL", ids=ids)
-    found = {row.id: row.state for row in ended}
+    found = {row.id: row for row in scene.rows(_ENDED, ids=ids)}
     report.figures["accepted, as callers were told"] = len(ids)
     report.figures["ended, of these"] = len(found)
     report.promise("what was accepted has ended", [f"job {id_}" for id_ in ids if id_ not in found])
-    ends = {order.id: (id_, found[id_]) for id_, order in clients.told.accepted.items()
-            if order.has_callback and id_ in found}  # fmt: skip
+    ends = {order.id: (id_, found[id_].state) for id_, order in clients.told.accepted.items()
+            if order.has_callback and id_ in found and found[id_].was_let_in}  # fmt: skip
     told = clients.callbacks.told.values()
     report.figures["owners told"] = f"{len(told)}, {sum(len(one) > 1 for one in told)} of them more than once"
     report.promise("each owner that wanted it was told the end", clients.callbacks.problems(ends))
