@@ -49,6 +49,10 @@ bench: setup ## measure what the figures claim; ONLY=box asks one question alone
 runs: setup ## a feature and a P0 ticket from their words to a pull request, in real boxes; needs what SYSTEM=1 installs
 	RUNS=1 $(BIN)/python -m pytest -q -s tests/box/test_ticket_runs.py
 
+.PHONY: guides
+guides: setup ## the integration guides and the tutorial, run as they are written; needs curl, Node.js and npm
+	LONG=1 $(BIN)/python -m pytest -q tests/acceptance/test_guides.py
+
 demo: setup ## the product's main job, end to end, on embedded defaults
 	@$(BIN)/pointsman demo
 
@@ -61,6 +65,8 @@ clean:
 docs: setup ## pages that are generated from the code
 	$(BIN)/python docs/generate.py > docs/configuration.md
 	$(BIN)/python docs/generate_metrics.py > docs/metrics.md
+	$(BIN)/python docs/generate_http.py > docs/reference/http.md
+	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 
 .PHONY: screenshots
 screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI

@@ -36,7 +36,7 @@ _ODD_ROWS = 5_000
 CHAIN_TABLES = (
     ("ticket_note", "run_id"), ("gate", "run_id"), ("agent_executions", "run_id"), ("run_step", "run_id"),
     ("run", "job_id"), ("call", "job_id"), ("attempt", "job_id"), ("approval", "job_id"), ("debate", "job_id"),
-    ("notification", "job_id"), ("release", "job_id"), ("event", "job_id"), ("job", "id"),
+    ("delivery", "job_id"), ("notification", "job_id"), ("release", "job_id"), ("event", "job_id"), ("job", "id"),
 )  # fmt: skip
 """What belongs to jobs, and by which column; in the order in which it can go."""
 

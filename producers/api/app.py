@@ -13,8 +13,18 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
-from producers.api import dead_routes, health, job_routes, round_routes, run_routes, site_routes, ticket_routes
-from producers.api.examples import request_schemas
+from producers.api import (
+    dead_routes,
+    health,
+    job_routes,
+    notification_routes,
+    round_routes,
+    run_routes,
+    site_routes,
+    ticket_routes,
+)
+from producers.api.examples import request_schemas, show_answers
+from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
@@ -37,6 +47,8 @@ class _Api(FastAPI):
             )
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
+            show_answers(document)
+            describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema
 
@@ -74,6 +86,8 @@ def create_app(wiring: Resources) -> FastAPI:
     app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
-    for part in (job_routes, round_routes, dead_routes, run_routes, site_routes, ticket_routes, health):
+    for part in (
+        job_routes, round_routes, notification_routes, dead_routes, run_routes, site_routes, ticket_routes, health,
+    ):  # fmt: skip
         app.include_router(part.router)
     return app

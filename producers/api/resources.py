@@ -14,6 +14,7 @@ from producers.clarify import Clarifier
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
+from producers.notifications import Notifications
 from producers.replays import Replays
 from producers.rounds import Rounds
 from producers.sites import Sites
@@ -69,6 +70,11 @@ class Resources:
         return DeadLetters(self.ledger, replays)
 
     @property
+    def notifications(self) -> Notifications:
+        """What owners are told of their jobs' ends."""
+        return Notifications(self.ledger)
+
+    @property
     def links(self) -> PreviewLinks:
         """Makes preview links."""
         return PreviewLinks(self.signer, self.pages_url)
@@ -92,8 +98,8 @@ def require(scope: Scope) -> Callable[..., Caller]:
 
     def caller_of(
         resources: ResourcesDep,
-        bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
-        api_key: Annotated[str | None, Security(_HEADER)],
+        bearer: HTTPAuthorizationCredentials | None = Security(_BEARER, scopes=[scope.value]),
+        api_key: str | None = Security(_HEADER, scopes=[scope.value]),
     ) -> Caller:
         secret = bearer.credentials if bearer is not None else api_key or ""
         with resources.ledger.begin() as session:

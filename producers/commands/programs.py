@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from monitoring.config import LedgerConfig, LogsConfig
 from monitoring.logs import configure_logging
-from producers.commands.context import USAGE, clear_errors, context_of, fail, installed, out
+from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, out, print_json
 from routing.config import PolicyConfig, read_settings, without_settings
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def rehearsal(
 
 
 @app.command("migrate")
-def migrate_ledger(ctx: typer.Context) -> None:
+def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Bring the ledger to the current schema."""
     from monitoring.ledger.migrate import migrate
     from monitoring.ledger.schema import Fit, fit, found_revision
@@ -225,7 +225,12 @@ def migrate_ledger(ctx: typer.Context) -> None:
         engine = installation.ledger.engine
         migrate(engine)
         found, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
-    out.print(f"the ledger is newer than this version: at revision {found}" if is_newer else "the ledger is current")
+    if as_json:
+        print_json({"revision": found, "is_newer": is_newer})
+    else:
+        out.print(
+            f"the ledger is newer than this version: at revision {found}" if is_newer else "the ledger is current"
+        )
 
 
 def _await_ledger(config: LedgerConfig) -> None:
