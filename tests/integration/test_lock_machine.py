@@ -118,16 +118,19 @@ class LockMachine(RuleBasedStateMachine):
         queue, fence = self.runway.pop(job_id)
         return self.claims_of(self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue))
 
-    @rule(target=claims, which=st.integers(0, 20), steps=st.integers(1, 4))
-    def go_on(self, which: int, steps: int) -> Any:
-        """What a job needs next is done, undisturbed: by chance alone a walk seldom gets as far as a publish."""
+    @rule(target=claims, site=st.integers(0, 1), steps=st.integers(1, 4))
+    def go_on(self, site: int, steps: int) -> Any:
+        """What a site's writer needs next is done, undisturbed: by chance alone a walk seldom gets to a publish."""
         made: list[Claim | None] = []
         for _ in range(steps):
-            live = self.shop.rows("SELECT id, state FROM job WHERE ended_at IS NULL ORDER BY created_at, id")
-            job_id, state = live[which % len(live)] if live else (None, None)
-            if job_id is not None and state == State.AWAITING_APPROVAL:
+            waiting = "SELECT id FROM job WHERE site_id = :id AND state = 'queued' ORDER BY created_at, id LIMIT 1"
+            job_id = self.writer_of(self.sites[site]) or self.shop.scalar(waiting, id=self.sites[site])
+            if job_id is None:
+                break
+            state = self.shop.job(job_id).state
+            if state == State.AWAITING_APPROVAL:
                 self.approve(job_id)
-            elif job_id is not None and (claimed := self.claim(job_id)) is not None:
+            elif (claimed := self.claim(job_id)) is not None:
                 made.append(claimed)
                 self.publish(claimed) if state == State.PUBLISHING else self.offer(claimed)
         return self.claims_of(*made)
@@ -165,9 +168,14 @@ class LockMachine(RuleBasedStateMachine):
             self.escalate(claimed)
         return job
 
-    @rule(claimed=claims)
-    def die(self, claimed: Claim) -> None:
-        self.shop.lapse(claimed)
+    @rule(which=st.integers(0, 5))
+    def die(self, which: int) -> None:
+        """A worker dies, if one works."""
+        live = self.shop.rows("SELECT id FROM attempt WHERE ended_at IS NULL ORDER BY started_at, id")
+        if live:
+            self.shop.execute(
+                "UPDATE attempt SET lease_until = now() - interval '1 s' WHERE id = :id", id=live[which % len(live)].id
+            )
 
     @rule(job=jobs)
     def approve(self, job: UUID) -> None:
@@ -179,11 +187,10 @@ class LockMachine(RuleBasedStateMachine):
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
             reject(session, job, actor="ann", reason="no")
 
-    @rule(target=jobs, job=jobs, is_preview=st.booleans())
-    def revise(self, job: UUID, is_preview: bool) -> UUID:
+    @rule(target=jobs, job=jobs)
+    def revise(self, job: UUID) -> UUID:
         """Send a preview back, or go on from what ended: nobody else's edit gets between two rounds of a preview."""
-        if is_preview:
-            job = next(iter(self.waiting()), job)
+        job = next(iter(self.waiting()), job)
         before = self.shop.job(job)
         held = before.state == State.AWAITING_APPROVAL and self.writer_of(before.site_id) == job
         try:
@@ -199,8 +206,10 @@ class LockMachine(RuleBasedStateMachine):
         rows = self.shop.rows("SELECT id FROM job WHERE state = 'awaiting_approval' ORDER BY created_at, id")
         return [job_id for (job_id,) in rows]
 
-    @rule(job=jobs)
-    def cancel(self, job: UUID) -> None:
+    @rule(job=jobs, site=st.integers(0, 1), is_writer=st.booleans())
+    def cancel(self, job: UUID, site: int, is_writer: bool) -> None:
+        if is_writer:
+            job = self.writer_of(self.sites[site]) or job
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
             holds = self.writer_of(self.shop.job(job).site_id) == job
             request_cancel(session, session.get_one(Job, job, with_for_update=True), actor="owner")
