@@ -33,8 +33,10 @@ REST_SECONDS = 60.0
 """After a whole pass: so long nothing is looked at."""
 _PAGE_JOBS = 200
 _PAGE_EVENTS = 2_000
-_PAGE_SHRINKS = (1, 20, 200)
+_PAGE_SHRINKS = (1, 20, 200, 2_000)
 """A page that fails is taken up again in pieces of such a part of its size, and passed over when the smallest fails."""
+_PAGES_OF_A_SIZE = 20
+"""After so many that came off pages are larger again: they covered what had failed."""
 _FOLDS = 20
 _ODD_ROWS = 5_000
 
@@ -78,7 +80,8 @@ class RowSweeper:
         self._job_mark = _BEGINNING
         self._event_mark = 0
         self._jobs_done = self._events_done = False
-        self._failures = 0
+        self._shrunk = 0  # how often the page size was cut down, and how many pages came off since then
+        self._good = 0
 
     def run(self, *, seconds: float = ROUND_SECONDS) -> Swept:
         """Sweep for so long at most, give or take one page, and say what was removed."""
@@ -113,17 +116,21 @@ class RowSweeper:
             return int(session.scalar(text("SELECT xid FROM rollup_mark WHERE id = 1")) or 0)
 
     def _limit(self, page: int) -> int:
-        return page // _PAGE_SHRINKS[min(self._failures, len(_PAGE_SHRINKS) - 1)]
+        return max(1, page // _PAGE_SHRINKS[min(self._shrunk, len(_PAGE_SHRINKS) - 1)])
 
     @contextmanager
     def _tried(self) -> Iterator[bool]:
-        """Count how often the next page failed; yields False when it failed so often that it has to be passed over."""
-        is_worth_it = self._failures < len(_PAGE_SHRINKS)
-        self._failures += 1
+        """Let the next pages be smaller when this one fails; yields False when the smallest has to be passed over."""
+        shrunk, good = self._shrunk, self._good
+        is_worth_it = shrunk < len(_PAGE_SHRINKS)
+        self._shrunk, self._good = min(shrunk + 1, len(_PAGE_SHRINKS)), 0
         yield is_worth_it
-        self._failures = 0
+        self._shrunk, self._good = shrunk, good + 1
         if not is_worth_it:
             logger.error("sweep_passed_over", extra={"jobs_from": self._job_mark, "events_from": self._event_mark})
+        if not is_worth_it or (self._shrunk and self._good >= _PAGES_OF_A_SIZE):
+            self._shrunk -= 1
+            self._good = 0
 
     def _sweep_page(self, mark: int) -> int:
         limit = self._limit(_PAGE_JOBS)
