@@ -211,7 +211,7 @@ def cancel_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID) -> J
     return _view(resources, job)
 
 
-@router.post("/{job_id}/reply", openapi_extra=body_of(ReplyBody, {"text": "the second one"}))
+@router.post("/{job_id}/reply", openapi_extra=body_of(ReplyBody, {"text": "the second one"}), responses=NO_ROOM)
 def reply_to_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID, raw: Body) -> ReplyView:
     """Answer a job's question, in words or by an option's id. What is no answer to it leaves the question open."""
     body = parse_model(ReplyBody, raw)

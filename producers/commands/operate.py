@@ -190,7 +190,7 @@ def history(ctx: typer.Context, as_json: AsJson = False) -> None:
     with installed(ctx) as installation:
         from monitoring.ledger.histories import examine
 
-        verdict = examine(installation.ledger.engine)
+        verdict = examine(installation.ledger.engine, installation.policy.retention)
     if as_json:
         print_json(verdict._asdict() | {"violations": [found._asdict() for found in verdict.violations]})
     else:
