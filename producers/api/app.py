@@ -13,11 +13,23 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from producers.api import dead_routes, health, job_routes, round_routes, run_routes, site_routes, ticket_routes
-from producers.api.examples import request_schemas
+from monitoring import traces
+from producers.api import (
+    dead_routes,
+    health,
+    job_routes,
+    notification_routes,
+    round_routes,
+    run_routes,
+    site_routes,
+    ticket_routes,
+)
+from producers.api.examples import request_schemas, show_answers
+from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
+from producers.api.tracing import Tracing
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console
 
@@ -39,6 +51,8 @@ class _Api(FastAPI):
             )
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
+            show_answers(document)
+            describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema
 
@@ -79,9 +93,13 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     app.state.resources = wiring
     app.state.metrics = metrics
     app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
+    if traces.is_on():
+        app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
-    for part in (job_routes, round_routes, dead_routes, run_routes, site_routes, ticket_routes, health):
+    for part in (
+        job_routes, round_routes, notification_routes, dead_routes, run_routes, site_routes, ticket_routes, health,
+    ):  # fmt: skip
         app.include_router(part.router)
     if console is not None:
         app.mount(PREFIX, create_console(wiring, console, stopping=app.state.stopping))

@@ -35,13 +35,14 @@ def up(
     ] = "real",
 ) -> None:
     """Start everything embedded, print the URL, and keep it running until Ctrl-C."""
-    from producers.embedded import Embedded, Options  # brings servers that no other command needs
+    from producers.embedded import ANTHROPIC_URL, Embedded, Options  # brings servers that no other command needs
     from sandbox.rehearsal.config import RehearsalConfig
 
     environment = context_of(ctx).environment
     options = Options(
         home=home or data_home(environment),
         anthropic_key=environment.get("ANTHROPIC_API_KEY") or None,
+        anthropic_url=environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL,
         rehearsal=RehearsalConfig(speed=speed),
         api_port=port,
         concurrency=concurrency,

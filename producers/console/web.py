@@ -154,7 +154,13 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
     """Return a page, or a part of one."""
     console = console_of(request)
     notice = request.cookies.get(_NOTICE, "")
-    told = {"notice": shown.notice(notice), "viewer": viewer, "prefix": PREFIX, "here": request.url.path, "status": status}
+    told = {
+        "notice": shown.notice(notice),
+        "viewer": viewer,
+        "prefix": PREFIX,
+        "here": request.url.path,
+        "status": status,
+    }
     body = console.templates.get_template(template).render(**told, **facts)
     response = HTMLResponse(body, status_code=status, headers=_headers(resources_of(request)))
     if notice and not is_part(request):

@@ -12,7 +12,9 @@ from monitoring.audit import seal
 from producers.console.sessions import Sessions
 from producers.keys import keys_of, revoke
 from routing.jobs import State
-from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, shared_ledger, world  # noqa: F401
+from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, shared_ledger, world
+
+__all__ = ["shared_ledger", "world"]
 
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 REDDER = {**PAGES, "style.css": STYLE.replace(b"123456", b"aa0000")}
