@@ -145,7 +145,7 @@ def policy_of(pages_url: str) -> str:
     """Return the Content-Security-Policy of the console: its own files, and previews in frames, and nothing else."""
     parts = urlsplit(pages_url)
     return (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         f"frame-src {parts.scheme}://{parts.netloc}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
