@@ -1,6 +1,9 @@
 """The console, page by page, as a browser without scripts would use it; `test_console_browser` uses a real one."""
 
 import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -9,13 +12,14 @@ import pytest
 from httpx import Response
 
 from monitoring.audit import seal
+from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import Sign, sign_in
 from producers.console.sessions import Sessions
 from producers.keys import keys_of, revoke
 from routing.jobs import Reason, State
-from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, shared_ledger, world
+from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
 
-__all__ = ["shared_ledger", "world"]
+__all__ = ["shared_ledger"]
 
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 REDDER = {**PAGES, "style.css": STYLE.replace(b"123456", b"aa0000")}
@@ -45,6 +49,20 @@ class Browser:
     @property
     def text(self) -> str:
         return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text)).split())
+
+
+@pytest.fixture(scope="module")
+def shared(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with open_world(shared_ledger, tmp_path_factory.mktemp("den")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def world(shared: World) -> World:
+    """The same door for a tenant of this test's own."""
+    made = replace(shared, tenant=f"t-{secrets.token_hex(5)}", keys={})
+    made.headers()
+    return made
 
 
 @pytest.fixture
