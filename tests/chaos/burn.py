@@ -157,7 +157,7 @@ def _judge(scene: Scene, clients: Clients, report: Report) -> None:
     _judge_releases(scene, report)
     _judge_money(scene, report)
     _judge_rest(scene, report)
-    verdict = examine(scene.ledger.engine)
+    verdict = examine(scene.ledger.engine, scene.policy.retention)
     report.figures["history"] = f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls"
     report.promise(
         "the history breaks no rule", [f"{one.rule.value}: {one.subject} {one.detail}" for one in verdict.violations]

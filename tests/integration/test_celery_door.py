@@ -332,3 +332,19 @@ def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_kill
     assert {row[0] for row in shop.rows("SELECT id FROM job")} == set(ids)
     assert shop.scalar("SELECT count(*) FROM event WHERE kind = 'accepted'") == len(ids)
     assert broker.llen("unrouted") == 0
+
+
+def test_one_look_takes_no_more_than_its_batch_however_many_tenants_have_messages_and_each_has_its_turn(
+    broker_url: str, broker: Any
+) -> None:
+    tenants = [f"t{number:03}" for number in range(3 * door.BATCH)]
+    for tenant in tenants:
+        broker.lpush(f"intake.{tenant}", "x")
+    lists = door.DoorLists(broker_url)
+    try:
+        looks = [[each.tenant for each in lists.look(tenants)] for _ in range(4)]
+    finally:
+        lists.close()
+    assert [len(look) for look in looks] == [door.BATCH] * 4
+    assert [tenant for look in looks[:3] for tenant in look] == tenants
+    assert looks[3] == looks[0]

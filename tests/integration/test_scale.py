@@ -59,7 +59,7 @@ STEPS: dict[str, Callable[[Session], Any]] = {
     "lapsed_attempts": lapsed_attempts,
     "presume_lost_calls": presume_lost_calls,
     "unabsorbed_runs": unabsorbed_runs,
-    "stale_jobs": lambda s: stale_jobs(s, QueueName.ANSWER, wait_seconds=3600),
+    "stale_jobs": lambda s: stale_jobs(s, dict.fromkeys(QueueName, 3600.0)),
     "fullness": lambda s: fullness(s, QueueName.ANSWER, "t3", admission=ADMISSION),
 }
 
