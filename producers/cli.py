@@ -13,6 +13,7 @@ from producers.commands import (
     apply,
     backup,
     broker,
+    dashboards,
     dead,
     decide,
     image,
@@ -43,7 +44,7 @@ for panel, modules in {
     "Jobs": (jobs, rounds, dead),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
-    "Operating it": (operate, lanes, backup),
+    "Operating it": (operate, lanes, backup, dashboards),
 }.items():
     for module in modules:
         for command in module.app.registered_commands:
