@@ -22,6 +22,7 @@ _FLEET: tuple[Metric, ...] = (
 _WAITING: tuple[Metric, ...] = (
     gauge("queue_oldest_age_seconds", "Age of the job that has waited longest; 0 for an empty queue.", "queue_name"),
     gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
+    gauge("wanted_slots", "How many slots the queue wants now: what an autoscaler follows.", "queue_name"),
     gauge("backlog_work_seconds", "Slot-seconds that the waiting jobs will probably take.", "queue_name"),
     gauge("backlog_usd", "USD that the waiting jobs will probably cost.", "queue_name"),
     gauge("held_jobs", f"Waiting jobs that something holds, by what; counted to {COUNTED_AT_MOST}.", "reason"),

@@ -14,6 +14,7 @@ from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED
 from monitoring.rollup import lag_seconds
+from monitoring.wanted_slots import read_wanted
 from routing.lanes import LaneState
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
@@ -93,6 +94,7 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
         *_read_workers(session),
         *_read_attempts(session, policy.attempts.lease_seconds),
         *_read_queues(session),
+        *(Reading("wanted_slots", (queue,), slots) for queue, slots in read_wanted(session, policy).items()),
         *_read_counts(session),
         *_read_budgets(session),
         *_read_lanes(session),

@@ -1,38 +1,18 @@
 """Signs of life from a worker's consumer: a file for whoever starts workers, a pulse for the registry of workers.
 
 They come from the consumer's event loop while the consumer is connected: a process that answers but takes in nothing
-falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads the file; no broker and no other worker is asked.
+falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads the file, and `python -m monitoring.heartbeat` at
+less cost; no broker and no other worker is asked.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from celery import Celery, bootsteps
 
 BEAT_SECONDS = 5.0
-SILENT_SECONDS = 30.0
-"""A worker that has been silent for so long is not well."""
-
-
-def beat(path: Path) -> None:
-    """Say that the consumer is well now. The clock is the machine's since its start, which nobody sets."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(f"{time.monotonic()}\n")
-    fresh.replace(path)
-
-
-def is_well(path: Path, *, silent_seconds: float = SILENT_SECONDS) -> bool:
-    """Tell whether the worker that writes to `path` was well within the last seconds."""
-    try:
-        since = time.monotonic() - float(path.read_text())
-    except (OSError, ValueError):
-        return False
-    return 0 <= since <= silent_seconds
 
 
 def show_life(app: Celery, *signs: Callable[[], None]) -> None:

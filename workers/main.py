@@ -18,8 +18,10 @@ from celery import Celery
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import DBAPIError
 
-from monitoring.config import LedgerConfig, LogsConfig
-from monitoring.errors import SchemaMismatchError
+from monitoring import traces
+from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
+from monitoring.errors import SchemaMismatchError, TracingUnavailableError
+from monitoring.heartbeat import beat, is_well
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.schema import await_schema
 from monitoring.ledger.store import Ledger, create_ledger_engine
@@ -37,7 +39,7 @@ from sandbox.den import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Handler, Resources
-from workers.liveness import beat, is_well, show_life
+from workers.liveness import show_life
 from workers.pool import PoolHooks
 from workers.presence import Presence
 from workers.scratch import take_scratch
@@ -66,6 +68,7 @@ class WorkerSettings(BaseModel):
     policy: PolicyConfig = PolicyConfig()
     den: DenConfig = DenConfig()
     logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
     worker: WorkerConfig = WorkerConfig()
     box: BoxConfig = BoxConfig()
     accounts: AccountsConfig = AccountsConfig()
@@ -203,10 +206,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(WorkerSettings, os.environ)
         if arguments.check:
             return check(settings.worker)
+        traces.start(settings.tracing, program="worker")
         take_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         app, hooks = build_worker(settings, worker=worker, queues=arguments.queues, concurrency=arguments.concurrency)
-    except (PolicyError, SchemaMismatchError) as error:
+    except (PolicyError, SchemaMismatchError, TracingUnavailableError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
     try:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
-from monitoring import logs
+from monitoring import logs, traces
 from monitoring.ledger.attempts import hand_back_all, report_loss
 from monitoring.ledger.store import Ledger
 from routing.jobs import JobMessage, Reason
@@ -92,6 +92,7 @@ class PoolHooks:
     def on_process_shutdown(self, **_: Any) -> None:
         """Let go, in the child and at its end, of what would outlive it."""
         self._close()
+        traces.stop()  # nothing that runs at an interpreter's end runs in a pool child
 
     def on_prerun(self, task: Any = None, **_: Any) -> None:
         """Bind the log context in the child, before a task's body; billiard has set its own signal handler by now."""
@@ -101,6 +102,7 @@ class PoolHooks:
     def on_postrun(self, **_: Any) -> None:
         """Drop the log context in the child, after a task's body, so that nothing leaks into the next task."""
         logs.clear()
+        traces.hurry()
 
     def on_failure(self, exception: BaseException | None = None, args: Any = (), **_: Any) -> None:
         """Tell the ledger, from the parent, that the child which worked on a job was killed or died."""

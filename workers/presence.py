@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session
 
+from monitoring.heartbeat import SILENT_SECONDS
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import BEAT_SECONDS, Sign, sign_in, sign_off
-from workers.liveness import SILENT_SECONDS
 
 logger = logging.getLogger(__name__)
 

@@ -72,6 +72,7 @@ slots{queue_name} gauge
 step_seconds{step} histogram
 tier_escalations_total{origin,target,reason} counter
 tokens_total{tier,model,kind} counter
+wanted_slots{queue_name} gauge
 workers{standing} gauge
 """
 """Dashboards and alerts of our users rely on these: a change here is a change for them, and belongs in CHANGELOG.md."""
