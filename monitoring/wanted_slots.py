@@ -34,7 +34,7 @@ _STANDING = text("""
 """)
 
 _LATELY = text("""
-    SELECT queue, count(seconds) AS attempts, avg(seconds) AS mean, var_pop(seconds) AS variance,
+    SELECT queue, count(*) AS begun, count(seconds) AS attempts, avg(seconds) AS mean, var_pop(seconds) AS variance,
            count(*) FILTER (WHERE ago <= 300) / 300.0 AS in_5_minutes,
            count(*) FILTER (WHERE ago <= 1800) / 1800.0 AS in_30_minutes FROM (
         SELECT queue, extract(epoch FROM ended_at - started_at)::float AS seconds,
@@ -61,6 +61,7 @@ class Lately(NamedTuple):
 def read_wanted(session: Session, policy: Policy) -> Mapping[QueueName, int]:
     """Return how many slots each queue wants that workers can serve."""
     lately = {QueueName(row.queue): row for row in session.execute(_LATELY, {"newest": _NEWEST})}
+    is_whole = sum(row.begun for row in lately.values()) < _NEWEST
     rows = session.execute(_STANDING, {"queues": [queue.value for queue in WAIT_TARGETS], "most": MOST_COUNTED})
     wanted = {}
     for row in rows:
@@ -68,7 +69,8 @@ def read_wanted(session: Session, policy: Policy) -> Mapping[QueueName, int]:
         took = _took(lately.get(queue), policy, queue)
         demand = Demand(
             waiting=row.waiting, running=row.running, mean_seconds=took.mean_seconds, variability=took.variability,
-            starts_per_second=_rate(took, in_a_minute=float(row.starts_per_second)), is_paused=row.is_paused,
+            starts_per_second=_rate(took, in_a_minute=float(row.starts_per_second), is_whole=is_whole),
+            is_paused=row.is_paused,
         )  # fmt: skip
         wanted[queue] = wanted_slots(demand, target_seconds=WAIT_TARGETS[queue])
     return wanted
@@ -84,7 +86,15 @@ def _took(row: Any, policy: Policy, queue: QueueName) -> Lately:
     return Lately(mean, variability, *starts)
 
 
-def _rate(took: Lately, *, in_a_minute: float) -> float:
-    """Return starts per second over the shortest window that is long enough for such attempts."""
+def _rate(took: Lately, *, in_a_minute: float, is_whole: bool) -> float:
+    """Return starts per second over the shortest window that is long enough for such attempts.
+
+    Args:
+        took: how attempts were.
+        in_a_minute: starts per second in the last one, as the dispatcher counts them.
+        is_whole: whether the newest attempts reach back far enough; a fleet that begins more has enough in a minute.
+    """
     needed = _ATTEMPTS_IN_A_WINDOW * took.mean_seconds
-    return in_a_minute if needed <= 60 else took.in_5_minutes if needed <= 300 else took.in_30_minutes
+    if needed <= 60 or not is_whole:
+        return in_a_minute
+    return took.in_5_minutes if needed <= 300 else took.in_30_minutes

@@ -1,8 +1,9 @@
 """How many slots a queue wants now: the signal that an autoscaler follows.
 
 Never the queue's length alone: that is 0 while every slot works, and an autoscaler would end busy workers. It is what
-the load of the last minute needs by the formula that also plans pools, and what works off the backlog within the
-queue's target on top of it: where slots are short, less begins than comes, and the rest is backlog. What is held back for its site, a time or a provider wants nobody.
+the load of the last minutes needs by the formula that also plans pools, and what works off the backlog within the
+queue's target on top of it: where slots are short less begins than comes, and the rest is backlog. What is held back
+for its site, a time or a provider wants nobody.
 """
 
 from __future__ import annotations
