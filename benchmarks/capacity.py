@@ -204,8 +204,10 @@ class Fleet:
 
     def fold(self) -> Rate:
         """Make metrics of everything that has happened since the exporter rests."""
+        pending = self._scalar("SELECT count(*) FROM event WHERE xid >= (SELECT xid FROM rollup_mark)")
         began = time.monotonic()
         count = fold_pending(self._ledger)
+        assert count > 0, f"{pending} events are pending, and another process folds or an older transaction runs"
         return Rate(count, time.monotonic() - began)
 
     def _drain(self, dispatcher: Dispatcher) -> tuple[Rate, Rate]:

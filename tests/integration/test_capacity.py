@@ -13,6 +13,7 @@ from monitoring.capacity.measure import measure
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.backlog import count_backlog
 from monitoring.ledger.runway import pause
+from monitoring.ledger.workers import Sign, sign_in, sign_off
 from monitoring.wanted_slots import read_wanted
 from routing.jobs import Reason, State
 from routing.tiers import QueueName, Tier
@@ -115,6 +116,17 @@ def test_the_command_plans_from_the_ledger_keeps_what_it_read_and_plans_from_tha
     assert here["queues"][0]["slots"] >= 7
     again = plan("--rate", "answer=3/s", "--wait", "4", "--from", str(kept), url="postgresql://nobody@127.0.0.1:1/x")
     assert again["queues"] == here["queues"]
+
+
+def test_the_pools_that_are_there_are_judged_as_they_are(shop: Shop) -> None:
+    with shop.ledger.begin() as session:
+        sign_in(session, Sign(id="w1", host="here", pid=1, queues=("answer",), slots=3))
+    found = plan("--rate", "answer=1/s", "--slots", "now", url=shop.url)["queues"][0]
+    assert (found["slots"], found["slots_now"], found["is_fixed"], found["is_met"]) == (3, 3, True, False)
+    with shop.ledger.begin() as session:
+        sign_off(session, "w1")
+    refused = capacity("--rate", "answer=1/s", "--slots", "now", url=shop.url)
+    assert (refused.returncode, "no worker of this ledger" in refused.stderr) == (2, True)
 
 
 def test_the_command_says_what_it_takes_by_default_and_what_is_wrong(shop: Shop) -> None:
