@@ -90,8 +90,8 @@ def answer(fleet: Fleet, jobs: int) -> Answer:
     submits, submit = fleet.kept(lambda: fleet.submit("echo busy", jobs))
     lives = fleet.live(jobs)
     calls = fleet.call(jobs)
+    folds = fleet.fold()  # before the dispatcher, whose sweeps fold, too
     rounds, pushes = fleet.dispatch(jobs * 4)
-    folds = fleet.fold()
     limits = Limits(
         machine="", at="",
         api_submits_per_second=submits.per_second, gateway_calls_per_second=calls.per_second,
