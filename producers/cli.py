@@ -15,6 +15,7 @@ from producers.commands import (
     broker,
     dead,
     decide,
+    doctor,
     image,
     jobs,
     ladder,
@@ -43,7 +44,7 @@ for panel, modules in {
     "Jobs": (jobs, rounds, dead),
     "Decisions and checks, offline": (decide, apply, ladder),
     "Processes of an installation": (programs,),
-    "Operating it": (operate, lanes, backup),
+    "Operating it": (doctor, lanes, backup),
 }.items():
     for module in modules:
         for command in module.app.registered_commands:

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from fastapi.telemetry import TelemetryConfig
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
@@ -28,6 +29,10 @@ Every request under `/v1` needs an API key (`pointsman key create`), as `Authori
 `X-API-Key: pmk_...`. The key says which tenant calls; another tenant's jobs and sites do not exist for it. Errors are
 RFC 9457 problem details that name each field and the rule it breaks.
 """
+
+
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""The framework's own: its spans hold paths, of which a preview's is a secret, and its logs what an exception says."""
 
 
 class _Api(FastAPI):
@@ -69,6 +74,7 @@ def create_app(wiring: Resources) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=NO_TELEMETRY,
     )
     _serve_docs(app)
     app.state.resources = wiring
