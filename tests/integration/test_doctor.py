@@ -135,10 +135,12 @@ def test_an_exporter_is_asked_how_far_it_is_behind(ledger: Ledger) -> None:
     from sandbox.threaded import running
 
     app = ExporterApp(ledger, platform_policy())
-    with running(uvicorn.Config(app, lifespan="off", log_config=None), name="exporter") as url:
-        with installed(exporter__port=url.rpartition(":")[2]) as installation:
-            (finding,) = surroundings.check_exporter(installation)
-            assert (finding.name, finding.verdict.value) == ("exporter", "OK"), finding
+    with (
+        running(uvicorn.Config(app, lifespan="off", log_config=None), name="exporter") as url,
+        installed(exporter__port=url.rpartition(":")[2]) as installation,
+    ):
+        (finding,) = surroundings.check_exporter(installation)
+        assert (finding.name, finding.verdict.value) == ("exporter", "OK"), finding
     with installed(exporter__port=1) as installation:
         (finding,) = surroundings.check_exporter(installation)
         assert finding.verdict.value == "WARN"
