@@ -106,9 +106,3 @@ class LedgerBusyError(MonitoringError):
 
 class TracingUnavailableError(MonitoringError):
     """Traces are wanted, and what sends them is not installed (the operator's fault)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def __str__(self) -> str:
-        return "POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman[tracing]'`"
