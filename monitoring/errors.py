@@ -106,3 +106,7 @@ class LedgerBusyError(MonitoringError):
 
 class TracingUnavailableError(MonitoringError):
     """Traces are wanted, and what sends them is not installed (the operator's fault)."""
+
+
+class CapacityError(MonitoringError):
+    """A question about capacity that has no answer (the caller's fault): it names the place and the rule."""

@@ -13,6 +13,7 @@ from producers.clarify import Clarifier
 from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesConfig, RunsPlace, WebhookConfig
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
+from producers.notifications import Notifications
 from producers.publisher import Publisher
 from producers.replays import Replays
 from producers.rounds import Rounds
@@ -112,6 +113,11 @@ class Installation:
         """What ended as nobody wanted."""
         replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
         return DeadLetters(self.ledger, replays)
+
+    @property
+    def notifications(self) -> Notifications:
+        """What owners are told of their jobs' ends."""
+        return Notifications(self.ledger)
 
     @cached_property
     def den(self) -> Den:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, SecretStr
 
-from routing.config import Section
+from routing.config import OptionalPath, Section
 
 
 class ApiConfig(Section):
@@ -41,6 +41,8 @@ class DispatcherConfig(Section):
     """Between two passes over rows of the ledger that retention gives up."""
     housekeeping_hours: float = Field(default=6.0, gt=0)
     """Between two looks for files that nothing on record needs: of releases, drafts and the workspaces of runs."""
+    heartbeat: OptionalPath = None
+    """A file that the dispatcher writes after each round, for `python -m monitoring.heartbeat`; empty for none."""
 
 
 class RunsPlace(Section):
@@ -65,6 +67,8 @@ class WebhookConfig(Section):
     """How callbacks are signed and where they may go."""
 
     secret: SecretStr = SecretStr("")
-    """`whsec_` secret of Standard Webhooks. Without one no callback is sent."""
+    """What each tenant's own secret is derived from (`pointsman webhook secret`). Without it no callback is sent."""
+    old_secrets: tuple[SecretStr, ...] = ()
+    """Earlier ones. Callbacks are signed with these, too, until every receiver has its new secret."""
     allow_private: bool = False
     """Allow callbacks to loopback and private addresses (for one machine and for tests)."""

@@ -73,6 +73,8 @@ class Options:
     """Data, logs and secrets; kept between runs."""
     anthropic_key: str | None = None
     """Bound to the demo tenant alone; without one the rehearsal model answers."""
+    anthropic_url: str = ANTHROPIC_URL
+    """Where that key's calls go."""
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     policy: Path | None = None
     api_port: int = 8080
@@ -196,6 +198,7 @@ class Embedded:
             if name.startswith((BOX_SETTINGS, TRACING_SETTINGS)) or not name.startswith("POINTSMAN_")
         }
         kept.pop("ANTHROPIC_API_KEY", None)
+        kept.pop("ANTHROPIC_BASE_URL", None)
         secrets_ = self._home.secrets()
         mine = {
             "POINTSMAN_LEDGER__URL": ledger_url,
@@ -223,7 +226,9 @@ class Embedded:
         has_packages = bool(self.boxes.host) and not self.boxes.no_packages
         return {
             f"{BOX_SETTINGS}INSTALL": self._home.secrets()["install"],
+            f"{BOX_SETTINGS}NETWORK": "",
             f"{BOX_SETTINGS}GATEWAY_HOST": "",
+            f"{BOX_SETTINGS}MIRROR_HOST": "",
             f"{BOX_SETTINGS}GATEWAY_PORT": str(self._ports["gateway"]),
             f"{BOX_SETTINGS}MIRROR_PORT": str(self._ports["mirror"] if has_packages else 0),
         }
@@ -307,7 +312,9 @@ class Embedded:
     def _gateway(self) -> Program:
         """Only this process gets the provider's key."""
         key = self.options.anthropic_key or "rehearsal"
-        url = ANTHROPIC_URL if self.options.anthropic_key else f"http://127.0.0.1:{self._ports['rehearsal']}"
+        url = (
+            self.options.anthropic_url if self.options.anthropic_key else f"http://127.0.0.1:{self._ports['rehearsal']}"
+        )
         provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
         mine = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),

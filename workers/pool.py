@@ -25,6 +25,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from routing.jobs import JobMessage, Reason
 from workers.interrupts import install_interrupts
+from workers.presence import Presence
 from workers.stopping import Stopping
 from workers.unrouted import keep_unknown
 
@@ -53,13 +54,14 @@ class PoolHooks:
     """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
 
     def __init__(
-        self, open_ledger: Callable[[], Ledger], *, log_level: str, worker: str,
+        self, open_ledger: Callable[[], Ledger], *, log_level: str, presence: Presence,
         prepare: Callable[[], None], close: Callable[[], None], stop_seconds: float = 0.0,
         most_memory_kib: int | None = None,
     ) -> None:  # fmt: skip
         self._open_ledger = open_ledger
         self._log_level = log_level
-        self._worker = worker
+        self._presence = presence
+        self._worker = presence.worker
         self._prepare = prepare
         self._close = close
         self._most_memory_kib = most_memory_kib
@@ -75,7 +77,9 @@ class PoolHooks:
         signals.task_failure.connect(self.on_failure)
         signals.task_unknown.connect(keep_unknown)
         signals.worker_ready.connect(self._stopping.on_ready)
+        signals.worker_ready.connect(self._presence.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
+        signals.worker_shutting_down.connect(self._presence.on_shutting_down)
 
     def on_setup_logging(self, **_: Any) -> None:
         """Configure logging in the parent, before anything is logged."""
@@ -120,8 +124,9 @@ class PoolHooks:
         self._tell(partial(_tell_of_loss, message=message, cause=cause))
 
     def finish(self) -> None:
-        """Wait for what a stop still has to tell the ledger."""
+        """Wait for what a stop still has to tell the ledger, and sign off."""
         self._stopping.finish()
+        self._presence.leave()
 
     def _hand_back(self) -> None:
         """Tell the ledger that nothing works any more on what this worker still holds."""

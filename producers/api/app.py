@@ -10,17 +10,28 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.telemetry import TelemetryConfig
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
-from producers.api import dead_routes, health, job_routes, round_routes, run_routes, site_routes, ticket_routes
-from producers.api.examples import request_schemas
+from producers.api import (
+    dead_routes,
+    health,
+    job_routes,
+    notification_routes,
+    round_routes,
+    run_routes,
+    site_routes,
+    ticket_routes,
+)
+from producers.api.examples import request_schemas, show_answers
+from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
-from producers.api.tracing import Tracing
+from producers.api.tracing import NO_TELEMETRY, Tracing
+from producers.console.app import create_console
+from producers.console.web import PREFIX, Console
 
 _DESCRIPTION = """
 Submit AI edit work in plain words; get a job id, events, a bill to the cent, a signed preview and one final state.
@@ -29,10 +40,6 @@ Every request under `/v1` needs an API key (`pointsman key create`), as `Authori
 `X-API-Key: pmk_...`. The key says which tenant calls; another tenant's jobs and sites do not exist for it. Errors are
 RFC 9457 problem details that name each field and the rule it breaks.
 """
-
-
-NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
-"""The framework's own: its spans hold paths, of which a preview's is a secret, and its logs what an exception says."""
 
 
 class _Api(FastAPI):
@@ -44,6 +51,8 @@ class _Api(FastAPI):
             )
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
+            show_answers(document)
+            describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema
 
@@ -64,8 +73,13 @@ def _serve_docs(app: FastAPI) -> None:
         )
 
 
-def create_app(wiring: Resources) -> FastAPI:
-    """Return the application. It opens nothing and closes nothing: the resources' owner does."""
+def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
+    """Return the application. It opens nothing and closes nothing: the resources' owner does.
+
+    Args:
+        wiring: what it works with.
+        console: what makes the console's pages; without it there are none.
+    """
     metrics = ApiMetrics()
     app = _Api(
         title="Pointsman",
@@ -84,6 +98,15 @@ def create_app(wiring: Resources) -> FastAPI:
         app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
-    for part in (job_routes, round_routes, dead_routes, run_routes, site_routes, ticket_routes, health):
+    for part in (
+        job_routes, round_routes, notification_routes, dead_routes, run_routes, site_routes, ticket_routes, health,
+    ):  # fmt: skip
         app.include_router(part.router)
+    if console is not None:
+        app.mount(PREFIX, create_console(wiring, console, stopping=app.state.stopping))
+        app.add_api_route("/", _to_console, include_in_schema=False)
     return app
+
+
+def _to_console() -> RedirectResponse:
+    return RedirectResponse(f"{PREFIX}/")

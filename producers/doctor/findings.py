@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from routing.tiers import QueueName
+
 MIN_FREE_BYTES = 1_000_000_000
 """Below it a disk may be full within a day of ordinary work."""
 LEAST_FREE_BYTES = 200_000_000
@@ -99,6 +101,24 @@ def judge_persistence(settings: Mapping[str, str]) -> Finding:
         name, "off", "jobs come back from the ledger in seconds, but what Celery clients have just put on `intake` and "
         "is no job yet is lost with a restart: set appendonly to yes",
     )  # fmt: skip
+
+
+def judge_workers(slots: Mapping[str, int]) -> Finding:
+    """Judge whether somebody serves each queue.
+
+    Args:
+        slots: of the workers that serve now, by the name of their queue.
+    """
+    needed = [queue for queue in QueueName if queue is not QueueName.UNROUTED]
+    bare = [queue.value for queue in needed if not slots.get(queue.value)]
+    seen = ", ".join(f"{queue.value} {slots[queue.value]}" for queue in needed if slots.get(queue.value))
+    if not bare:
+        return ok("workers", f"slots: {seen}")
+    hint = f"jobs wait there: start `pointsman worker {' '.join(bare)}`"
+    told = f"nobody serves {', '.join(bare)}"
+    if QueueName.CONTROL.value in bare or not seen:
+        return fail("workers", told, hint)
+    return warn("workers", told, f"{hint}, if you want such work done")
 
 
 def judge_lag(seconds: float) -> Finding:

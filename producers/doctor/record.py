@@ -17,9 +17,10 @@ from monitoring.ledger.record_tables import Leader
 from monitoring.ledger.schema import Fit, fit, found_revision, wanted_revision
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Tenant
+from monitoring.ledger.workers import slots_by_queue
 from producers import dispatcher, door
 from producers.bootstrap import Installation
-from producers.doctor.findings import Finding, fail, judge_clock, ok, warn
+from producers.doctor.findings import Finding, fail, judge_clock, judge_workers, ok, warn
 
 _SHOWN_TENANTS = 10
 _AWAY = "cannot be reached at POINTSMAN_LEDGER__URL"
@@ -41,6 +42,7 @@ def check_ledger(installation: Installation) -> Iterator[Finding]:
         yield judge_clock(_ahead_seconds(installation.ledger))
         yield _providers(installation.ledger)
         yield from _leaders(installation.ledger)
+        yield _workers(installation.ledger)
         yield from _audit(installation)
     except ArgumentError:
         yield fail("ledger", "POINTSMAN_LEDGER__URL is no URL", "it is like postgresql://user@host/database")
@@ -78,6 +80,11 @@ def _leaders(ledger: Ledger) -> Iterator[Finding]:
             yield ok(name, f"led by {alive[role]}")
         else:
             yield fail(name, "nobody leads it", "start `pointsman dispatcher`: jobs wait, and nothing is recovered")
+
+
+def _workers(ledger: Ledger) -> Finding:
+    with ledger.begin() as session:
+        return judge_workers({queue.queue: queue.slots for queue in slots_by_queue(session)})
 
 
 def _audit(installation: Installation) -> Iterator[Finding]:

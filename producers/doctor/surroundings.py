@@ -35,7 +35,6 @@ from routing.transport import is_exposed_broker, is_exposed_ledger
 from sandbox.disk import Disk
 from sandbox.errors import SandboxError
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.keys import with_keys
 
 _PATIENCE_SECONDS = 3.0
 _LAG = "pointsman_fold_lag_seconds "
@@ -142,7 +141,7 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
     if not any(name.startswith(f"{PREFIX}GATEWAY__") for name in environment):
         return
     try:
-        config = with_keys(read_settings(_GatewaySettings, environment).gateway)
+        config = read_settings(_GatewaySettings, environment).gateway
     except (PolicyError, SandboxError) as error:
         yield fail("provider keys", str(error), "mend it in the gateway's environment")
         return

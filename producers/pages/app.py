@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from producers.api.app import NO_TELEMETRY
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers
+from producers.api.tracing import NO_TELEMETRY
 from producers.pages import routes
 from producers.pages.resources import PageResources
 from sandbox.preview import REFUSAL_HEADERS

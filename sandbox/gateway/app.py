@@ -23,7 +23,6 @@ from sandbox.gateway.auth import logged_path
 from sandbox.gateway.body import CheckedBody
 from sandbox.gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.keys import with_keys
 from sandbox.gateway.lanes import LaneReports
 from sandbox.gateway.refusals import Code, RefusedError
 from sandbox.gateway.relay import Relay
@@ -48,7 +47,7 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._config = with_keys(config)
+        self._config = config
         self._max_body_bytes = policy.gateway.max_body_bytes
         self._accounts = Accounts(ledger_url, connections=config.ledger_connections)
         self._calls = OpenCalls(self._accounts, self._config)

@@ -15,12 +15,14 @@ from producers.doctor.findings import (
     judge_lag,
     judge_persistence,
     judge_prices,
+    judge_workers,
     ok,
     warn,
     worst,
 )
 from producers.doctor.surroundings import check_gateway
 from routing.policy import platform_policy
+from routing.tiers import QueueName
 
 SECRET = "sk-ant-never-shown-0123456789"
 
@@ -40,6 +42,10 @@ SECRET = "sk-ant-never-shown-0123456789"
         (judge_persistence({"appendonly": "yes", "save": ""}), "OK"),
         (judge_persistence({"appendonly": "no", "save": "3600 1"}), "OK"),
         (judge_persistence({"appendonly": "no", "save": ""}), "WARN"),
+        (judge_workers({queue.value: 1 for queue in QueueName}), "OK"),
+        (judge_workers({queue.value: 1 for queue in QueueName if queue is not QueueName.AGENT}), "WARN"),
+        (judge_workers({queue.value: 1 for queue in QueueName if queue is not QueueName.CONTROL}), "FAIL"),
+        (judge_workers({}), "FAIL"),
         (judge_lag(3), "OK"),
         (judge_lag(float("inf")), "WARN"),
         (judge_prices({"a", "b"}, {"a", "b", "c"}), "OK"),
