@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -164,6 +165,25 @@ def test_a_job_is_one_trace_from_its_request_to_its_publish(
 
 def _model() -> str:
     return platform_policy().calls["spec_edit"].model
+
+
+def test_a_call_with_a_job_s_token_can_write_into_no_other_trace(
+    places: tuple[Ledger, str], collector: Collector, tmp_path: Path
+) -> None:
+    said = [f"00-{'d4' * 16}-{'e5' * 8}-01", f"00-{IDS[0]}-{'e5' * 8}-00", "x", ""]
+    with traced(collector.url), fleet(places, tmp_path) as running:
+        asked = {"prompt": PROMPT, "site": "bakery"}
+        answer = running.world.call("POST", "/v1/jobs", json=asked, headers={"traceparent": HEADER})
+        claimed = running.world.claim(UUID(answer.json()["id"]))
+        body = {"model": _model(), "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]}
+        for header in said:
+            headers = {"authorization": f"Bearer {claimed.token}", "traceparent": header}
+            called = httpx.post(f"{places[1]}/v1/messages", json=body, headers=headers, trust_env=False, timeout=20)
+            assert called.status_code == 200, called.text
+    (submitted,) = collector.named("submit")
+    calls = [span for span in collector.spans if span.name.startswith("chat ")]
+    assert {span.trace for span in calls} == {IDS[0]}
+    assert [span.parent for span in calls] == [submitted.id, "e5" * 8, submitted.id, submitted.id]
 
 
 def test_a_job_that_no_door_traced_is_traced_by_nobody(
