@@ -102,7 +102,7 @@ def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) ->
         }  # fmt: skip
         with Redis.from_url(server.url) as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
-            client.config_set("appendonly", "yes")
+            client.config_set("save", "3600 1")
         found = by_name(surroundings.check_broker(installation))
         assert found["broker keeps messages"].verdict.value == "FAIL"
         assert "noeviction" in found["broker keeps messages"].hint
