@@ -18,6 +18,7 @@ from producers.commands import (
     dashboards,
     dead,
     decide,
+    doctor,
     image,
     jobs,
     ladder,
@@ -49,6 +50,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 ok, 1 the job or check failed, 2 wrong use. With `--json` programs can read what is printed; "
     "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
 )
+<<<<<<< HEAD
 for module in (
     jobs,
     rounds,
@@ -64,6 +66,9 @@ for module in (
     backup,
     dashboards,
 ):
+=======
+for module in (jobs, rounds, dead, decide, apply, ladder, local, programs, doctor, lanes, capacity, backup):
+>>>>>>> O8
     app.add_typer(module.app)
 for name, group in {
     "route": route.app, "project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app,

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import typer
 
+from monitoring import traces
 from producers.commands.completing import complete_jobs, complete_sites
 from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
 from routing.jobs import RESUMABLE, Door, State
@@ -58,6 +59,7 @@ def submit(
     with installed(ctx) as installation:
         from producers.commands.follow import follow, look
 
+        traces.start(installation.settings.tracing, program="cli")
         job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
         found = follow(installation, job_id, tenant, quiet=as_json) if wait else look(installation, job_id, tenant)
     show_end(found.view, found.waits_for, as_json=as_json)
