@@ -3,7 +3,9 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,58 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
     ]
 
     assert dead == []
+
+
+_COMMAND = re.compile(r"(?:[A-Z_]+=\S+ |ID=\$\(|export [A-Z_]+=\$\()*(?:\S+/)?pointsman +([a-z-].*)$")
+_OLD = {"CHANGELOG.md"}
+"""Tells what once was."""
+
+
+def shown_commands() -> Iterator[tuple[str, str]]:
+    """Every command line of ours that a page shows in a block of code, with the page's name."""
+    for page in PAGES:
+        is_code = False
+        for line in page.read_text().splitlines():
+            is_code = not is_code if line.startswith("```") else is_code
+            found = re.match(
+                r"(?:[A-Z_]+=\S+ |ID=\$\(|export [A-Z_]+=\$\()*(?:\S+/)?pointsman +([a-z-].*)$", line.strip()
+            )
+            if found and page.name not in _OLD and (is_code or line.startswith("    ")):
+                yield page.name, found[1]
+
+
+def test_every_command_line_that_a_page_shows_is_one_with_these_options() -> None:
+    wrong = [(page, line) for page, line in shown_commands() for part in _parts(line) if not _is_known(part)]
+
+    assert wrong == []
+
+
+def _parts(line: str) -> list[str]:
+    """Return the command lines of a shown line: it may name several, and say something after them."""
+    said = re.split(r"\s+#|\s{3,}", line)[0]
+    return re.split(r" ; pointsman ", said)
+
+
+def _is_known(line: str) -> bool:
+    from typer.main import get_command
+
+    from producers.cli import app
+
+    command: Any = get_command(app)
+    words = re.findall(r"\"[^\"]*\"|'[^']*'|[^\s|()<>]+", line)
+    options = set()
+    for word in words:
+        below = getattr(command, "commands", None)
+        if below is not None and word in below:
+            command = below[word]
+        elif below is not None and not word.startswith("-") and command.name != "route":
+            return False
+        elif word.startswith("--"):
+            options.add(word.strip("[]"))
+    known = {
+        name for each in (command, *getattr(command, "commands", {}).values()) for p in each.params for name in p.opts
+    }
+    return options <= known | {"--help"}
 
 
 def test_every_command_and_make_target_that_the_readme_names_exists() -> None:
