@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell audit test check chaos runs bench demo up clean
+.PHONY: docs setup fmt lint types imports spell audit test check chaos compose runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -41,6 +41,9 @@ check: lint types imports spell audit test ## what CI runs
 chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JOBS=10000, SEED=2, MINUTES=15
 	@$(BIN)/python -m tests.chaos $(ONLY)
 
+compose: setup ## the compose stack, built, used, scaled, killed and taken down; root, with Docker, docker-compose, debootstrap
+	LONG=1 $(BIN)/python -m pytest -q -s tests/acceptance/test_compose_stack.py
+
 bench: setup ## measure what the figures claim; ONLY=box asks one question alone; JSON goes to benchmarks/results/
 	@$(BIN)/python -m benchmarks $(ONLY)
 
@@ -69,3 +72,7 @@ docs: setup ## pages that are generated from the code
 .PHONY: screenshots
 screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures
+
+.PHONY: capacity
+capacity: setup ## a real fleet at two loads against what `pointsman capacity` predicts of it; five minutes on a quiet machine
+	LONG=1 $(BIN)/python -m pytest -q -s tests/acceptance/test_capacity.py

@@ -7,7 +7,7 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.audit_heads import FILE_NAME, HeadFile
-from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
+from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
 from producers.config import ApiConfig, DispatcherConfig, PagesConfig, RunsPlace, WebhookConfig
@@ -43,6 +43,7 @@ class Settings(BaseModel):
     preview: PreviewConfig = PreviewConfig()
     audit: AuditConfig = AuditConfig()
     logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
     api: ApiConfig = ApiConfig()
     pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()

@@ -12,7 +12,9 @@ from producers.commands import (
     agents,
     apply,
     backup,
+    boxes,
     broker,
+    capacity,
     dead,
     decide,
     image,
@@ -46,12 +48,12 @@ app = typer.Typer(
     epilog="Exit codes: 0 ok, 1 the job or check failed, 2 wrong use. With `--json` programs can read what is printed; "
     "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
 )
-for module in (jobs, rounds, dead, decide, apply, ladder, local, programs, operate, lanes, backup):
+for module in (jobs, rounds, dead, decide, apply, ladder, local, programs, operate, lanes, capacity, backup):
     app.add_typer(module.app)
 for name, group in {
     "route": route.app, "project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app,
     "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app,
-    "audit": operate.audit_app, "image": image.app, "lane": lanes.lane_app, "broker": broker.app,
+    "audit": operate.audit_app, "image": image.app, "box": boxes.app, "lane": lanes.lane_app, "broker": broker.app,
     "webhook": webhooks.app,
 }.items():  # fmt: skip
     app.add_typer(group, name=name, rich_help_panel=panel_of(name))

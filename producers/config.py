@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, SecretStr
 
-from routing.config import Section
+from routing.config import OptionalPath, Section
 
 
 class ApiConfig(Section):
@@ -41,6 +41,8 @@ class DispatcherConfig(Section):
     """Between two passes over rows of the ledger that retention gives up."""
     housekeeping_hours: float = Field(default=6.0, gt=0)
     """Between two looks for files that nothing on record needs: of releases, drafts and the workspaces of runs."""
+    heartbeat: OptionalPath = None
+    """A file that the dispatcher writes after each round, for `python -m monitoring.heartbeat`; empty for none."""
 
 
 class RunsPlace(Section):

@@ -36,6 +36,7 @@ from monitoring.ledger.runs import unabsorbed_runs, wake_run
 from monitoring.ledger.runway import lead, look, resign, standing, top_up, unpush
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
+from monitoring.ledger.workers import sweep_workers
 from monitoring.sweeping import RowSweeper
 from producers.config import DispatcherConfig
 from producers.errors import ProducerError, PublishError
@@ -278,7 +279,8 @@ class Dispatcher:
 
     def _count(self) -> None:
         with self._ledger.begin() as session:
-            count_backlog(session)
+            if count_backlog(session):
+                sweep_workers(session)
 
     def _seal(self) -> None:
         with self._ledger.begin() as session:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
+import time
+from contextlib import suppress
 from types import FrameType
 from typing import Protocol
 
@@ -12,12 +15,15 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from sqlalchemy.exc import SQLAlchemyError
 
+from monitoring.heartbeat import beat
 from monitoring.ledger.events import WORK_CHANNEL
 from monitoring.ledger.store import SILENCE
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher, contained
 
 logger = logging.getLogger(__name__)
+
+_BEAT_SECONDS = 5.0
 
 
 class DispatcherLoop:
@@ -28,6 +34,7 @@ class DispatcherLoop:
         self._ledger_url = ledger_url
         self._config = config
         self._stopping = threading.Event()
+        self._shown_at = -math.inf
 
     def stop(self, signum: int = 0, frame: FrameType | None = None) -> None:
         """Stop after the current round."""
@@ -55,9 +62,18 @@ class DispatcherLoop:
             connection.execute(f"LISTEN {WORK_CHANNEL}".encode())
             while not self._stopping.is_set():
                 self._dispatcher.run_once()
+                self._show_life()
                 pause = 0.0 if self._dispatcher.has_more else self._config.tick_seconds
                 for _ in connection.notifies(timeout=pause, stop_after=1):
                     pass
+
+    def _show_life(self) -> None:
+        """Say that a round came to its end, as the leader or behind one; a disk that is full stops no round."""
+        if self._config.heartbeat is None or time.monotonic() - self._shown_at < _BEAT_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        with suppress(OSError):
+            beat(self._config.heartbeat)
 
 
 class Deliverer(Protocol):

@@ -47,6 +47,9 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
 """Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
 
 
+TRACING_SETTINGS = "POINTSMAN_TRACING__"
+
+
 class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
 
@@ -192,7 +195,7 @@ class Embedded:
         kept = {
             name: value
             for name, value in self._base_environment.items()
-            if name.startswith(BOX_SETTINGS) or not name.startswith("POINTSMAN_")
+            if name.startswith((BOX_SETTINGS, TRACING_SETTINGS)) or not name.startswith("POINTSMAN_")
         }
         kept.pop("ANTHROPIC_API_KEY", None)
         kept.pop("ANTHROPIC_BASE_URL", None)
@@ -223,7 +226,9 @@ class Embedded:
         has_packages = bool(self.boxes.host) and not self.boxes.no_packages
         return {
             f"{BOX_SETTINGS}INSTALL": self._home.secrets()["install"],
+            f"{BOX_SETTINGS}NETWORK": "",
             f"{BOX_SETTINGS}GATEWAY_HOST": "",
+            f"{BOX_SETTINGS}MIRROR_HOST": "",
             f"{BOX_SETTINGS}GATEWAY_PORT": str(self._ports["gateway"]),
             f"{BOX_SETTINGS}MIRROR_PORT": str(self._ports["mirror"] if has_packages else 0),
         }

@@ -1,6 +1,8 @@
 """Wiring and secrets come from the environment as `POINTSMAN_<SECTION>__<FIELD>`; this reads them, strictly.
 
-A misspelt name would silently leave a default in force, so every `POINTSMAN_` name has to be known.
+A misspelt name would silently leave a default in force, so every `POINTSMAN_` name has to be known. A value that no
+environment should hold, as everybody who may look at a process or a container sees that, stands in a file: the same
+name with `_FILE` after it says in which.
 """
 
 from __future__ import annotations
@@ -25,9 +27,12 @@ from pydantic import (
 from routing.errors import PolicyError
 
 PREFIX = "POINTSMAN_"
+IN_FILE = "_FILE"
+"""Ends the name of a variable that names the file in which the value stands. No field of a section may end so."""
+_MAX_FILE_BYTES = 65_536
 SECTIONS = frozenset(
     {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs"}
-    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "webhook", "worker"}
+    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "tracing", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
 
@@ -109,19 +114,53 @@ def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> Setting
         PolicyError: the operator's fault; it names the variable and the rule, and repeats no value.
     """
     found: dict[str, dict[str, Any]] = {}
+    names: dict[tuple[str, ...], str] = {}
     for name, value in environ.items():
         if not name.startswith(PREFIX):
             continue
-        section, _, field = name.removeprefix(PREFIX).lower().partition("__")
+        section, _, field = name.removeprefix(PREFIX).removesuffix(IN_FILE).lower().partition("__")
         if section not in SECTIONS or not field:
             raise PolicyError(f"{name} is no setting of Pointsman; the form is {PREFIX}<SECTION>__<FIELD>")
-        if section in model.model_fields and not _put(found.setdefault(section, {}), field.split("__"), value):
+        if section not in model.model_fields or not (value or not name.endswith(IN_FILE)):
+            continue
+        place = (section, *field.split("__"))
+        if place in names:
+            raise PolicyError(f"{name} and {names[place]} set the same: give one of them")
+        names[place] = name
+        stated = _read_file(name, Path(value)) if name.endswith(IN_FILE) else value
+        if not _put(found.setdefault(section, {}), list(place[1:]), stated):
             raise PolicyError(f"{name} and another variable contradict each other: one is a part of the other")
     try:
         return model.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise PolicyError(f"{PREFIX}{'__'.join(str(p) for p in first['loc']).upper()}: {first['msg']}") from None
+        place = tuple(str(part) for part in first["loc"])
+        raise PolicyError(f"{_name_of(place, names)}: {first['msg']}") from None
+
+
+def _name_of(place: tuple[str, ...], names: Mapping[tuple[str, ...], str]) -> str:
+    """Return the variable that gave a place its value, or the one that would have."""
+    return names.get(place, f"{PREFIX}{'__'.join(place).upper()}")
+
+
+def _read_file(name: str, path: Path) -> str:
+    """Return what a file holds, without the line end that editors and `echo` put there.
+
+    Raises:
+        PolicyError: the operator's fault; it repeats neither the value nor the path, which may be a misplaced secret.
+    """
+    try:
+        with path.open("rb") as file:
+            held = file.read(_MAX_FILE_BYTES + 1)
+        text = held.decode().rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a path, or what it holds is not UTF-8"
+        raise PolicyError(f"{name}: the file that it names cannot be read: {why}") from None
+    if not text or len(held) > _MAX_FILE_BYTES:
+        raise PolicyError(
+            f"{name}: the file that it names must hold 1 to {_MAX_FILE_BYTES} bytes, the line end not counted"
+        )
+    return text
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from sandbox.pool import Pool
 
 def open_engine(config: BoxConfig) -> Engine:
     """Return the engine; nothing is asked of it yet."""
-    return Engine(config.engine, install=config.install, subnets=config.subnets)
+    return Engine(config.engine, install=config.install, subnets=config.subnets, network=config.network)
 
 
 def limits_of(config: BoxConfig) -> BoxLimits:
@@ -37,7 +37,7 @@ def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
     return BoxSpec(
         image=engine.image_id(config.image or image_reference(config.base_image)),
         gateway=Target(config.gateway_host, config.gateway_port),
-        mirror=Target(config.gateway_host, config.mirror_port) if config.mirror_port else None,
+        mirror=Target(config.mirror_host or config.gateway_host, config.mirror_port) if config.mirror_port else None,
         limits=limits_of(config),
         runtime=config.runtime or None,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from routing.config import Section
 
@@ -52,8 +52,13 @@ class BoxConfig(Section):
     """IPv4 address of the gateway, as containers reach it; empty for the engine's own host."""
     gateway_port: int = Field(default=8090, ge=1, le=65_535)
     """The gateway's port for model calls."""
+    mirror_host: str = Field(default="", pattern=r"^([0-9.]{7,15})?$")
+    """IPv4 address of the package mirror, as containers reach it; empty for the gateway's."""
     mirror_port: int = Field(default=0, ge=0, le=65_535)
-    """The gateway's port for the package mirror; 0 for none."""
+    """The port of the package mirror; 0 for none."""
+    network: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127})?$")
+    """Name of a network of the engine's that leads nowhere and that a gateway in a container is on, at `gateway_host`:
+    forwarders then join it (compose/). Empty for one that the workers make, and that leads to the engine's host."""
     warm: int = Field(default=1, ge=0, le=16)
     """Boxes that each worker process keeps ready."""
     spare_seconds: int = Field(default=1800, ge=10)
@@ -72,3 +77,9 @@ class BoxConfig(Section):
     """Files and directories in one workspace."""
     file_mib: int = Field(default=64, ge=1)
     """Size of one file in a box."""
+
+    @model_validator(mode="after")
+    def _check_network(self) -> Self:
+        if self.network and not self.gateway_host:
+            raise ValueError("gateway_host: is needed beside network: the gateway's address on it")
+        return self

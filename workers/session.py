@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from monitoring import traces
 from monitoring.ledger.events import EventKind
 from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment
@@ -55,7 +56,9 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     attempt.check()
     result = box.run(
         argv, clocks=clocks, stdin=order, on_line=on_line, watch=attempt.watcher(),
-        env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
+        env=environment(
+            plan, gateway_url=box.door.gateway_url, token=attempt.claim.token, trace=traces.current()
+        ),
     )  # fmt: skip
     facts = _facts(reader, result) | {
         "prompt_sha256": hashlib.sha256(order).hexdigest(),

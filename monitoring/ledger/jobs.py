@@ -305,6 +305,7 @@ def _another_try(job: Job) -> NewJob:
         route=job.route,
         keeps_route=True,
         site_id=job.site_id,
+        trace=job.trace,
         cap_nanousd=job.cap_nanousd,
         parent_id=job.id,
         root_id=job.root_id,

@@ -139,6 +139,24 @@ class QueueControl(SQLModel, table=True):
     paused_at: datetime | None = when_column()
 
 
+class Worker(SQLModel, table=True):
+    """A worker that takes in work, as it says of itself every few seconds; one that ends well takes its row along."""
+
+    __tablename__ = "worker"
+
+    id: str = Field(primary_key=True)
+    """The name under which it claims jobs: `attempt.worker`."""
+    host: str
+    pid: int
+    queues: list[str] = json_column(list)
+    slots: int
+    """Jobs that it works on at once, of all its queues together."""
+    is_draining: bool = False
+    """It was told to stop: it finishes what it has, and takes nothing new."""
+    started_at: datetime = when_column(nullable=False, default_now=True)
+    seen_at: datetime = when_column(nullable=False, default_now=True)
+
+
 class Leader(SQLModel, table=True):
     """Who leads a role of which there may be one at a time."""
 

@@ -38,6 +38,8 @@ class Push(NamedTuple):
     fence: int
     queue: QueueName
     tenant: str
+    trace: str | None = None
+    """What the job's row carries of its trace."""
 
 
 class Depth(NamedTuple):
@@ -126,10 +128,12 @@ def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Adm
     if not chosen:
         return []
     marked = session.execute(runway_sql.MARK, {"jobs": [job.job_id for job in chosen]}).all()
-    fences: dict[UUID, int] = {job_id: fence for job_id, fence in marked}
-    taken = [job for job in chosen if job.job_id in fences]
+    pushed = {job_id: (fence, trace) for job_id, fence, trace in marked}
+    taken = [job for job in chosen if job.job_id in pushed]
     _keep_turns(session, queue, order.now, turns_after(shares, taken, order))
-    return [Push(job.job_id, fences[job.job_id], queue, job.tenant) for job in taken]
+    return [
+        Push(job.job_id, fence, queue, job.tenant, trace) for job in taken for fence, trace in (pushed[job.job_id],)
+    ]
 
 
 def _shares(

@@ -114,7 +114,7 @@ MARK = text(f"""
     WITH free AS (
         SELECT id FROM job WHERE id = ANY(CAST(:jobs AS uuid[])) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence
+    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence, trace
 """)
 """A job that somebody is about to cancel is left to them: nobody waits for anybody here."""
 

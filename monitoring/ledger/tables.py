@@ -157,6 +157,8 @@ class Job(SQLModel, table=True):
     result: dict[str, Any] = json_column(dict)
     reason: str | None = None
     detail: str | None = Field(default=None, sa_type=Text)
+    trace: str | None = None
+    """The `traceparent` of what submitted it, for whoever works on it; empty where its door traced nothing."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     started_at: datetime | None = when_column()
     ended_at: datetime | None = when_column()

@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
+from monitoring import traces
 from producers.api import (
     dead_routes,
     health,
@@ -28,6 +29,7 @@ from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
+from producers.api.tracing import Tracing
 
 _DESCRIPTION = """
 Submit AI edit work in plain words; get a job id, events, a bill to the cent, a signed preview and one final state.
@@ -84,6 +86,8 @@ def create_app(wiring: Resources) -> FastAPI:
     app.state.resources = wiring
     app.state.metrics = metrics
     app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
+    if traces.is_on():
+        app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
     for part in (

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
+from monitoring import traces
 from monitoring.ledger.approvals import Seen, approve, reject
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import find_job, list_jobs, lock_job
@@ -244,6 +245,7 @@ def reject_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Bod
 
 
 def _view(resources: Resources, job: Job) -> JobView:
+    traces.refer_to(job.trace)  # a judgement is a request of its own; the job's trace is another one
     return _view_of(resources, job.id, tenant=job.tenant)
 
 

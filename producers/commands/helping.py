@@ -22,6 +22,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     ),
     "Run the fleet": (
         "up", "demo", "worker", "api", "gateway", "dispatcher", "exporter", "mirror", "rehearsal", "migrate", "image",
+        "box",
     ),
     "Offline tools": ("route", "ladder", "apply", "render", "scan"),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from docker.models.networks import Network
 
 from sandbox.docker import recipe
 from sandbox.docker.failures import UNREACHABLE, reason_of, starting
+from sandbox.docker.posture import check_given_outer
 from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot
 from sandbox.errors import SandboxStartupError, SandboxUnavailableError
 
@@ -29,7 +30,8 @@ class Outer(NamedTuple):
 
     name: str
     host: str
-    """The engine's host, as seen from there: where a gateway on that host has to listen."""
+    """The engine's host, as seen from there: where a gateway on that host has to listen. Empty on a network of the
+    operator's, where the host has no address."""
 
 
 class Leftover(NamedTuple):
@@ -44,10 +46,12 @@ class Leftover(NamedTuple):
 class Engine:
     """One engine, for one installation. Opened where it is used: connections do not cross a fork."""
 
-    def __init__(self, url: str, *, install: str, subnets: ipaddress.IPv4Network) -> None:
+    def __init__(self, url: str, *, install: str, subnets: ipaddress.IPv4Network, network: str = "") -> None:
+        """Take where it is; `network` names one that the gateway's container is on, for forwarders to join."""
         self.url = url or DEFAULT_ENGINE
         self.install = install
         self._subnets = subnets
+        self._network = network
         self._outer: dict[bool, Outer] = {}
         self.given_up: set[str] = set()
         """Slots whose owner is done with them, and which could not be removed: the reaper's, though the owner lives."""
@@ -85,10 +89,10 @@ class Engine:
             return found
 
     def outer(self, *, has_masquerade: bool) -> Outer:
-        """Return the network between forwarders and gateway, made when it is not there.
+        """Return the network between forwarders and gateway: the operator's, or one made when it is not there.
 
         Args:
-            has_masquerade: whether it leads further than the engine's host.
+            has_masquerade: whether one of our own leads further than the engine's host.
 
         Raises:
             SandboxUnavailableError: no engine.
@@ -96,7 +100,7 @@ class Engine:
         """
         if has_masquerade not in self._outer:
             with starting():
-                self._outer[has_masquerade] = self._find_outer(has_masquerade)
+                self._outer[has_masquerade] = self._given_outer() if self._network else self._find_outer(has_masquerade)
         return self._outer[has_masquerade]
 
     def forget_outer(self) -> None:
@@ -114,6 +118,18 @@ class Engine:
         network.reload()
         self._check_outer(network, wanted)
         return Outer(wanted["name"], network.attrs["IPAM"]["Config"][0]["Gateway"])
+
+    def _given_outer(self) -> Outer:
+        """Take the operator's network, if it has no other way out than the gateway."""
+        try:
+            found = self.client.networks.get(self._network).attrs
+        except docker.errors.NotFound:
+            raise SandboxUnavailableError(
+                "network_missing", f"there is no network {self._network}, which POINTSMAN_BOX__NETWORK names"
+            ) from None
+        if differences := check_given_outer(found):
+            raise SandboxStartupError("posture", f"network {self._network}: {'; '.join(differences)}")
+        return Outer(self._network, "")
 
     @staticmethod
     def _check_outer(network: Network, wanted: dict[str, Any]) -> None:

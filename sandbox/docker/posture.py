@@ -67,6 +67,19 @@ def check_inner(found: Mapping[str, Any], slot: Slot, *, subnet: str) -> list[st
     ]
 
 
+def check_given_outer(found: Mapping[str, Any]) -> list[str]:
+    """Return everything by which an inspected network of the operator's is no place for forwarders.
+
+    Who is on it the operator says; but nothing there may lead to the internet, or to the engine's host (threat B2).
+    """
+    expected = {"Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False}
+    inhibit = "com.docker.network.bridge.inhibit_ipv4"
+    return [
+        *_differences("Network", found, expected),
+        *_differences("Network.Options", found.get("Options") or {}, {inhibit: "true"}),
+    ]
+
+
 def check_volume(found: Mapping[str, Any], slot: Slot, spec: BoxSpec) -> list[str]:
     """Return everything by which an inspected workspace differs from what it has to be: above all, on no disk."""
     wanted = workspace_volume(slot, spec)

@@ -23,10 +23,10 @@ from sandbox.gateway.auth import logged_path
 from sandbox.gateway.body import CheckedBody
 from sandbox.gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.keys import with_keys
 from sandbox.gateway.lanes import LaneReports
 from sandbox.gateway.refusals import Code, RefusedError
 from sandbox.gateway.relay import Relay
+from sandbox.gateway.spans import trace_call
 from sandbox.gateway.upstream import open_session, read_up_to, request_headers, response_headers, without_key
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._config = with_keys(config)
+        self._config = config
         self._max_body_bytes = policy.gateway.max_body_bytes
         self._accounts = Accounts(ledger_url, connections=config.ledger_connections)
         self._calls = OpenCalls(self._accounts, self._config)
@@ -96,6 +96,10 @@ class Gateway:
     async def _message(self, scope: Any, receive: Receive, send: Send) -> None:
         caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
         body = self._admission.body(caller, await self._body(scope, receive))
+        with trace_call(caller, body):
+            await self._carry(caller, body, receive, send)
+
+    async def _carry(self, caller: Caller, body: CheckedBody, receive: Receive, send: Send) -> None:
         admitted = await self._admission.admit(caller, body)
         assert self._session is not None
         call = OpenCall(admitted, start_seconds=self._config.start_seconds)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Self
+import re
+from typing import Annotated
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr
 
 from routing.config import Section
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_KEY = re.compile(r"[\x21-\x7e]+")
+"""What a header can carry: printable ASCII without spaces."""
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    if not _KEY.fullmatch(key.get_secret_value()):
+        raise ValueError("must be one line of printable ASCII without spaces")
+    return key
 
 
 class ProviderConfig(Section):
@@ -18,21 +26,13 @@ class ProviderConfig(Section):
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
     label: Annotated[str, Field(min_length=1, max_length=64)]
     """What a call's `provider` column says."""
-    api_key: SecretStr = SecretStr("")
-    """The key itself; either this or `api_key_file`."""
-    api_key_file: Path | None = None
-    """A file that holds the key and nothing else; read once, at start."""
+    api_key: Annotated[SecretStr, AfterValidator(_check_key)]
+    """The key itself; it had better stand in a file (`..._API_KEY_FILE`), which is read once, at start."""
     tenants: tuple[str, ...] = ()
     """The only tenants that this key pays for, whatever the ledger says; empty for every tenant that the operator gave
     it to. A project can only name a key that lists its tenant here."""
     day_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """What its owner allows it to spend in a day (UTC). Work in a box is refused without one."""
-
-    @model_validator(mode="after")
-    def _check_key(self) -> Self:
-        if bool(self.api_key.get_secret_value()) == (self.api_key_file is not None):
-            raise ValueError("either api_key or api_key_file must be given")
-        return self
 
 
 class GatewayConfig(Section):

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +99,22 @@ def test_at_most_twenty_sites_are_offered(rig: Rig, broker_url: str) -> None:
     for number in range(22):
         rig.shop.site(f"site-{number:02}")
     assert len(shown(rig, submit(rig, broker_url, UNBOUND))) == 20
+
+
+@pytest.mark.parametrize("answer", [say, choose])
+def test_a_reply_may_name_a_site_beyond_those_that_are_offered(
+    rig: Rig, broker_url: str, answer: Callable[[Rig, UUID, str], Reply]
+) -> None:
+    for number in range(20):
+        rig.shop.site(f"site-{number:02}")
+    last = rig.site("site-20")
+    rig.shop.site("theirs", tenant="other")
+    job_id = submit(rig, broker_url, UNBOUND)
+    assert "site-20" not in shown(rig, job_id)
+    with pytest.raises(InvalidJobError, match="no option of this question"):
+        choose(rig, job_id, "theirs")
+    assert answer(rig, job_id, "site-20").outcome == "deterministic_execute"
+    assert (rig.shop.job(job_id).state, rig.shop.job(job_id).site_id) == ("queued", last)
 
 
 def test_with_nothing_to_offer_an_unbound_action_is_refused_as_before(rig: Rig, broker_url: str) -> None:

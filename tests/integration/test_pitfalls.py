@@ -20,6 +20,7 @@ import pytest
 from celery.exceptions import QueueNotFound
 from redis import Redis
 
+from monitoring.heartbeat import is_well
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.runway import Push
@@ -35,7 +36,6 @@ from tests.factories import Shop
 from tests.integration.worker_world import Proxy, Worker, World
 from tests.services import Valkey, wait_until
 from workers.errors import SoftTimeLimit
-from workers.liveness import is_well
 
 pytestmark = pytest.mark.long
 

@@ -109,7 +109,7 @@ def _open_pool(config: BoxConfig, url: str, *, is_here: bool) -> BoxPool:
 
     parts = urlsplit(url)
     host = "" if is_here else parts.hostname or ""
-    changes = {"warm": 0, "gateway_host": host, "gateway_port": parts.port or 80, "mirror_port": config.mirror_port}
+    changes = {"warm": 0, "gateway_host": host, "gateway_port": parts.port or 80, "network": ""}
     return open_engine_pool(BoxConfig.model_validate(config.model_dump() | changes))
 
 

@@ -78,6 +78,72 @@ def test_two_variables_that_give_one_place_two_shapes_are_refused(names: tuple[s
         read_settings(Settings, {f"POINTSMAN_BROKER__{name}": "x" for name in names})
 
 
+def test_a_value_may_stand_in_a_file_and_its_line_end_is_no_part_of_it(tmp_path: Path) -> None:
+    url, names = tmp_path / "url", tmp_path / "names"
+    url.write_bytes(b"redis://:pass word @b:1/0 \r\n")
+    names.write_text('["a", "b"]\n')
+    settings = read_settings(
+        Settings, {"POINTSMAN_BROKER__URL_FILE": str(url), "POINTSMAN_API__NAMES_FILE": str(names)}
+    )
+    assert settings.broker.url == "redis://:pass word @b:1/0 "
+    assert settings.api.names == ("a", "b")
+
+
+def test_an_empty_file_variable_is_as_good_as_none(tmp_path: Path) -> None:
+    environment = {"POINTSMAN_BROKER__URL_FILE": "", "POINTSMAN_BROKER__URL": "redis://b:1/0"}
+    assert read_settings(Settings, environment).broker.url == "redis://b:1/0"
+
+
+def test_the_file_of_a_section_that_another_program_reads_is_not_opened() -> None:
+    assert read_settings(Settings, {"POINTSMAN_GATEWAY__PEPPER_FILE": "/nowhere/at/all"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "must hold 1 to 65536 bytes"),
+        (b"\n", "must hold 1 to 65536 bytes"),
+        (b"x" * 65_537, "must hold 1 to 65536 bytes"),
+        (b"secretword\xff", "not UTF-8"),
+        (b"secretword", "must begin with redis://"),
+    ],
+)
+def test_a_file_that_gives_no_value_is_refused_by_its_variable_and_not_repeated(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    path = tmp_path / "secretpath"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(PolicyError) as refused:
+        read_settings(Settings, {"POINTSMAN_BROKER__URL_FILE": str(path)})
+    assert said in str(refused.value)
+    assert str(refused.value).startswith("POINTSMAN_BROKER")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_secret_that_was_given_for_a_path_is_not_repeated() -> None:
+    for value in ("redis://:secretword@b:1/0", "secretword\0"):
+        with pytest.raises(PolicyError, match="POINTSMAN_BROKER__URL_FILE") as refused:
+            read_settings(Settings, {"POINTSMAN_BROKER__URL_FILE": value})
+        assert "secretword" not in str(refused.value)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_value_and_a_file_for_the_same_are_refused(tmp_path: Path, turned: bool) -> None:
+    path = tmp_path / "url"
+    path.write_text("redis://b:1/0")
+    given = [("POINTSMAN_BROKER__URL", "redis://b:1/0"), ("POINTSMAN_BROKER__URL_FILE", str(path))]
+    with pytest.raises(PolicyError, match="set the same"):
+        read_settings(Settings, dict(reversed(given) if turned else given))
+
+
+@pytest.mark.parametrize("name", ["POINTSMAN_FILE", "POINTSMAN_BROKER_FILE", "POINTSMAN_BROKER___FILE"])
+def test_a_file_for_no_field_is_refused(name: str) -> None:
+    with pytest.raises(PolicyError, match=f"{name} is no setting"):
+        read_settings(Settings, {name: "/etc/hostname"})
+
+
 class Held(BaseModel):
     key: SecretStr = SecretStr("")
     keys: tuple[SecretStr, ...] = ()

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from monitoring.heartbeat import beat
 from routing.app import create_app
 from routing.policy import platform_policy
 from routing.tiers import TASK_OF_QUEUE, QueueName, TaskName
 from workers.config import WorkerConfig
 from workers.lifecycle import Resources
-from workers.liveness import beat
 from workers.main import main, parse_arguments
 from workers.tasks import HANDLERS, register_tasks
 

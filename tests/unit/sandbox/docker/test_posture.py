@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox.box import BoxSpec, Target
-from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
+from sandbox.docker.posture import check_box, check_forwarder, check_given_outer, check_inner, check_volume
 from sandbox.docker.recipe import FORWARDER_MEMORY, SECURITY, Kind, Slot, inner_network, workspace_volume
 
 SPEC = BoxSpec(image="sha256:abc", gateway=Target("", 8090))
@@ -169,3 +169,18 @@ def test_a_workspace_that_is_not_in_memory_or_has_no_limit_is_not_used() -> None
     bind = {"type": "none", "device": "/etc", "o": "bind"}
     weaker = [{"Options": None}, {"Options": bind}, {"Driver": "nfs"}, {"Labels": None}]
     assert all(check_volume(found | fields, SLOT, SPEC) for fields in weaker)
+
+
+GIVEN = {
+    "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
+    "Options": {"com.docker.network.bridge.inhibit_ipv4": "true"}, "Labels": {"whose": "the operator's"},
+}  # fmt: skip
+
+
+@pytest.mark.threat("B2")
+@pytest.mark.parametrize(
+    "weaker", [{"Internal": False}, {"Options": {}}, {"Options": None}, {"Driver": "macvlan"}, {"EnableIPv6": True}]
+)
+def test_a_network_of_the_operator_s_that_leads_further_takes_no_forwarder(weaker: dict[str, Any]) -> None:
+    assert check_given_outer(GIVEN) == []
+    assert check_given_outer(GIVEN | weaker)

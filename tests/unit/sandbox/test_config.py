@@ -1,0 +1,27 @@
+"""Settings of boxes that only make sense together."""
+
+import pytest
+from pydantic import ValidationError
+
+from sandbox.box import Target
+from sandbox.boxes import build_spec
+from sandbox.config import BoxConfig
+
+
+def test_a_network_of_the_operator_s_needs_the_gateway_s_address_on_it() -> None:
+    with pytest.raises(ValidationError, match="gateway_host: is needed beside network"):
+        BoxConfig(network="pointsman-door")
+    assert BoxConfig(network="pointsman-door", gateway_host="10.0.0.2").network == "pointsman-door"
+
+
+class ImageIsThere:
+    def image_id(self, reference: str) -> str:
+        return f"sha256:{reference}"
+
+
+def test_the_mirror_is_beside_the_gateway_unless_it_has_an_address_of_its_own() -> None:
+    here = BoxConfig(gateway_host="10.0.0.2", mirror_port=8091)
+    own = here.model_copy(update={"mirror_host": "10.0.0.3"})
+    engine = ImageIsThere()
+    assert build_spec(here, engine).mirror == Target("10.0.0.2", 8091)  # type: ignore[arg-type]
+    assert build_spec(own, engine).mirror == Target("10.0.0.3", 8091)  # type: ignore[arg-type]
