@@ -90,6 +90,8 @@ def _answer(code: str, answer: dict[str, Any]) -> Iterator[str]:
     shown = f" {_link(content['schema'])}" if content.get("schema") else f" {', '.join(kinds)}" if kinds else ""
     said = "" if answer["description"] == "Successful Response" else f": {answer['description']}"
     yield f"**{code}**{shown}{said}\n"
+    if stream := kinds.get("text/event-stream"):
+        yield f"```text\n{stream['example'].strip()}\n```\n"
     if "example" in content:
         yield from _example(content["example"], "")
 
