@@ -98,7 +98,7 @@ _FULL = _problem(429, "queue_full", "queue spec has 5000 jobs of the tenant wait
 
 EVENT_STREAM = """id: 4711
 event: state
-data: {"id":4711,"at":"2026-11-20T09:30:00Z","kind":"state","data":{"origin":"scanning","target":"awaiting_approval"},...}
+data: {"id":4711,"at":"2026-11-20T09:30:00Z","kind":"state","data":{"origin":"scanning","target":"publishing"}, ...}
 
 : ping
 
