@@ -19,7 +19,7 @@ from monitoring.ledger.tables import Job, Site
 from producers.bootstrap import Installation
 from producers.commands.context import INTERRUPTED, err
 from producers.job_views import EventView, JobView
-from producers.jobs import describe, describe_events
+from producers.jobs import PreviewLinks, describe, describe_events
 from routing.jobs import State
 
 WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
@@ -42,6 +42,15 @@ def look(installation: Installation, job_id: UUID, tenant: str) -> Found:
     with installation.ledger.begin() as session:
         job = ledger_jobs.find_job(session, job_id, tenant=tenant)
         return Found(describe(session, job, links=installation.previews), _obstacle(session, job))
+
+
+def view_in(session: Session, job_id: UUID, tenant: str, *, links: PreviewLinks | None) -> JobView:
+    """Return a job as it stands in the caller's transaction.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    return describe(session, ledger_jobs.find_job(session, job_id, tenant=tenant), links=links)
 
 
 def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
