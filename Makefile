@@ -36,7 +36,9 @@ test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests 
 audit: setup ## known advisories about the pinned dependencies
 	@$(BIN)/python -m tests.audit_dependencies
 
-check: lint types imports spell audit test ## what CI runs
+check: setup ## what CI runs; what needs no servers two at a time
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint imports spell audit
+	@$(MAKE) --no-print-directory test
 
 chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JOBS=10000, SEED=2, MINUTES=15
 	@$(BIN)/python -m tests.chaos $(ONLY)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from routing.debate_record import DebateKind, Verdict
 from routing.failures import FailureOutcome
-from routing.jobs import Door, JobRequest, Reason, State
+from routing.jobs import PARKED, PARKED_KEPT, Door, JobRequest, Reason, State
 from routing.ladder import BYPASS_REASONS, LadderEventName
 from routing.lanes import Trouble
 from routing.llm_fallback import Failure
@@ -67,7 +67,7 @@ END_REASONS: tuple[tuple[str, str], ...] = (
     *((State.FAILED, reason) for reason in _FAILED_REASONS),
 )  # fmt: skip
 """The ends that ordinary operation brings, with their reasons: these series start at 0."""
-PARKED_OUTCOMES = ("parked", "parked_kept")
+PARKED_OUTCOMES = (PARKED, PARKED_KEPT)
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
     *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),

@@ -131,6 +131,7 @@ class Submitter:
                 same = same_request(session, tenant, request, job_id=job_id)
                 if same is not None:
                     return Accepted(same, is_new=False), policy
+            check_start(session, request.start_at)
             target = _find_target(session, request, tenant=tenant)
             debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
             signals = signals_of(request, site=target.signals, debated=debated)
@@ -231,7 +232,6 @@ def _place(
     session: Session, stage: Stage, request: JobRequest, *, tenant: str, site_id: UUID | None, policy: Policy
 ) -> Place:  # fmt: skip
     """Find a place for a job on its first queue, or refuse it where there is none."""
-    check_start(session, request.start_at)
     check_room(session, stage.queue, tenant, policy=policy)
     if request.start_at is not None:
         return Place(is_pushed=False, hold=Hold.TIME)

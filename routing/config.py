@@ -78,6 +78,10 @@ class BrokerConfig(Section):
 
     @model_validator(mode="after")
     def _check_tls(self) -> BrokerConfig:
+        """Refuse what cannot be kept, files that are not there included.
+
+        Only the entry points read settings, so this is the edge: what is wrong is told there, by the setting's name.
+        """
         if not self.url.startswith(("redis://", "rediss://")):
             raise ValueError("url: must begin with redis:// or rediss://")
         if "ssl_" in self.url.partition("?")[2]:

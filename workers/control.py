@@ -18,7 +18,7 @@ from workers.lease import Lease
 from workers.lifecycle import LEDGER_AWAY, Resources, take
 from workers.patience import try_later
 from workers.publish import Observe, publish, unobserved
-from workers.retries import is_passing
+from workers.retries import away_of, is_passing
 from workers.runs.coordinator import Advance
 from workers.runs.publishing import publish_run
 from workers.runs.workspace import Workspace
@@ -56,7 +56,7 @@ def _do_or_rest(claimed: Claim, resources: Resources, observe: Observe) -> None:
         why = f"{type(error).__name__}: {error.strerror or error}"
         if not is_passing(error):
             raise
-        if not try_later(claimed, resources, why=why):
+        if not try_later(claimed, resources, reason=away_of(error), why=why):
             _give_up(claimed, resources, f"{why}; it was tried again until the policy allowed no more")
 
 

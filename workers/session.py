@@ -68,13 +68,15 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     return Held(replace(verdict, text=hider.text(verdict.text)), facts)
 
 
-def obstacle_of(attempt: Attempt, verdict: Verdict, *, model: str) -> SandboxError | None:
+def obstacle_of(
+    attempt: Attempt, verdict: Verdict, *, model: str, cap_hit: str | None
+) -> SandboxError | None:  # fmt: skip
     """Return what kept a session's model calls from being made; None when it failed of something else.
 
     The session's own words are not asked: that it failed, and that the gateway is away or its lane not open again by
     now, is what others know.
     """
-    if verdict.end is not End.FAILED or attempt.cap_hit() is not None:
+    if verdict.end is not End.FAILED or cap_hit is not None:
         return None
     if not is_reachable(attempt.gateway_url):
         return GatewayUnreachableError("the gateway is away")

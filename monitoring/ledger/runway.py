@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -239,18 +240,27 @@ def pause(session: Session, queue: QueueName, *, is_paused: bool) -> None:
     wake_dispatcher(session)
 
 
-def depths(session: Session) -> Sequence[Depth]:
-    """Return how many jobs wait on each queue, and how long the oldest has."""
-    rows = session.execute(
-        select(
-            col(Job.queue),
-            func.count(),
-            func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since)))),
-        )
-        .where(col(Job.waiting_since).is_not(None))
-        .group_by(col(Job.queue))
+def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
+    """Return how many jobs wait on each queue that holds any, and how long the oldest has.
+
+    Args:
+        session: the caller's transaction.
+        tenant: whose jobs alone are counted; None for everybody's.
+    """
+    age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
+    waits = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
+    if tenant is not None:
+        waits = waits.where(col(Job.tenant) == tenant)
+    rows = session.execute(waits.group_by(col(Job.queue)))
+    return [Depth(queue, waiting, round(float(seconds), 3)) for queue, waiting, seconds in rows]
+
+
+def paused_queues(session: Session) -> dict[str, datetime]:
+    """Return the queues that operators paused, and since when."""
+    paused = select(col(QueueControl.queue), col(QueueControl.paused_at)).where(
+        col(QueueControl.paused_at).is_not(None)
     )
-    return [Depth(queue, waiting, float(age)) for queue, waiting, age in rows]
+    return {queue: paused_at for queue, paused_at in session.execute(paused)}
 
 
 def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:

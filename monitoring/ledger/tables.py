@@ -91,6 +91,7 @@ class Job(SQLModel, table=True):
               postgresql_where=text("held_for = 'site'")),
         Index("ix_job_site_next", "site_id", "queue",
               postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL")),
+        Index("ix_job_site_open", "site_id", postgresql_where=text("ended_at IS NULL")),
         Index("ix_job_supersede", "tenant", "supersede_key",
               postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL")),
         Index("ix_job_dead", "tenant", "failure_signature", "ended_at",

@@ -16,10 +16,11 @@ from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
 from producers.notifications import Notifications
 from producers.replays import Replays
-from producers.rounds import Rounds
+from producers.rounds import Asker, Rounds
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
 from routing.accounts import AccountsConfig
+from routing.jobs import Door
 from routing.policy import Policy
 from routing.vocabularies import Vocabularies
 from sandbox.den import Den
@@ -108,6 +109,11 @@ def require(scope: Scope) -> Callable[..., Caller]:
         return caller
 
     return caller_of
+
+
+def asker_of(caller: Caller) -> Asker:
+    """Return who asks for a job that goes on from another one."""
+    return Asker(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
 
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]

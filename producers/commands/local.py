@@ -66,7 +66,7 @@ def _announce(embedded: Embedded, *, program: str) -> None:
     models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the rehearsal model, at no cost"
     site = f"{embedded.pages_url}/live/demo/{DEMO_SITE}/"
     for name, value in (
-        ("API", f"{embedded.api_url}/docs"), ("API key", embedded.api_key),
+        ("console", f"{embedded.api_url}/console/"), ("API", f"{embedded.api_url}/docs"), ("API key", embedded.api_key),
         ("pages", embedded.pages_url), ("demo site", site),
         ("metrics", f"{embedded.exporter_url}/metrics"), ("broker", embedded.broker_url), ("models", models),
         ("tier 3", _tier_three(embedded)),

@@ -41,7 +41,10 @@ def create_key(
     name: Annotated[str, typer.Option(metavar="NAME", help="What the key is called.")] = "default",
     scope: Annotated[
         list[str] | None,
-        typer.Option(metavar="SCOPE", help="submit, read, approve or admin; repeatable; all of them, if left out."),
+        typer.Option(
+            metavar="SCOPE",
+            help="submit, read, approve, admin or operate (the whole fleet); repeatable; all but operate, if left out.",
+        ),
     ] = None,
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose models the tenant pays for, as the gateway names them.")
@@ -56,7 +59,7 @@ def create_key(
         try:
             with installation.ledger.begin() as session:
                 made_for = keys.create_tenant(session, tenant, provider=provider)
-                secret = keys.create_key(session, tenant, name=name, scopes=scope or tuple(keys.Scope))
+                secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
                 provider, has_provider = made_for.provider, made_for.provider is not None
         except keys.InvalidKeyError as error:
             fail(str(error), code=USAGE)
@@ -187,7 +190,7 @@ def history(ctx: typer.Context, as_json: AsJson = False) -> None:
     with installed(ctx) as installation:
         from monitoring.ledger.histories import examine
 
-        verdict = examine(installation.ledger.engine)
+        verdict = examine(installation.ledger.engine, installation.policy.retention)
     if as_json:
         print_json(verdict._asdict() | {"violations": [found._asdict() for found in verdict.violations]})
     else:

@@ -32,6 +32,7 @@ SIGNED = "/v1/tickets/{tracker}/{tenant}/{project}"
 """Trackers sign what they send; they have no key (tests/integration/test_tickets.py)."""
 PUBLIC = {
     SIGNED,
+    "/",
     "/healthz",
     "/readyz",
     "/metrics",
