@@ -33,8 +33,13 @@ _LIMITS = {
 }
 
 
-def page(document: dict[str, Any]) -> str:
+def http_page() -> str:
     """Return docs/reference/http.md."""
+    return page_of(create_app(cast(Resources, None)).openapi())
+
+
+def page_of(document: dict[str, Any]) -> str:
+    """Return the page about an OpenAPI document."""
     parts = [_HEAD]
     groups: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
@@ -160,4 +165,4 @@ def _text(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(create_app(cast(Resources, None)).openapi()))
+    sys.stdout.write(http_page())

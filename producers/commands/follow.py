@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import typer
+from rich.console import Console
 from rich.text import Text
 from sqlmodel import Session
 
@@ -56,7 +57,7 @@ def view_in(session: Session, job_id: UUID, tenant: str, *, links: PreviewLinks 
 def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
     """Say each event on stderr until the job ends or waits for its owner. Ctrl-C ends the looking, not the job."""
     try:
-        with _progress(is_shown=not quiet and err.is_terminal) as tell:
+        with progress(err, is_shown=not quiet and err.is_terminal) as tell:
             return _follow(installation, job_id, tenant, quiet=quiet, tell=tell)
     except KeyboardInterrupt:
         err.print(f"the job goes on; see it with `pointsman job {job_id}`, end it with `pointsman cancel {job_id}`")
@@ -64,12 +65,12 @@ def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool
 
 
 @contextmanager
-def _progress(*, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
+def progress(console: Console, *, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
     """Show at a terminal, below the events, how the job stands: time and money move while nothing happens."""
     if not is_shown:
         yield lambda _: None
         return
-    with err.status("") as status:
+    with console.status("") as status:
         yield lambda view: status.update(_standing(view))
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -16,8 +12,6 @@ from typer.testing import CliRunner, Result
 from producers.cli import app
 from routing.jobs import Reason, State
 from tests.factories import Shop
-
-ROOT = Path(__file__).parents[2]
 
 
 def run(shop: Shop, *arguments: str, **environment: str) -> Result:
@@ -102,26 +96,3 @@ def test_the_shell_completes_sites_and_jobs_of_the_tenant(shop: Shop) -> None:
     assert completed(shop, "pointsman submit x --site b") == ["bakery", "bookshop"]
     assert completed(shop, f"pointsman job {job_id[:4]}") == [str(UUID(job_id))]
     assert completed(shop, "pointsman submit x --site s") == []
-
-
-def test_at_a_terminal_watch_shows_how_the_job_stands_while_nothing_happens(shop: Shop) -> None:
-    shop.tenant("demo")
-    job_id = json.loads(run(shop, "submit", "What is bread?", "--json").stdout)["id"]
-    ours, terminal = pty.openpty()
-    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TERM": "xterm", "COLUMNS": "100"}
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "producers.cli", "watch", job_id], stdout=subprocess.DEVNULL, stderr=terminal,
-        env={**environment, "POINTSMAN_LEDGER__URL": shop.url, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    os.close(terminal)
-    said = ""
-    try:
-        while "queued, " not in said:
-            said += os.read(ours, 4096).decode(errors="replace")
-        run(shop, "cancel", job_id)
-        assert watching.wait(20) == 1
-    finally:
-        watching.kill()
-        watching.wait()
-        os.close(ours)
-    assert " s, $0.00 of $" in said
