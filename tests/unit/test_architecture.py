@@ -154,7 +154,7 @@ MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
     "GateRefusedError": lambda: (UUID(int=7), "expired"),
     "NotContinuableError": lambda: (UUID(int=7), "state", "queued"),
-    "NotReplayableError": lambda: (UUID(int=7), "no_callback"),
+    "NotReplayableError": lambda: (UUID(int=7), "not_ended"),
 }
 """Arguments of the errors that take more than plain values."""
 
