@@ -36,7 +36,9 @@ test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests 
 audit: setup ## known advisories about the pinned dependencies
 	@$(BIN)/python -m tests.audit_dependencies
 
-check: lint types imports spell audit test ## what CI runs
+check: setup ## what CI runs; what needs no servers two at a time
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint imports spell audit
+	@$(MAKE) --no-print-directory test
 
 chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JOBS=10000, SEED=2, MINUTES=15
 	@$(BIN)/python -m tests.chaos $(ONLY)
@@ -50,6 +52,10 @@ bench: setup ## measure what the figures claim; ONLY=box asks one question alone
 runs: setup ## a feature and a P0 ticket from their words to a pull request, in real boxes; needs what SYSTEM=1 installs
 	RUNS=1 $(BIN)/python -m pytest -q -s tests/box/test_ticket_runs.py
 
+.PHONY: guides
+guides: setup ## the integration guides and the tutorial, run as they are written; needs curl, Node.js and npm
+	LONG=1 $(BIN)/python -m pytest -q tests/acceptance/test_guides.py
+
 demo: setup ## the product's main job, end to end, on embedded defaults
 	@$(BIN)/pointsman demo
 
@@ -62,7 +68,13 @@ clean:
 docs: setup ## pages that are generated from the code
 	$(BIN)/python docs/generate.py > docs/configuration.md
 	$(BIN)/python docs/generate_metrics.py > docs/metrics.md
+	$(BIN)/python docs/generate_http.py > docs/reference/http.md
+	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 
 .PHONY: screenshots
 screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures
+
+.PHONY: capacity
+capacity: setup ## a real fleet at two loads against what `pointsman capacity` predicts of it; five minutes on a quiet machine
+	LONG=1 $(BIN)/python -m pytest -q -s tests/acceptance/test_capacity.py

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from monitoring.metrics import FOLDED, PREFIX, PROBED, Metric
+from monitoring.gauges import PROBED
+from monitoring.metrics import FOLDED, PREFIX, Metric
 from monitoring.ratios import RATIOS, Ratio
 
 _HEAD = """# Metrics

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple, TextIO
@@ -46,6 +46,14 @@ class Digest(NamedTuple):
     last_seq: int
     rows: int
     rows_hash: str
+
+
+class CheckedSeal(NamedTuple):
+    """A seal's rows as the ledger has them, and what is wrong with them or with the seal."""
+
+    problems: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+    """As they are sealed and written to files."""
 
 
 class AuditVerdict(NamedTuple):
@@ -83,7 +91,10 @@ def seal(
         return None
     until = _final_seq(session, patience_seconds=patience_seconds)
     after = newest.last_seq if newest else 0
-    if until is None or (digest := _digest(islice(_rows(session, after=after, until=until), MAX_ROWS))) is None:
+    if (
+        until is None
+        or (digest := _digest(map(_row_json, islice(_rows(session, after=after, until=until), MAX_ROWS)))) is None
+    ):
         return None
     made = _make_seal(newest, digest, at=at, signing_key=signing_key)
     session.add(made)
@@ -112,7 +123,7 @@ def verify(session: Session, *, signing_key: bytes, expected_head: str | None = 
     heads = {head_of(None), head_of(previous)}
     seals = rows = 0
     for current in _seals(session, after=previous):
-        problems += check_seal(session, previous, current, signing_key=signing_key)
+        problems += check_seal(session, previous, current, signing_key=signing_key).problems
         previous, seals, rows = current, seals + 1, rows + current.rows
         heads.add(head_of(current))
     after = previous.last_seq if previous else 0
@@ -178,9 +189,14 @@ def sign_archived(item: AuditSeal, signing_key: bytes) -> str:
 
 def check_seal(
     session: Session, previous: AuditSeal | None, current: AuditSeal, *, signing_key: bytes
-) -> list[str]:  # fmt: skip
-    """Return what is wrong with a seal in the ledger, its link and its rows."""
-    return _check_link(previous, current, signing_key=signing_key) + _check_rows(session, previous, current)
+) -> CheckedSeal:  # fmt: skip
+    """Check a seal in the ledger, its link and its rows."""
+    after = previous.last_seq if previous else 0
+    found = list(_rows(session, after=after, until=current.last_seq))
+    rows = tuple(_row_json(row) for row in found)
+    strays = sum(row["sealed_in"] != current.number for row in found)
+    problems = _check_link(previous, current, signing_key=signing_key) + _check_rows(current, rows, strays=strays)
+    return CheckedSeal(tuple(problems), rows)
 
 
 def check_group(
@@ -188,18 +204,10 @@ def check_group(
 ) -> list[str]:
     """Return what is wrong with a seal and its rows as they were written to a file."""
     problems = _check_link(previous, current, signing_key=signing_key)
-    hashed, count = hashlib.sha256(), 0
-    for row in rows:
-        hashed.update(_canonical(row).encode() + b"\n")
-        count += 1
-    if (count, hashed.hexdigest()) != (current.rows, current.rows_hash):
+    digest = _digest(rows)
+    if digest is None or (digest.rows, digest.rows_hash) != (current.rows, current.rows_hash):
         problems.append(f"seal {current.number}: rows were edited, deleted, inserted or reordered")
     return problems
-
-
-def sealed_rows(session: Session, *, after: int, until: int) -> Iterator[dict[str, Any]]:
-    """Yield rows of the ledger as they are sealed and written to files."""
-    return (_row_json(row) for row in _rows(session, after=after, until=until))
 
 
 def _stop_sealing(session: Session) -> None:
@@ -262,16 +270,16 @@ def _iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _canonical(values: dict[str, Any]) -> str:
+def _canonical(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
-def _digest(rows: Iterable[RowMapping]) -> Digest | None:
+def _digest(rows: Iterable[Mapping[str, Any]]) -> Digest | None:
     hashed, first, last, count = hashlib.sha256(), 0, 0, 0
     for row in rows:
-        last = row["seq"]
+        last = row.get("seq", 0)  # a forged line of a file may lack it
         first = first or last
-        hashed.update(_canonical(_row_json(row)).encode() + b"\n")
+        hashed.update(_canonical(row).encode() + b"\n")
         count += 1
     return Digest(first, last, count, hashed.hexdigest()) if count else None
 
@@ -334,10 +342,8 @@ def _check_link(previous: AuditSeal | None, current: AuditSeal, *, signing_key: 
     return problems
 
 
-def _check_rows(session: Session, previous: AuditSeal | None, current: AuditSeal) -> list[str]:
-    after = previous.last_seq if previous else 0
+def _check_rows(current: AuditSeal, found: Sequence[Mapping[str, Any]], *, strays: int) -> list[str]:
     where = f"seal {current.number} (rows {current.first_seq} to {current.last_seq})"
-    found = list(_rows(session, after=after, until=current.last_seq))
     digest = _digest(found)
     problems = []
     if len(found) < current.rows:
@@ -346,7 +352,7 @@ def _check_rows(session: Session, previous: AuditSeal | None, current: AuditSeal
         problems.append(f"{where}: {len(found) - current.rows} rows were inserted")
     elif digest is not None and digest.rows_hash != current.rows_hash:
         problems.append(f"{where}: rows were edited or reordered")
-    if strays := sum(row["sealed_in"] != current.number for row in found):
+    if strays:
         problems.append(f"{where}: {strays} rows do not say that they belong to it")
     return problems
 

@@ -21,6 +21,7 @@ from sqlmodel import Session, col
 
 from monitoring import audit
 from monitoring.audit import AuditVerdict
+from monitoring.durable import sync_directory
 from monitoring.errors import MonitoringError
 from monitoring.ledger.clock import after
 from monitoring.ledger.record_tables import AuditRow, AuditSeal
@@ -97,7 +98,7 @@ class Archive:
                 file.write(b"".join(_lines(group)))
             file.flush()
             os.fsync(file.fileno())
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
 
 
 def archive_old(session: Session, archive: Archive, *, signing_key: bytes, days: float) -> int:
@@ -119,7 +120,7 @@ def archive_old(session: Session, archive: Archive, *, signing_key: bytes, days:
     if not old:
         return 0
     newest = archive.mend()
-    _check_fits(newest, anchor, old)
+    _check_fits(session, newest, anchor)
     missing = [group for group in old if newest is None or group.seal.number > newest.number]
     if missing:
         archive.append(missing)
@@ -139,25 +140,26 @@ def _old_groups(session: Session, anchor: AuditSeal | None, *, signing_key: byte
     groups: list[Group] = []
     previous, rows = anchor, 0
     for current in session.scalars(query.order_by(col(AuditSeal.number)).limit(_MAX_SEALS)):
-        problems = audit.check_seal(session, previous, current, signing_key=signing_key)
-        if problems:
-            raise ArchiveError(f"the trail does not verify, so nothing of it is archived: {problems[0]}")
-        start = previous.last_seq if previous is not None else 0
-        found = tuple(audit.sealed_rows(session, after=start, until=current.last_seq))
-        groups.append(Group(current, found))
-        previous, rows = current, rows + len(found)
+        found = audit.check_seal(session, previous, current, signing_key=signing_key)
+        if found.problems:
+            raise ArchiveError(f"the trail does not verify, so nothing of it is archived: {found.problems[0]}")
+        groups.append(Group(current, found.rows))
+        previous, rows = current, rows + len(found.rows)
         if rows >= MAX_ROWS:
             break
     return groups
 
 
-def _check_fits(newest: AuditSeal | None, anchor: AuditSeal | None, old: Sequence[Group]) -> None:
-    """Check that an archive ends where the ledger begins, or with what a death kept from leaving the ledger."""
-    known = {group.seal.number: group.seal.hash for group in old} | ({anchor.number: anchor.hash} if anchor else {})
+def _check_fits(session: Session, newest: AuditSeal | None, anchor: AuditSeal | None) -> None:
+    """Check that an archive ends with a seal that the ledger has: the one where it begins, or a later one.
+
+    A later one is there after a death between the two, and after the ledger was restored from a backup.
+    """
     if newest is None:
         if anchor is not None:
             raise ArchiveError(f"the archive is empty, but everything up to seal {anchor.number} was archived before")
-    elif known.get(newest.number) != newest.hash:
+        return
+    if session.scalar(select(col(AuditSeal.hash)).where(col(AuditSeal.number) == newest.number)) != newest.hash:
         raise ArchiveError(f"the archive ends with seal {newest.number}, which is not where the ledger's chain goes on")
 
 
@@ -252,11 +254,3 @@ def _seal_of(path: Path, values: dict[str, Any]) -> AuditSeal:
         return AuditSeal(**{**values, "at": datetime.fromisoformat(values["at"])})
     except (KeyError, TypeError, ValueError):
         raise ArchiveError(f"{path.name} holds a seal that lacks a part") from None
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,8 +6,9 @@ chain. The sealer therefore tells each head to two places that the database's ow
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from monitoring.durable import replace_file
 
 FILE_NAME = "audit-head"
 
@@ -25,12 +26,7 @@ class HeadFile:
             OSError: the operator's fault: the file cannot be written.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = self.path.with_name(f"{self.path.name}.new")
-        with new.open("w") as file:
-            file.write(f"{head}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
+        replace_file(self.path, f"{head}\n".encode())
 
     def newest(self) -> str | None:
         """Return the head that was kept last; None where none was."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
@@ -46,3 +46,25 @@ class ExporterConfig(Section):
 
     host: str = "127.0.0.1"
     port: int = Field(default=9108, ge=0, le=65535)
+
+
+class TracingConfig(Section):
+    """Where traces go. Without an endpoint nothing is traced."""
+
+    endpoint: Annotated[str, Field(pattern=r"^(https?://[^\s/]+/\S*)?$")] = ""
+    """URL at which an OpenTelemetry collector takes traces by OTLP over HTTP, path and all, such as
+    `http://collector:4318/v1/traces`; empty: nothing is traced. Needs the extra `pointsman[tracing]`."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """HTTP headers that the collector wants, by name; `POINTSMAN_TRACING__HEADERS__AUTHORIZATION` sets one."""
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of the traces that are recorded. It is decided once, where a job comes in, for all that follows."""
+    trust_sampled: bool = False
+    """Whether a caller's own `traceparent` decides, by its flag, that its jobs are recorded or not. When false only its
+    ids are taken over."""
+    queue_spans: Annotated[int, Field(ge=100, le=100_000)] = 4_000
+    """Spans that a process keeps for a collector that is slow or away; what comes beyond is dropped, and counted in the
+    log."""
+    timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 5.0
+    """How long one delivery may take, repetitions included. No job waits for it."""
+    exit_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """How long a process that ends waits for its last spans to be delivered."""

@@ -102,3 +102,17 @@ class LedgerBusyError(MonitoringError):
 
     def __str__(self) -> str:
         return "the ledger was too busy to be migrated: a transaction holds a table, or another migration runs; repeat"
+
+
+class TracingUnavailableError(MonitoringError):
+    """Traces are wanted, and what sends them is not installed (the operator's fault)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __str__(self) -> str:
+        return "POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman[tracing]'`"
+
+
+class CapacityError(MonitoringError):
+    """A question about capacity that has no answer (the caller's fault): it names the place and the rule."""

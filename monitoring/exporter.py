@@ -1,4 +1,4 @@
-"""Serve the metrics: the ledger's folded series and a few probes, as Prometheus reads them.
+"""Serve the metrics: the ledger's folded series and a few gauges, as Prometheus reads them.
 
 The exporter has no state of its own. It may be killed, started twice or stay away for a day: the next fold brings the
 same numbers. While the ledger cannot be read it answers 503, so that Prometheus sees `up == 0` and no stale number.
@@ -14,18 +14,34 @@ import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
+from itertools import product
 from typing import Any, NamedTuple
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from monitoring.broker import read_broker
 from monitoring.errors import ForeignMarkError
+from monitoring.gauges import PROBED
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.metrics import FOLDED, NONE, PREFIX, PROBED, TOKEN_KINDS, TOKENS, Kind, Metric, SeriesKey, format_bound
+from monitoring.metrics import (
+    FOLDED,
+    NONE,
+    PREFIX,
+    TIERS,
+    TOKEN_KINDS,
+    TOKENS,
+    Kind,
+    Metric,
+    SeriesKey,
+    bounds_of,
+)  # fmt: skip
+from monitoring.outlook import outlook, recent_experience
 from monitoring.probes import Reading, read_gauges
 from monitoring.rollup import fold_pending, read_series
 from routing.policy import Policy
@@ -49,25 +65,35 @@ class Snapshot(NamedTuple):
     """Models that the policy prices: their token series start at 0."""
 
 
-def read_snapshot(ledger: Ledger, policy: Policy) -> Snapshot:
+def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> Snapshot:
     """Fold what is pending, then read everything that a scrape shows.
+
+    Args:
+        ledger: nearly all of it.
+        policy: limits and prices.
+        broker: without one its own metrics have no series.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
     """
     fold_pending(ledger)
     with ledger.begin() as session:
-        return Snapshot(read_series(session), read_gauges(session, policy), tuple(policy.prices))
+        series, readings = read_series(session), read_gauges(session, policy)
+        expected = outlook(series, recent_experience(session), policy)
+    readings += [Reading("backlog_work_seconds", (each.queue,), each.work_seconds) for each in expected]
+    readings += [Reading("backlog_usd", (each.queue,), each.usd) for each in expected]
+    readings += read_broker(broker) if broker is not None else []
+    return Snapshot(series, readings, tuple(policy.prices))
 
 
-def render_metrics(ledger: Ledger, *, policy: Policy) -> bytes:
+def render_metrics(ledger: Ledger, *, policy: Policy, broker: Redis | None = None) -> bytes:
     """Return the metrics in Prometheus' text format.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(SnapshotCollector(read_snapshot(ledger, policy)))
+    registry.register(SnapshotCollector(read_snapshot(ledger, policy, broker=broker)))
     return generate_latest(registry)
 
 
@@ -95,10 +121,11 @@ class SnapshotCollector(Collector):
     def _plain(self, metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]]) -> Family:
         zeros: Iterable[LabelValues] = metric.zeros
         if metric is TOKENS:
-            zeros = [(model, kind) for model in self._snapshot.models for kind in TOKEN_KINDS]
+            zeros = product(TIERS, self._snapshot.models, TOKEN_KINDS)
         values = dict.fromkeys((_values(zero) for zero in zeros), 0.0)
         for labels, value in stored.get(metric.name, ()):
-            values[_in_order(metric, labels)] = value / metric.scale
+            key = _in_order(metric, labels)  # a series from before a label existed may share it with a newer one
+            values[key] = values.get(key, 0.0) + value / metric.scale
         return _family(metric, values)
 
 
@@ -129,7 +156,7 @@ def _family(metric: Metric, values: Mapping[LabelValues, float]) -> CounterMetri
 def _histogram(
     metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]]
 ) -> HistogramMetricFamily:  # fmt: skip
-    bounds = [*(format_bound(bound) for bound in metric.buckets), "+Inf"]
+    bounds = bounds_of(metric)
     counts = {_values(zero): dict.fromkeys(bounds, 0.0) for zero in metric.zeros}
     for labels, value in stored.get(f"{metric.name}_bucket", ()):
         counts.setdefault(_in_order(metric, labels), dict.fromkeys(bounds, 0.0))[labels["le"]] = value
@@ -152,9 +179,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 class ExporterApp:
     """The ASGI application: `/metrics` and `/healthz`, read-only."""
 
-    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+    def __init__(self, ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> None:
         self._ledger = ledger
         self._policy = policy
+        self._broker = broker
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -172,13 +200,16 @@ class ExporterApp:
             return 405, b"only GET and HEAD\n", plain
         try:
             if path == "/metrics":
-                return 200, render_metrics(self._ledger, policy=self._policy), CONTENT_TYPE
+                return 200, self._render(), CONTENT_TYPE
             with self._ledger.begin() as session:
                 session.execute(text("SELECT 1"))
         except (DBAPIError, ForeignMarkError):
             logger.warning("ledger_unreadable", exc_info=True)
             return 503, b"the ledger cannot be read\n", plain
         return 200, b"ok\n", plain
+
+    def _render(self) -> bytes:
+        return render_metrics(self._ledger, policy=self._policy, broker=self._broker)
 
 
 def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
@@ -190,14 +221,14 @@ def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
             logger.warning("fold_failed", exc_info=True)
 
 
-def serve(ledger_url: str, *, host: str, port: int, policy: Policy) -> None:
+def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redis | None = None) -> None:
     """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT. To be called in the main thread."""
     ledger = Ledger(create_ledger_engine(ledger_url, pool_size=2, application="pointsman-exporter"))
     stopping = threading.Event()
     folding = threading.Thread(target=fold_until, args=(stopping, ledger), name="fold", daemon=True)
     config = uvicorn.Config(
-        ExporterApp(ledger, policy), host=host, port=port, lifespan="off", log_config=None, access_log=False, ws="none",
-        limit_concurrency=16, timeout_graceful_shutdown=5, server_header=False,
+        ExporterApp(ledger, policy, broker=broker), host=host, port=port, lifespan="off", log_config=None,
+        access_log=False, ws="none", limit_concurrency=16, timeout_graceful_shutdown=5, server_header=False,
     )  # fmt: skip
     # uvicorn raises the signal again once it has shut down; here a signal is the ordinary end.
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -209,5 +240,7 @@ def serve(ledger_url: str, *, host: str, port: int, policy: Policy) -> None:
         stopping.set()
         folding.join(timeout=15)
         ledger.close()
+        if broker is not None:
+            broker.close()
         for number, handler in previous.items():
             signal.signal(number, handler)

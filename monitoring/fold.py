@@ -137,6 +137,8 @@ def _count_attempt(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOB_ATTEMPTS, tier, queue, _closed(data.get("outcome"), metrics.OUTCOMES), _reason(data))
     tally.add(metrics.ATTEMPTS_RUNNING, tier, queue, by=-1)
     tally.observe(metrics.ATTEMPT_DURATION, _milliseconds(data.get("seconds")), tier, queue)
+    if cost := int(data.get("cost_nanousd", 0)):
+        tally.add(metrics.ATTEMPT_COST, tier, queue, by=cost)
     _count_waste(tally, data)
 
 
@@ -152,6 +154,10 @@ def _count_ended(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_BY_BOX, tier, "used" if data.get("boxes") else metrics.NONE)
     tally.observe(metrics.JOB_DURATION, _milliseconds(data.get("seconds")), tier, state)
     tally.observe(metrics.JOB_COST, int(data.get("cost_nanousd", 0)), tier)
+    if isinstance(size := data.get("output_bytes"), int):
+        tally.observe(metrics.OUTPUT_BYTES, size, tier)
+    if isinstance(gates := data.get("gates"), int):
+        tally.observe(metrics.GATES_PER_RUN, gates, state)
     _count_left(tally, data)
     _count_waste(tally, data)
     _count_run_tokens(tally, data)
@@ -175,7 +181,7 @@ def _count_call(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.PROVIDER_REQUESTS, provider, model, _code(data.get("status")))
     for kind in metrics.TOKEN_KINDS:
         if tokens := int(data.get(f"{kind}_tokens", 0)):
-            tally.add(metrics.TOKENS, model, kind, by=tokens)
+            tally.add(metrics.TOKENS, tier_label(data.get("tier")), model, kind, by=tokens)
     _count_waste(tally, data)
 
 
@@ -237,6 +243,22 @@ def _count_ladder(tally: _Tally, data: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
+def _count_box(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.BOXES_OPENED, _queue(data), "warm" if data.get("warm") else "cold")
+
+
+def _count_step(tally: _Tally, data: Mapping[str, Any]) -> None:
+    if isinstance(seconds := data.get("seconds"), int | float):
+        name = str(data.get("step", "")).partition(":")[0]
+        tally.observe(metrics.STEP_SECONDS, _milliseconds(seconds), _closed(name, metrics.STEPS))
+
+
+def _count_reaped(tally: _Tally, data: Mapping[str, Any]) -> None:
+    for sort in metrics.ORPHANS:
+        if count := int(data.get(sort, 0)):
+            tally.add(metrics.ORPHANS_REAPED, sort, by=count)
+
+
 def _count_mirror(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.MIRROR_REQUESTS, _closed(data.get("result"), metrics.MIRROR_RESULTS), by=data.get("requests", 0))
     tally.add(metrics.MIRROR_BYTES, by=data.get("bytes", 0))
@@ -258,6 +280,9 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,
     EventKind.MIRROR: _count_mirror,
+    EventKind.BOX: _count_box,
+    EventKind.REAPED: _count_reaped,
+    EventKind.STEP: _count_step,
     EventKind.GATE: _count_gate,
     EventKind.LANE: _count_lane,
 }

@@ -131,6 +131,8 @@ class SiteFacts:
     """How often each release was gone back to."""
     is_partial: bool = False
     """Whether retention may have taken some of its releases."""
+    is_audited: bool = True
+    """Whether every time that somebody went back is still on record here; otherwise some may have been archived."""
 
 
 class ExecutionFact(NamedTuple):

@@ -1,4 +1,6 @@
-"""What is measured: the names, labels and buckets of every metric, and which series exist before anything happened.
+"""What is counted: the names, labels and buckets of every metric that is a sum over the ledger's events.
+
+`gauges` has those that are read from the ledger as it is.
 
 Amounts are kept as whole numbers (nanodollars, milliseconds), so that sums of floats never drift away from the ledger.
 No label holds a job id, a tenant, a prompt or an error's text.
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple
 
 from routing.debate_record import DebateKind, Verdict
 from routing.failures import FailureOutcome
-from routing.jobs import Door, JobRequest, Reason, State
+from routing.jobs import PARKED, PARKED_KEPT, Door, JobRequest, Reason, State
 from routing.ladder import BYPASS_REASONS, LadderEventName
 from routing.lanes import Trouble
 from routing.llm_fallback import Failure
@@ -34,11 +36,16 @@ NONE = "none"
 
 _WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _ATTEMPT_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 240, 280, 300, 330)
+_STEP_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _JOB_BUCKETS = (1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 14_400, 86_400)
+_SIZE_BUCKETS = tuple(float(1024 * 4**step) for step in range(8))
+_GATE_BUCKETS = (0, 1, 2, 3, 5, 8, 13)
 _COST_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10)
 
 TIERS = (NONE, *(tier.name.lower() for tier in Tier))
 QUEUES = tuple(queue.value for queue in QueueName)
+SERVED = tuple(queue.value for queue in QueueName if queue != QueueName.UNROUTED)
+"""The queues that jobs wait on. On `unrouted` only messages lie, and only in the broker."""
 PLACES = (
     *((NONE, queue.value) for queue in QueueName if queue not in QUEUE_OF_TIER.values()),
     *((tier.name.lower(), queue.value) for tier, queue in QUEUE_OF_TIER.items()),
@@ -60,7 +67,7 @@ END_REASONS: tuple[tuple[str, str], ...] = (
     *((State.FAILED, reason) for reason in _FAILED_REASONS),
 )  # fmt: skip
 """The ends that ordinary operation brings, with their reasons: these series start at 0."""
-PARKED_OUTCOMES = ("parked", "parked_kept")
+PARKED_OUTCOMES = (PARKED, PARKED_KEPT)
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
     *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
@@ -76,17 +83,26 @@ DEBATES_HELD = (
 CODES = ("2xx", "4xx", "429", "5xx", "529", NONE)
 """How providers take calls; `none` where they did not answer."""
 LANE_REASONS = tuple(trouble.value for trouble in Trouble)
-LIMITS = ("time", "cost", "output")
+LIMITS = ("time", "cost", "output", "wait")
 PHASES = ("admit", "run", "stream")
+LIMIT_HITS_KNOWN = (*product(("time", "cost", "output"), PHASES), ("wait", "admit"))
+"""The pairs of limit and phase that occur."""
 DOORS = tuple(door.value for door in Door)
 MODES = tuple(mode.value.lower() for mode in Mode)
 CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", Reason.QUEUE_FULL.value, Reason.COST_CAP.value, OTHER)
 BOX_USES = (NONE, "used")
+BOX_STARTS = ("warm", "cold")
+STEPS = (
+    "lock", "snapshot", "provision", "inject", "execute", "extract", "teardown", "build", "scan", "preview", "salvage",
+    "apply", "render", "workspace", "judge", "commit", "model",
+)  # fmt: skip
+"""The steps with a series of their own; every model call counts as `model`, a project's own command as `other`."""
 GATE_KINDS = ("rule", "plan")
 GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
 RUN_PARTS = ("orchestrator", OTHER)
+ORPHANS = ("container", "network", "volume")
 MIRROR_RESULTS = ("hit", "fetched", "refused", "failed")
 LADDER_ENDS: tuple[tuple[str, str], ...] = (
     *((LadderEventName.BYPASSED, reason) for reason in BYPASS_REASONS),
@@ -129,13 +145,15 @@ class SeriesKey(NamedTuple):
     labels: str
 
 
-def _counter(name: str, help_text: str, labels: str = "", *, scale: int = 1, zeros: Iterable[Any] = ((),)) -> Metric:
+def counter(name: str, help_text: str, labels: str = "", *, scale: int = 1, zeros: Iterable[Any] = ((),)) -> Metric:
+    """Return a counter; its labels are named in one string."""
     return Metric(
         name=name, kind=Kind.COUNTER, help=help_text, labels=tuple(labels.split()), scale=scale, zeros=tuple(zeros)
     )
 
 
-def _gauge(name: str, help_text: str, labels: str = "", *, zeros: Iterable[Any] = ()) -> Metric:
+def gauge(name: str, help_text: str, labels: str = "", *, zeros: Iterable[Any] = ()) -> Metric:
+    """Return a gauge; its labels are named in one string."""
     return Metric(name=name, kind=Kind.GAUGE, help=help_text, labels=tuple(labels.split()), zeros=tuple(zeros))
 
 
@@ -152,36 +170,36 @@ def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
     return list(product(*values))
 
 
-JOBS_ACCEPTED = _counter("jobs_accepted_total", "Jobs accepted.", "door", zeros=_each(DOORS))
-REQUESTS_REFUSED = _counter(
+JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", "door", zeros=_each(DOORS))
+REQUESTS_REFUSED = counter(
     "requests_refused_total", "Requests refused before they became a job, by the first field that broke a rule.",
     "door field", zeros=_each(DOORS, FIELDS),
 )  # fmt: skip
-ROUTES = _counter(
+ROUTES = counter(
     "routes_total", "Routes decided for accepted jobs, each once; where a model has a say, after it.",
     "mode confidence tier", zeros=_each(MODES, CONFIDENCES, TIERS),
 )  # fmt: skip
-CLARIFICATIONS = _counter(
+CLARIFICATIONS = counter(
     "clarifications_total", "Times a job's owner was asked what was meant, by the decision that was in doubt.",
     "mode confidence", zeros=_each(MODES, CONFIDENCES),
 )  # fmt: skip
-LADDER = _counter(
+LADDER = counter(
     "ladder_events_total", "What happened to replies that answer a question, by reason (seed 004).", "event reason",
     zeros=LADDER_ENDS,
 )  # fmt: skip
-JOBS_ENQUEUED = _counter(
+JOBS_ENQUEUED = counter(
     "jobs_enqueued_total", "Times a job began to wait for a worker.", "tier queue_name", zeros=PLACES
 )  # fmt: skip
-JOBS_STARTED = _counter("jobs_started_total", "Attempts started.", "tier queue_name", zeros=PLACES)
-JOB_ATTEMPTS = _counter(
+JOBS_STARTED = counter("jobs_started_total", "Attempts started.", "tier queue_name", zeros=PLACES)
+JOB_ATTEMPTS = counter(
     "job_attempts_total", "Attempts ended.", "tier queue_name outcome reason",
     zeros=[place + end for place in PLACES for end in ATTEMPT_ENDS],
 )  # fmt: skip
-JOBS_FINISHED = _counter(
+JOBS_FINISHED = counter(
     "jobs_finished_total", "Jobs ended.", "tier queue_name state reason",
     zeros=[place + end for place in PLACES for end in END_REASONS],
 )  # fmt: skip
-JOBS_BY_BOX = _counter(
+JOBS_BY_BOX = counter(
     "jobs_by_box_total", "Jobs ended, by whether a container was opened for them.", "tier box",
     zeros=_each(TIERS, BOX_USES),
 )  # fmt: skip
@@ -198,85 +216,90 @@ ATTEMPT_DURATION = _histogram(
     "attempt_duration_seconds", "Seconds that an attempt took, whatever its outcome.", "tier queue_name",
     scale=MILLISECONDS, buckets=_ATTEMPT_BUCKETS, zeros=PLACES,
 )  # fmt: skip
-COST = _counter(
+COST = counter(
     "cost_usd_total", "USD charged for model calls.", "tier model provider", scale=NANOUSD_PER_USD, zeros=()
 )  # fmt: skip
-COST_WASTED = _counter(
+COST_WASTED = counter(
     "cost_wasted_usd_total", "USD charged for attempts whose result was not used.", "tier", scale=NANOUSD_PER_USD,
     zeros=_each(TIERS),
 )  # fmt: skip
-TOKENS = _counter("tokens_total", "Tokens of model calls, in four disjoint kinds.", "model kind", zeros=())
+TOKENS = counter("tokens_total", "Tokens of model calls, in four disjoint kinds.", "tier model kind", zeros=())
 JOB_COST = _histogram(
     "job_cost_usd", "USD that a job had cost when it ended.", "tier", scale=NANOUSD_PER_USD, buckets=_COST_BUCKETS,
     zeros=_each(TIERS),
 )  # fmt: skip
-LIMIT_HITS = _counter(
-    "limit_hits_total", "Limits hit, before (admit) or during work (run).", "tier queue_name limit phase",
-    zeros=[(*place, limit, phase) for place in PLACES for limit in LIMITS for phase in PHASES],
+OUTPUT_BYTES = _histogram(
+    "output_bytes", "Bytes that a job had made when it ended: of its answer or of all its files.", "tier",
+    scale=1, buckets=_SIZE_BUCKETS, zeros=_each(TIERS),
 )  # fmt: skip
-ESCALATIONS = _counter(
+LIMIT_HITS = counter(
+    "limit_hits_total", "Limits hit, before work (admit), during it (run) or in the middle of a model call (stream).",
+    "tier queue_name limit phase", zeros=[place + hit for place in PLACES for hit in LIMIT_HITS_KNOWN],
+)  # fmt: skip
+ESCALATIONS = counter(
     "tier_escalations_total", "Jobs handed to a higher tier.", "origin target reason",
     zeros=_each([Tier.SPEC.name.lower()], [Tier.PATCH.name.lower()], [Reason.SPEC_INVALID, Reason.SPEC_POOR]),
 )  # fmt: skip
-DEBATES = _counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
-DUPLICATES_FENCED = _counter(
+DEBATES = counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
+DUPLICATES_FENCED = counter(
     "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
 )  # fmt: skip
-MESSAGES_UNREAD = _counter(
+ATTEMPT_COST = counter(
+    "attempt_cost_usd_total", "USD charged for attempts that ended: what a queue's work costs.", "tier queue_name",
+    scale=NANOUSD_PER_USD, zeros=PLACES,
+)  # fmt: skip
+BOXES_OPENED = counter(
+    "boxes_opened_total", "Boxes that work was begun in, by whether they stood ready.", "queue_name start",
+    zeros=_each([QueueName.PATCH, QueueName.AGENT, QueueName.STEPS], BOX_STARTS),
+)  # fmt: skip
+STEP_SECONDS = _histogram(
+    "step_seconds", "Seconds that a visible step of a job took: of the thirteen of a session, and of all others.",
+    "step", scale=MILLISECONDS, buckets=_STEP_BUCKETS, zeros=_each([*STEPS, OTHER]),
+)  # fmt: skip
+MESSAGES_UNREAD = counter(
     "messages_unread_total", "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
     "queue_name", zeros=_each(QUEUES),
 )  # fmt: skip
-MIRROR_REQUESTS = _counter(
+MIRROR_REQUESTS = counter(
     "mirror_requests_total", "Requests to the package mirror, by what became of them.", "result",
     zeros=_each(MIRROR_RESULTS),
 )  # fmt: skip
-MIRROR_BYTES = _counter("mirror_bytes_total", "Bytes that the package mirror has sent into boxes.")
-GATES = _counter(
+MIRROR_BYTES = counter("mirror_bytes_total", "Bytes that the package mirror has sent into boxes.")
+GATES = counter(
     "run_gates_total", "Gates of runs, counted when they open and when they are decided, by who wants them.",
     "kind state", zeros=_each(GATE_KINDS, GATE_STATES),
 )  # fmt: skip
-RUN_TOKENS = _counter(
+RUN_TOKENS = counter(
     "run_tokens_total", "Tokens of runs that ended: of the orchestrator with its subtasks, and of all other agents.",
     "part", zeros=_each(RUN_PARTS),
 )  # fmt: skip
-PROVIDER_REQUESTS = _counter(
+GATES_PER_RUN = _histogram(
+    "gates_per_run", "How often a run that ended had waited for a person.", "state", scale=1, buckets=_GATE_BUCKETS,
+    zeros=_each([State.PUBLISHED, State.FAILED, State.CANCELLED]),
+)  # fmt: skip
+ORPHANS_REAPED = counter(
+    "orphans_reaped_total", "Objects on an engine that a dead worker had left, and that were removed.", "sort",
+    zeros=_each(ORPHANS),
+)  # fmt: skip
+PROVIDER_REQUESTS = counter(
     "provider_requests_total", "Model calls ended, by how the provider took them: an HTTP status, or `none`.",
     "provider model code", zeros=(),
 )  # fmt: skip
-LANE_PARKS = _counter(
+LANE_PARKS = counter(
     "lane_parks_total", "How often a model of an account was parked for the whole fleet.", "provider model reason",
     zeros=(),
 )  # fmt: skip
-QUEUE_DEPTH = _gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(QUEUES))
-ATTEMPTS_RUNNING = _gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
+QUEUE_DEPTH = gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(SERVED))
+ATTEMPTS_RUNNING = gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
 FOLDED: tuple[Metric, ...] = (
     JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
     JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED, MESSAGES_UNREAD, MIRROR_REQUESTS, MIRROR_BYTES, GATES,
-    RUN_TOKENS, PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
+    OUTPUT_BYTES, ATTEMPT_COST, BOXES_OPENED, STEP_SECONDS, LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED,
+    MESSAGES_UNREAD, MIRROR_REQUESTS, MIRROR_BYTES, GATES, RUN_TOKENS, GATES_PER_RUN, ORPHANS_REAPED,
+    PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
 )  # fmt: skip
 """The metrics that are sums over the events."""
-
-PROBED: tuple[Metric, ...] = (
-    _gauge("queue_oldest_age_seconds", "Age of the job that has waited longest; 0 for an empty queue.", "queue_name"),
-    _gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
-    _gauge("budget_limit_usd", "Today's budget; of tenants, the sum over those that spent today.", "scope"),
-    _gauge("budget_spent_usd", "Spent of today's budget.", "scope"),
-    _gauge("budget_reserved_usd", "Reserved of today's budget by calls that are under way.", "scope"),
-    _gauge("budget_used_ratio_max", "The largest share of a budget of this scope that is spent or reserved.", "scope"),
-    _gauge("lane_parked_seconds", "How long a model of an account stays parked; 0 while it is not.", "provider model"),
-    _gauge(
-        "provider_breaker_state",
-        "0 while a model of an account flows, 1 while one call may test it, 2 while parked.",
-        "provider model",
-    ),
-    _gauge("dispatcher_leader_present", "1 while a dispatcher leads."),
-    _gauge("fold_lag_seconds", "Age of the oldest event that is not in these numbers yet; 0 when all are."),
-    _gauge("audit_unsealed_age_seconds", "Age of the oldest audit row that is not sealed yet; 0 when all are."),
-    _gauge("build_info", "Always 1.", "version policy prices_as_of"),
-)
-"""The metrics that are read from the ledger at each scrape, in constant time."""
 
 
 def series_key(name: str, labels: Mapping[str, str]) -> SeriesKey:
@@ -288,6 +311,11 @@ def bucket_of(metric: Metric, value: float) -> str:
     """Return the upper bound of the one bucket that a value belongs to, as Prometheus writes it."""
     index = bisect_left(metric.buckets, value)
     return format_bound(metric.buckets[index]) if index < len(metric.buckets) else "+Inf"
+
+
+def bounds_of(metric: Metric) -> tuple[str, ...]:
+    """Return the upper bounds of all buckets of a histogram, as Prometheus writes them."""
+    return (*(format_bound(bound) for bound in metric.buckets), "+Inf")
 
 
 def format_bound(bound: float) -> str:

@@ -8,12 +8,16 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlmodel import Session
 
+from monitoring.gauges import COUNTED_AT_MOST
 from monitoring.ledger.lanes import lanes
-from monitoring.metrics import QUEUES
+from monitoring.ledger.workers import fleet_slots, slots_by_queue
+from monitoring.metrics import SERVED
 from monitoring.rollup import lag_seconds
+from monitoring.wanted_slots import read_wanted
 from routing.lanes import LaneState
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
+from routing.waits import Hold
 
 DISPATCHER_ROLE = "dispatcher"
 _BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
@@ -34,6 +38,28 @@ _QUEUES = text("""
                       WHERE queue = name AND waiting_since IS NOT NULL), 0),
            EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL)
       FROM unnest(CAST(:queues AS text[])) AS names (name)
+""")
+
+_ATTEMPTS = text("""
+    SELECT queue, max(extract(epoch FROM clock_timestamp() - started_at))::float,
+           max(:lease_seconds - extract(epoch FROM lease_until - clock_timestamp()))::float, count(door)
+      FROM attempt WHERE ended_at IS NULL GROUP BY queue
+""")
+"""There are never more of them than slots."""
+
+_HELD = text("""
+    SELECT 'site', count(*) FROM (SELECT FROM job WHERE held_for = 'site' LIMIT :most) AS held
+    UNION ALL
+    SELECT held_for, count(*) FROM (
+        SELECT held_for FROM job WHERE held_until IS NOT NULL ORDER BY held_until LIMIT :most
+    ) AS held GROUP BY held_for
+""")
+
+_DEAD = text("""
+    SELECT queue, count(*) FROM (
+        SELECT queue FROM job WHERE failure_signature IS NOT NULL AND dismissed_at IS NULL
+         ORDER BY tenant, failure_signature, ended_at LIMIT :most
+    ) AS dead GROUP BY queue
 """)
 
 _BUDGETS = text("""
@@ -60,9 +86,13 @@ _UNSEALED = text("""
 
 
 def read_gauges(session: Session, policy: Policy) -> list[Reading]:
-    """Return the present values of every metric in `monitoring.metrics.PROBED`."""
+    """Return the present values of the gauges that are read from the ledger."""
     return [
+        *_read_workers(session),
+        *_read_attempts(session, policy.attempts.lease_seconds),
         *_read_queues(session),
+        *(Reading("wanted_slots", (queue,), slots) for queue, slots in read_wanted(session, policy).items()),
+        *_read_counts(session),
         *_read_budgets(session),
         *_read_lanes(session),
         Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),
@@ -72,9 +102,45 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
     ]
 
 
+def _read_workers(session: Session) -> list[Reading]:
+    fleet = fleet_slots(session)
+    readings = [
+        *(Reading("workers", (standing,), getattr(fleet, standing)) for standing in ("serving", "draining", "lost")),
+        Reading("fleet_slots", (), fleet.slots),
+        Reading("fleet_slots_busy", (), fleet.busy),
+    ]
+    served = {each.queue: each for each in slots_by_queue(session)}
+    for queue in SERVED:
+        here = served.get(queue)
+        readings.append(Reading("slots", (queue,), here.slots if here is not None else 0))
+        readings.append(Reading("slots_busy", (queue,), here.busy if here is not None else 0))
+    return readings
+
+
+def _read_attempts(session: Session, lease_seconds: float) -> list[Reading]:
+    running = {queue: values for queue, *values in session.execute(_ATTEMPTS, {"lease_seconds": lease_seconds})}
+    readings = []
+    for queue in SERVED:
+        oldest, lease_age, boxes = running.get(queue, (0.0, 0.0, 0))
+        readings.append(Reading("attempt_oldest_age_seconds", (queue,), max(0.0, oldest)))
+        readings.append(Reading("lease_age_seconds_max", (queue,), max(0.0, lease_age)))
+        readings.append(Reading("boxes_working", (queue,), boxes))
+    return readings
+
+
+def _read_counts(session: Session) -> list[Reading]:
+    most = {"most": COUNTED_AT_MOST}
+    held: dict[str, int] = {hold.value: 0 for hold in Hold} | dict(session.execute(_HELD, most).tuples())
+    dead: dict[str, int] = dict.fromkeys(SERVED, 0) | dict(session.execute(_DEAD, most).tuples())
+    return [
+        *(Reading("held_jobs", (reason,), count) for reason, count in held.items()),
+        *(Reading("dead_letters", (queue,), count) for queue, count in dead.items()),
+    ]
+
+
 def _read_queues(session: Session) -> list[Reading]:
     readings = []
-    for queue, age, is_paused in session.execute(_QUEUES, {"queues": list(QUEUES)}):
+    for queue, age, is_paused in session.execute(_QUEUES, {"queues": list(SERVED)}):
         readings.append(Reading("queue_oldest_age_seconds", (queue,), max(0.0, float(age))))
         readings.append(Reading("queue_paused", (queue,), float(is_paused)))
     return readings

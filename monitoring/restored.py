@@ -25,8 +25,6 @@ from routing.jobs import Reason
 FENCE_JUMP = 1_000_000
 """More claims than any job can have had since the backup was made."""
 _BATCH = 500
-_ANY_NUMBER = 1_000_000
-"""A job does not fail for the workers that it lost, since nobody knows how many it had in the time that was lost."""
 
 
 class Repaired(NamedTuple):
@@ -74,12 +72,13 @@ def _presume_open_calls(session: Session) -> int:
 
 
 def _recover_attempts(session: Session) -> int:
+    """Let every job that was worked on wait again: its worker was stopped with the ledger, and no crash is counted."""
     live = col(Attempt.ended_at).is_(None)
-    values = {"lease_until": after(-1), "lost_cause": Reason.WORKER_LOST.value}
+    values = {"lease_until": after(-1), "lost_cause": Reason.WORKER_STOPPED.value}
     session.execute(sql_update(Attempt).where(live).values(**values))
     attempts = session.scalars(select(Attempt).where(live).order_by(col(Attempt.job_id))).all()
     for attempt in attempts:
-        recover(session, attempt, max_lost=_ANY_NUMBER)
+        recover(session, attempt, max_lost=1)
     return len(attempts)
 
 

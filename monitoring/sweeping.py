@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
+from monitoring import sweeping_sql as sql
 from monitoring.ledger.store import Ledger
 from monitoring.rollup import fold_step
 from routing.policy import Retention
@@ -30,13 +33,17 @@ REST_SECONDS = 60.0
 """After a whole pass: so long nothing is looked at."""
 _PAGE_JOBS = 200
 _PAGE_EVENTS = 2_000
+_PAGE_SHRINKS = (1, 20, 200, 2_000)
+"""A page that fails is taken up again in pieces of such a part of its size, and passed over when the smallest fails."""
+_PAGES_OF_A_SIZE = 20
+"""After so many that came off pages are larger again: they covered what had failed."""
 _FOLDS = 20
 _ODD_ROWS = 5_000
 
 CHAIN_TABLES = (
     ("ticket_note", "run_id"), ("gate", "run_id"), ("agent_executions", "run_id"), ("run_step", "run_id"),
     ("run", "job_id"), ("call", "job_id"), ("attempt", "job_id"), ("approval", "job_id"), ("debate", "job_id"),
-    ("notification", "job_id"), ("release", "job_id"), ("event", "job_id"), ("job", "id"),
+    ("delivery", "job_id"), ("notification", "job_id"), ("release", "job_id"), ("event", "job_id"), ("job", "id"),
 )  # fmt: skip
 """What belongs to jobs, and by which column; in the order in which it can go."""
 
@@ -49,97 +56,6 @@ class Swept(NamedTuple):
     """Of jobs that stay, or of none."""
     is_done: bool
     """Whether it came to the end of a pass."""
-
-
-_ENDED = text("""
-    SELECT id, root_id, ended_at FROM job
-     WHERE ended_at < (SELECT clock_timestamp() - make_interval(secs => :seconds))
-       AND ended_at >= :at AND (ended_at, id) > (:at, :id)
-     ORDER BY ended_at, id LIMIT :limit
-""")
-
-_LOCK = text("""
-    SELECT id, root_id FROM job WHERE root_id = ANY(:roots) ORDER BY id FOR UPDATE SKIP LOCKED
-""")
-
-_MEMBERS = text("SELECT root_id, count(*) FROM job WHERE root_id = ANY(:roots) GROUP BY root_id")
-
-# A release whose files are there is still needed: to be shown, gone back to, or gone on from.
-_NEEDED = text("""
-    SELECT DISTINCT job.root_id FROM job
-     WHERE job.root_id = ANY(:roots) AND (
-        job.ended_at IS NULL
-        OR job.ended_at >= clock_timestamp() - make_interval(secs => :seconds)
-        OR (job.failure_signature IS NOT NULL AND job.dismissed_at IS NULL
-            AND job.ended_at >= clock_timestamp() - make_interval(secs => :dead_seconds))
-        OR EXISTS (SELECT FROM site WHERE site.lock_job_id = job.id)
-        OR EXISTS (SELECT FROM notification AS note
-                    WHERE note.job_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
-        OR EXISTS (SELECT FROM ticket_note AS note
-                    WHERE note.run_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
-        OR EXISTS (SELECT FROM call WHERE call.job_id = job.id AND call.state = 'reserved')
-        OR EXISTS (SELECT FROM event WHERE event.job_id = job.id AND event.xid >= :mark)
-        OR EXISTS (SELECT FROM release JOIN site ON site.id = release.site_id
-                     LEFT JOIN release AS active ON active.id = site.active_release_id
-                    WHERE release.job_id = job.id AND (release.swept_at IS NULL
-                          OR release.id IN (site.active_release_id, site.shown_release_id, active.base_release_id)
-                          OR EXISTS (SELECT FROM job AS live WHERE live.site_id = site.id AND live.ended_at IS NULL
-                                        AND release.id IN (live.release_id, live.base_release_id,
-                                                           live.start_release_id))))
-     )
-""")
-
-_CAPS = text("""
-    DELETE FROM cap USING unnest(CAST(:scopes AS text[]), CAST(:keys AS text[])) AS gone (scope, key)
-     WHERE cap.scope = gone.scope AND cap.key = gone.key
-""")
-
-_EVENTS = text("""
-    WITH page AS MATERIALIZED (SELECT id, at, xid, job_id FROM event WHERE id > :after ORDER BY id LIMIT :limit),
-    gone AS (
-        DELETE FROM event USING page LEFT JOIN job ON job.id = page.job_id
-         WHERE event.id = page.id AND page.xid < :mark AND (job.id IS NULL OR job.ended_at IS NOT NULL)
-           AND page.at < clock_timestamp() - make_interval(secs => :seconds)
-        RETURNING event.id
-    )
-    SELECT (SELECT max(id) FROM page), (SELECT count(*) FROM gone),
-           (SELECT count(*) = :limit AND max(at) < clock_timestamp() - make_interval(secs => :seconds) FROM page)
-""")
-
-# Rows that belong to no job. Each statement is bounded; a pass looks at them once.
-_ODDMENTS = (
-    text("""
-        DELETE FROM cap WHERE (scope, key) IN (
-            SELECT scope, key FROM cap WHERE scope IN ('tenant_day', 'key_day', 'fleet_day') AND reserved_nanousd = 0
-               AND right(key, 10) < to_char(timezone('UTC', clock_timestamp() - make_interval(secs => :seconds)),
-                                            'YYYY-MM-DD') LIMIT :limit)
-    """),
-    text("""
-        DELETE FROM task_failure WHERE key IN (
-            SELECT key FROM task_failure WHERE updated_at < clock_timestamp() - make_interval(secs => :seconds)
-             LIMIT :limit)
-    """),
-    text("""
-        DELETE FROM lane WHERE changed_at < clock_timestamp() - make_interval(secs => :seconds)
-           AND coalesce(parked_until, '-infinity') < clock_timestamp()
-    """),
-    text("""
-        DELETE FROM backlog WHERE waiting = 0 AND counted_at < clock_timestamp() - make_interval(secs => :seconds)
-    """),
-    text("""
-        DELETE FROM release WHERE id IN (
-            SELECT release.id FROM release JOIN site ON site.id = release.site_id
-              LEFT JOIN release AS active ON active.id = site.active_release_id
-             WHERE release.swept_at < clock_timestamp() - make_interval(secs => :seconds)
-               AND NOT EXISTS (SELECT FROM job WHERE job.id = release.job_id)
-               AND release.id IS DISTINCT FROM site.active_release_id
-               AND release.id IS DISTINCT FROM site.shown_release_id
-               AND release.id IS DISTINCT FROM active.base_release_id
-               AND NOT EXISTS (SELECT FROM job WHERE job.site_id = site.id
-                                  AND release.id IN (job.release_id, job.base_release_id, job.start_release_id))
-             LIMIT :limit)
-    """),
-)
 
 
 class RowSweeper:
@@ -164,6 +80,8 @@ class RowSweeper:
         self._job_mark = _BEGINNING
         self._event_mark = 0
         self._jobs_done = self._events_done = False
+        self._shrunk = 0  # how often the page size was cut down, and how many pages came off since then
+        self._good = 0
 
     def run(self, *, seconds: float = ROUND_SECONDS) -> Swept:
         """Sweep for so long at most, give or take one page, and say what was removed."""
@@ -171,6 +89,7 @@ class RowSweeper:
         jobs = events = 0
         if self._clock() < self._rests_until:
             return Swept(0, 0, is_done=True)
+        self._rests_until = self._clock() + self._rest_seconds  # unless this look comes off
         mark = self._fold()
         while not self._jobs_done and self._clock() < until:
             jobs += self._sweep_page(mark)
@@ -178,9 +97,11 @@ class RowSweeper:
             events += self._sweep_events(mark)
         is_done = self._jobs_done and self._events_done
         if is_done:
-            self._sweep_oddments()
             self._jobs_done = self._events_done = False
+            self._sweep_oddments()
             self._rests_until = self._clock() + self._rest_seconds
+        else:
+            self._rests_until = -float("inf")
         if jobs or events:
             logger.info("rows_swept", extra={"jobs": jobs, "events": events})
         return Swept(jobs, events, is_done)
@@ -194,29 +115,47 @@ class RowSweeper:
         with self._ledger.begin() as session:
             return int(session.scalar(text("SELECT xid FROM rollup_mark WHERE id = 1")) or 0)
 
+    def _limit(self, page: int) -> int:
+        return max(1, page // _PAGE_SHRINKS[min(self._shrunk, len(_PAGE_SHRINKS) - 1)])
+
+    @contextmanager
+    def _tried(self) -> Iterator[bool]:
+        """Let the next pages be smaller when this one fails; yields False when the smallest has to be passed over."""
+        shrunk, good = self._shrunk, self._good
+        is_worth_it = shrunk < len(_PAGE_SHRINKS)
+        self._shrunk, self._good = min(shrunk + 1, len(_PAGE_SHRINKS)), 0
+        yield is_worth_it
+        self._shrunk, self._good = shrunk, good + 1
+        if not is_worth_it:
+            logger.error("sweep_passed_over", extra={"jobs_from": self._job_mark, "events_from": self._event_mark})
+        if not is_worth_it or (self._shrunk and self._good >= _PAGES_OF_A_SIZE):
+            self._shrunk -= 1
+            self._good = 0
+
     def _sweep_page(self, mark: int) -> int:
-        with self._ledger.begin() as session:
-            bounds = {"seconds": _seconds(self._rules.job_days), **self._job_mark._asdict(), "limit": _PAGE_JOBS}
-            page = session.execute(_ENDED, bounds).all()
+        limit = self._limit(_PAGE_JOBS)
+        with self._tried() as is_worth_it, self._ledger.begin() as session:
+            bounds = {"seconds": _seconds(self._rules.job_days), **self._job_mark._asdict(), "limit": limit}
+            page = session.execute(sql.ENDED, bounds).all()
             roots = sorted({root for _, root, _ in page})
-            gone = self._sweep_chains(session, roots, mark) if roots else 0
-        self._jobs_done = len(page) < _PAGE_JOBS
+            gone = self._sweep_chains(session, roots, mark) if roots and is_worth_it else 0
+        self._jobs_done = len(page) < limit
         self._job_mark = _BEGINNING if self._jobs_done else _JobMark(page[-1][2], page[-1][0])
         return gone
 
     def _sweep_chains(self, session: Session, roots: Sequence[UUID], mark: int) -> int:
         """Remove what may go of some sessions and runs: those of which nobody holds a job, and that nothing needs."""
-        locked = session.execute(_LOCK, {"roots": roots}).all()
+        locked = session.execute(sql.LOCK, {"roots": roots}).all()
         held: dict[UUID, list[UUID]] = {}
         for job_id, root in locked:
             held.setdefault(root, []).append(job_id)
-        members = {root: count for root, count in session.execute(_MEMBERS, {"roots": roots})}
+        members = {root: count for root, count in session.execute(sql.MEMBERS, {"roots": roots})}
         whole = [root for root in held if len(held[root]) == members[root]]
         facts: dict[str, Any] = {
             "roots": whole, "mark": mark, "seconds": _seconds(self._rules.job_days),
             "dead_seconds": _seconds(self._rules.dead_letter_days),
         }  # fmt: skip
-        needed = set(session.scalars(_NEEDED, facts))
+        needed = set(session.scalars(sql.NEEDED, facts))
         free = [root for root in whole if root not in needed]
         ids = [job_id for root in free for job_id in held[root]]
         if ids:
@@ -224,21 +163,28 @@ class RowSweeper:
         return len(ids)
 
     def _sweep_events(self, mark: int) -> int:
-        with self._ledger.begin() as session:
-            bounds = {"after": self._event_mark, "limit": _PAGE_EVENTS, "mark": mark}
-            last, gone, has_more = session.execute(
-                _EVENTS, {**bounds, "seconds": _seconds(self._rules.event_days)}
-            ).one()
+        bounds = {"after": self._event_mark, "limit": self._limit(_PAGE_EVENTS)}
+        with self._tried() as is_worth_it, self._ledger.begin() as session:
+            if is_worth_it:
+                facts = {**bounds, "mark": mark, "seconds": _seconds(self._rules.event_days)}
+                last, gone, has_more = session.execute(sql.EVENTS, facts).one()
+            else:
+                last, gone, has_more = session.execute(sql.NEXT_EVENTS, bounds).one()
         self._events_done = not has_more
         self._event_mark = 0 if self._events_done else int(last)
         return int(gone)
 
     def _sweep_oddments(self) -> None:
-        for statement in _ODDMENTS:
-            with self._ledger.begin() as session:
-                bound = {"seconds": _seconds(self._rules.job_days)}
-                names = statement.compile().params
-                session.execute(statement, bound | ({"limit": _ODD_ROWS} if "limit" in names else {}))
+        for statement in sql.ODDMENTS:
+            bound = {"seconds": _seconds(self._rules.job_days)}
+            names = statement.compile().params
+            try:
+                with self._ledger.begin() as session:
+                    session.execute(statement, bound | ({"limit": _ODD_ROWS} if "limit" in names else {}))
+            except DBAPIError as error:
+                if error.connection_invalidated:
+                    raise
+                logger.exception("sweep_passed_over")  # one that fails holds up none of the others
 
 
 class _JobMark(NamedTuple):
@@ -252,7 +198,7 @@ _BEGINNING = _JobMark(datetime.fromisoformat("0001-01-01T00:00:00+00:00"), UUID(
 def _remove(session: Session, ids: Sequence[UUID], *, roots: Sequence[UUID]) -> None:
     caps = [("job", str(root)) for root in roots]
     caps += [("tier", f"{job_id}/{queue.value}") for job_id in ids for queue in QueueName]
-    session.execute(_CAPS, {"scopes": [scope for scope, _ in caps], "keys": [key for _, key in caps]})
+    session.execute(sql.CAPS, {"scopes": [scope for scope, _ in caps], "keys": [key for _, key in caps]})
     for table, column in CHAIN_TABLES:
         session.execute(text(f"DELETE FROM {table} WHERE {column} = ANY(:ids)"), {"ids": list(ids)})
 

@@ -7,12 +7,13 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.audit_heads import FILE_NAME, HeadFile
-from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig
+from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
 from producers.config import ApiConfig, DispatcherConfig, PagesConfig, RunsPlace, WebhookConfig
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
+from producers.notifications import Notifications
 from producers.publisher import Publisher
 from producers.replays import Replays
 from producers.rounds import Rounds
@@ -42,6 +43,7 @@ class Settings(BaseModel):
     preview: PreviewConfig = PreviewConfig()
     audit: AuditConfig = AuditConfig()
     logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
     api: ApiConfig = ApiConfig()
     pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
@@ -110,6 +112,11 @@ class Installation:
         """What ended as nobody wanted."""
         replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
         return DeadLetters(self.ledger, replays)
+
+    @property
+    def notifications(self) -> Notifications:
+        """What owners are told of their jobs' ends."""
+        return Notifications(self.ledger)
 
     @cached_property
     def den(self) -> Den:

@@ -37,6 +37,8 @@ class _Headers(BaseModel):
     compression: str | None = None
     eta: str | None = None
     expires: str | None = None
+    traceparent: Any = None
+    """What it is does not decide whether the message can be read."""
 
 
 class _Properties(BaseModel):
@@ -64,6 +66,8 @@ class CeleryMessage:
     kwargs: Mapping[str, Any]
     eta: str | None = None
     expires: str | None = None
+    traceparent: str | None = None
+    """In which trace its client sent it, as that says; None where it says nothing."""
 
     def job_fields(self) -> dict[str, Any]:
         """Return the fields of the job that is asked for.
@@ -139,7 +143,8 @@ def _second_protocol(headers: _Headers, body: Any) -> CeleryMessage:
     match body:
         case [list(args), dict(kwargs), *_]:
             return CeleryMessage(
-                headers.task or "", headers.id or "", tuple(args), kwargs, headers.eta, headers.expires
+                headers.task or "", headers.id or "", tuple(args), kwargs, headers.eta, headers.expires,
+                headers.traceparent if isinstance(headers.traceparent, str) else None,
             )  # fmt: skip
     raise UnreadableMessageError("its body is not [args, kwargs, ...]")
 

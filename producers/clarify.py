@@ -5,21 +5,23 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlmodel import Session
+from sqlmodel import Session, select
 
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clarifications import act_on_reply, hand_to_intake, open_question
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job
+from monitoring.ledger.tables import Job, Site
+from producers.admission import check_room
 from producers.submit import Environment
-from routing.clarification import COMMANDS, choose, climb_by_rules
+from routing.clarification import COMMANDS, Clarification, choose, climb_by_rules
 from routing.command_matcher import dispatch
 from routing.errors import FieldError, InvalidJobError
 from routing.ladder import LadderResult
 from routing.llm_fallback import read_ladder_flags
 from routing.policy import Policy
 from routing.stages import RouteRules, switches_of
+from routing.tiers import QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 MAX_REPLY_CHARACTERS = 2000
@@ -55,14 +57,16 @@ class Clarifier:
             InvalidJobError: the caller's fault.
             JobNotFoundError: the caller's fault.
             WrongStateError: the caller's fault: the job asks nothing now.
+            AdmissionRefusedError: nobody's fault: there is no room now for what it would begin; the question stays.
         """
         _check_text(text)
         with self._ledger.begin() as session:
             job = lock_job(session, job_id, tenant=tenant)
-            asked = open_question(job)
+            asked = _asked(session, job, names=text.strip())
             result = climb_by_rules(text, asked, flags=read_ladder_flags(self._environment()))
             if result is None:
                 hand_to_intake(session, job, asked, reply=text, actor=actor)
+                self._check_room(session, job)
                 return Reply(handled=True, handled_by_tier=None, outcome=ASKS_MODEL)
             self._act(session, job, result, actor=actor)
         if not result.handled:
@@ -76,10 +80,11 @@ class Clarifier:
             InvalidJobError: the caller's fault: the question has no such option.
             JobNotFoundError: the caller's fault.
             WrongStateError: the caller's fault: the job asks nothing now.
+            AdmissionRefusedError: nobody's fault: there is no room now for what it would begin; the question stays.
         """
         with self._ledger.begin() as session:
             job = lock_job(session, job_id, tenant=tenant)
-            result = choose(option_id, open_question(job))
+            result = choose(option_id, _asked(session, job, names=option_id))
             self._act(session, job, result, actor=actor)
         return _handled(result)
 
@@ -87,6 +92,22 @@ class Clarifier:
         policy = effective_policy(session, job.tenant, self._policy)
         rules = RouteRules(switches_of(self._environment()), self._vocabularies.of(job.tenant))
         act_on_reply(session, job, result, policy=policy, rules=rules, actor=actor)
+        self._check_room(session, job)
+
+    def _check_room(self, session: Session, job: Job) -> None:
+        """Refuse an answer by which a job would begin to wait where there is no room; its question then stays open."""
+        if job.waiting_since is not None:
+            policy = effective_policy(session, job.tenant, self._policy)
+            check_room(session, QueueName(job.queue), job.tenant, policy=policy)
+
+
+def _asked(session: Session, job: Job, *, names: str) -> Clarification:
+    """Return the open question, with the site that a reply names where only the first ones were offered."""
+    asked = open_question(job)
+    if not asked.is_about_sites:
+        return asked
+    is_there = session.exec(select(Site.id).where(Site.tenant == job.tenant, Site.name == names)).first()
+    return asked if is_there is None else asked.offering(names)
 
 
 def _handled(result: LadderResult) -> Reply:

@@ -14,6 +14,7 @@ from producers.commands import (
     backup,
     boxes,
     broker,
+    capacity,
     dead,
     decide,
     image,
@@ -28,36 +29,35 @@ from producers.commands import (
     runs,
     sites,
     tenants,
+    webhooks,
 )
 from producers.commands.context import Context
+from producers.commands.helping import Panels, dress, panel_of
 from producers.upfile import with_up_file
 
 app = typer.Typer(
+    cls=Panels,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "obj": Context(lambda: with_up_file(dict(os.environ))),
+    },
     help="A fleet of queue workers for AI edit work: routed before any model call, capped in time, money and output, "
     "published only after scan and approval.",
+    epilog="Exit codes: 0 ok, 1 the job or check failed, 2 wrong use. With `--json` programs can read what is printed; "
+    "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
 )
-for panel, modules in {
-    "Everything on this machine": (local,),
-    "Jobs": (jobs, rounds, dead),
-    "Decisions and checks, offline": (decide, apply, ladder),
-    "Processes of an installation": (programs,),
-    "Operating it": (operate, lanes, backup),
-}.items():
-    for module in modules:
-        for command in module.app.registered_commands:
-            command.rich_help_panel = panel
-        app.add_typer(module.app)
-app.add_typer(route.app, name="route", rich_help_panel="Decisions and checks, offline")
-for name, group in {"project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app}.items():
-    app.add_typer(group, name=name, rich_help_panel="Jobs")
+for module in (jobs, rounds, dead, decide, apply, ladder, local, programs, operate, lanes, capacity, backup):
+    app.add_typer(module.app)
 for name, group in {
+    "route": route.app, "project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app,
     "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app,
     "audit": operate.audit_app, "image": image.app, "box": boxes.app, "lane": lanes.lane_app, "broker": broker.app,
+    "webhook": webhooks.app,
 }.items():  # fmt: skip
-    app.add_typer(group, name=name, rich_help_panel="Operating it")
+    app.add_typer(group, name=name, rich_help_panel=panel_of(name))
+dress(app)
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -68,12 +68,11 @@ def _show_version(is_wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    ctx: typer.Context,
     _: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    ctx.obj = Context(lambda: with_up_file(dict(os.environ)))
+    """Options of the program itself; what it does is said by its commands."""
 
 
 def main() -> None:

@@ -58,6 +58,8 @@ class WebhookConfig(Section):
     """How callbacks are signed and where they may go."""
 
     secret: SecretStr = SecretStr("")
-    """`whsec_` secret of Standard Webhooks. Without one no callback is sent."""
+    """What each tenant's own secret is derived from (`pointsman webhook secret`). Without it no callback is sent."""
+    old_secrets: tuple[SecretStr, ...] = ()
+    """Earlier ones. Callbacks are signed with these, too, until every receiver has its new secret."""
     allow_private: bool = False
     """Allow callbacks to loopback and private addresses (for one machine and for tests)."""

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
@@ -36,6 +35,7 @@ from monitoring.ledger.runs import unabsorbed_runs, wake_run
 from monitoring.ledger.runway import lead, look, resign, standing, top_up, unpush
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
+from monitoring.ledger.workers import sweep_workers
 from monitoring.sweeping import RowSweeper
 from producers.config import DispatcherConfig
 from producers.errors import ProducerError, PublishError
@@ -121,7 +121,7 @@ class Dispatcher:
             self._stay_leader(at_once=True)
             for step in (
                 self._recover, self._presume, self._expire, self._expire_waiting, self._wake_runs, self._release_holds,
-                self._look_for_missing, self._top_up, self._count, self._seal, self._log_routes, self._project,
+                self._keep_runways, self._count, self._seal, self._log_routes, self._project,
                 self._sweep_rows, self._archive_audit,
             ):  # fmt: skip
                 with contained(step.__name__):
@@ -191,12 +191,14 @@ class Dispatcher:
 
     def _expire_waiting(self) -> None:
         """End jobs that no worker took up in their queue's time."""
-        for queue, limits in self._policy.queues.items():
-            if limits.wait_seconds is not None:
-                with self._ledger.begin() as session:
-                    stale = stale_jobs(session, queue, wait_seconds=limits.wait_seconds, limit=BATCH)
-                end_it = partial(expire_waiting, queue=queue, wait_seconds=limits.wait_seconds)
-                self._each("expire_waiting", stale, end_it)
+        rules = self._policy.queues.items()
+        bounds = {queue: limits.wait_seconds for queue, limits in rules if limits.wait_seconds is not None}
+        with self._ledger.begin() as session:
+            stale = stale_jobs(session, bounds, limit=BATCH)
+        self._each(
+            "expire_waiting", stale,
+            lambda session, job: expire_waiting(session, job.job_id, job.queue, wait_seconds=bounds[job.queue]),
+        )  # fmt: skip
 
     def _wake_runs(self) -> None:
         """Let runs whose steps have settled wait for a worker again: no worker waits for another."""
@@ -210,40 +212,49 @@ class Dispatcher:
             with self._ledger.begin() as session:
                 self._has_more |= len(release(session)) >= RELEASED_AT_ONCE
 
-    def _look_for_missing(self) -> None:
+    def _keep_runways(self) -> None:
+        """Take back what got lost on the runways, and fill them; most rounds one look shows that there is nothing."""
         seconds = self._config.missing_after_seconds
         with self._ledger.begin() as session:
-            queues = look(session, older_than_seconds=seconds).pushed
+            work = look(session, older_than_seconds=seconds)
+        regained = self._look_for_missing(work.pushed, seconds=seconds)
+        self._top_up(tuple(queue for queue in QueueName if queue in work.ready or queue in regained))
+
+    def _look_for_missing(self, queues: Sequence[QueueName], *, seconds: float) -> set[QueueName]:
+        """Return the queues of which something was taken back."""
+        regained: set[QueueName] = set()
         for queue in queues:
             self._stay_leader()
             with contained("look_for_missing", queue=queue.value):
-                if not self._unpush_missing(queue, seconds=seconds):
-                    return
+                missing = self._unpush_missing(queue, seconds=seconds)
+                if missing is None:
+                    break
+                if missing:
+                    regained.add(queue)
+        return regained
 
-    def _unpush_missing(self, queue: QueueName, *, seconds: float) -> bool:
-        """Take back what one queue's list does not hold; False when the broker is away."""
+    def _unpush_missing(self, queue: QueueName, *, seconds: float) -> int | None:
+        """Take back what one queue's list does not hold, and say how much that was; None when the broker is away."""
         with self._ledger.begin() as session:
             expected = standing(session, queue, older_than_seconds=seconds)
         try:
             present = self._lists.message_ids(queue)
         except (RedisConnectionError, RedisTimeoutError):
             logger.warning("broker_unreachable")
-            return False
+            return None
         missing = [push for push in expected if message_id(push) not in present]
         if missing:
             logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
             with self._ledger.begin() as session:
                 session.execute(_WAIT_FOR_ROW)
                 unpush(session, missing, older_than_seconds=seconds)
-        return True
+        return len(missing)
 
-    def _top_up(self) -> None:
+    def _top_up(self, queues: Sequence[QueueName]) -> None:
         """Fill the runways, each round another queue first: a queue that cannot be pushed to holds up no other.
 
         Where a second one fails too the broker is away, and each further try would only cost its time limit.
         """
-        with self._ledger.begin() as session:
-            queues = look(session, older_than_seconds=0).ready
         self._rounds += 1
         failed = 0
         for place in range(len(queues)):
@@ -278,7 +289,8 @@ class Dispatcher:
 
     def _count(self) -> None:
         with self._ledger.begin() as session:
-            count_backlog(session)
+            if count_backlog(session):
+                sweep_workers(session)
 
     def _seal(self) -> None:
         with self._ledger.begin() as session:
@@ -300,14 +312,14 @@ class Dispatcher:
         """Move old rows of the audit trail into the archive; without one, none ever leaves the ledger."""
         if self._archive is None or time.monotonic() < self._archived_at + self._config.sweep_seconds:
             return
+        self._archived_at = time.monotonic()  # set first: an archive that fails is not tried again every round
         with self._ledger.begin() as session:
             moved = archive_old(
                 session, self._archive, signing_key=self._signing_key, days=self._policy.retention.audit_days
             )  # fmt: skip
         if moved:
             logger.info("audit_archived", extra={"rows": moved})
-        else:
-            self._archived_at = time.monotonic()
+            self._archived_at = -math.inf
 
     def _project(self) -> None:
         if self._show_lagging is not None:

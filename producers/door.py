@@ -50,6 +50,7 @@ _KEEP_TRIES_SECONDS = 86_400
 _LOOK = """
 local found, busy = {}, {}
 for position = 1, #KEYS - 1 do
+  if #busy == tonumber(ARGV[1]) then break end
   if redis.call('LLEN', KEYS[position]) > 0 then table.insert(busy, position) end
 end
 if #busy == 0 then return found end
@@ -70,7 +71,8 @@ for _, position in ipairs(busy) do
 end
 return found
 """
-"""Looks at the oldest messages, as many of each list that holds any. What is too large is put aside unread; a tenant's
+"""Looks at the oldest messages, as many of each list that holds any, and never at more than fit into one answer: of
+more lists than that, the rest have their turn at the next looks. What is too large is put aside unread; a tenant's
 own is dropped, for what stands aside is for people to look at, and nobody may fill that."""
 
 
@@ -97,20 +99,25 @@ class DoorLists:
     def __init__(self, url: str, *, tls: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._redis = open_broker(url, tls=tls)
         self._look = self._redis.register_script(_LOOK)
+        self._last = ""
+        """The tenant whose door was looked at last: the next look begins behind it."""
 
     def look(self, tenants: Sequence[str] = ()) -> Sequence[Standing]:
-        """Return the messages that have stood longest at the shared door and at those of tenants."""
+        """Return the messages that have stood longest at the shared door and at those of tenants, in turn."""
         doors: list[tuple[str, str | None]] = [(name, None) for name in DOOR_LISTS]
-        doors += [(name, tenant) for tenant in tenants for name in lists_at(door_of(tenant))]
+        in_turn = sorted(tenants, key=lambda tenant: (tenant <= self._last, tenant))
+        doors += [(name, tenant) for tenant in in_turn for name in lists_at(door_of(tenant))]
         found = self._look(
             keys=[*(name for name, _ in doors), QueueName.UNROUTED.value],
             args=[BATCH, MAX_MESSAGE_BYTES, len(DOOR_LISTS)],
         )  # fmt: skip
         assert isinstance(found, list)
-        return [
+        standing = [
             Standing(doors[position - 1][0], bool(unread), body, doors[position - 1][1])
             for position, unread, body in found
         ]
+        self._last = (standing[-1].tenant or "") if standing else ""
+        return standing
 
     def count_try(self, standing: Standing) -> int:
         """Note that a message is about to be taken in; returns how often that was so, this time included."""
@@ -272,4 +279,4 @@ class CeleryDoor:
             tenant = standing.tenant or str(message.kwargs.get("tenant", ""))
             self._submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY, job_id=UUID(message.id))
         self._lists.put_aside(standing)
-        logger.error("intake_given_up", extra={"tries": tries - 1})
+        logger.error("intake_given_up", extra={"tries": tries - 1, "tenant": standing.tenant})

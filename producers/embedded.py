@@ -47,6 +47,9 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
 """Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
 
 
+TRACING_SETTINGS = "POINTSMAN_TRACING__"
+
+
 class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
 
@@ -70,6 +73,8 @@ class Options:
     """Data, logs and secrets; kept between runs."""
     anthropic_key: str | None = None
     """Bound to the demo tenant alone; without one the rehearsal model answers."""
+    anthropic_url: str = ANTHROPIC_URL
+    """Where that key's calls go."""
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     policy: Path | None = None
     api_port: int = 8080
@@ -190,9 +195,10 @@ class Embedded:
         kept = {
             name: value
             for name, value in self._base_environment.items()
-            if name.startswith(BOX_SETTINGS) or not name.startswith("POINTSMAN_")
+            if name.startswith((BOX_SETTINGS, TRACING_SETTINGS)) or not name.startswith("POINTSMAN_")
         }
         kept.pop("ANTHROPIC_API_KEY", None)
+        kept.pop("ANTHROPIC_BASE_URL", None)
         secrets_ = self._home.secrets()
         mine = {
             "POINTSMAN_LEDGER__URL": ledger_url,
@@ -306,7 +312,9 @@ class Embedded:
     def _gateway(self) -> Program:
         """Only this process gets the provider's key."""
         key = self.options.anthropic_key or "rehearsal"
-        url = ANTHROPIC_URL if self.options.anthropic_key else f"http://127.0.0.1:{self._ports['rehearsal']}"
+        url = (
+            self.options.anthropic_url if self.options.anthropic_key else f"http://127.0.0.1:{self._ports['rehearsal']}"
+        )
         provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
         mine = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import NoReturn
 from uuid import UUID
 
+from monitoring import traces
 from monitoring.errors import IdempotencyConflictError
 from producers.celery_message import CeleryMessage
 from producers.errors import AdmissionRefusedError, UnknownTenantError
@@ -19,6 +20,10 @@ from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, check_site_name
 
 logger = logging.getLogger(__name__)
+
+_FACTS: traces.Facts = {
+    "messaging.system": "celery", "messaging.operation.type": "receive", "messaging.destination.name": "intake",
+}  # fmt: skip
 
 
 def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None = None) -> None:
@@ -46,7 +51,8 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
     try:
         if named != tenant:
             _refuse_stranger(tenant, job_id=job_id, submitter=submitter)
-        _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
+        with traces.begin("receive intake", message.traceparent, kind=traces.Kind.CONSUMER, facts=_FACTS):
+            _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
     except AdmissionRefusedError as error:

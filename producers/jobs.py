@@ -35,6 +35,8 @@ from routing.tiers import Tier
 from sandbox.preview import PreviewSigner
 
 PREVIEW_AUDIENCE = "reviewer"
+CONSOLE_AUDIENCE = "console"
+"""Of links that the console alone may show in a frame."""
 _CENT_DIGITS = 2
 _SHOWN = 200
 """Characters of a round's prompt that the other rounds show."""
@@ -48,10 +50,10 @@ class PreviewLinks:
     pages_url: str
     """The origin of the pages."""
 
-    def url_of(self, release: Release) -> str:
+    def url_of(self, release: Release, *, audience: str = PREVIEW_AUDIENCE) -> str:
         """Return a new link to a release."""
         token = self.signer.sign(
-            site=str(release.site_id), release_id=str(release.id), audience=PREVIEW_AUDIENCE,
+            site=str(release.site_id), release_id=str(release.id), audience=audience,
             generation=release.preview_generation,
         )  # fmt: skip
         return f"{self.pages_url.rstrip('/')}/preview/{token}/"

@@ -6,8 +6,9 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy import update as sql_update
@@ -37,6 +38,13 @@ class Scope(StrEnum):
     """Approve and reject previews, and roll back."""
     ADMIN = "admin"
     """All of these for the key's tenant, and its sites."""
+    OPERATE = "operate"
+    """See and steer the whole fleet: every tenant's queues, money, dead letters and audit rows. No other scope holds
+    it, and a key has it only when it was asked for by name."""
+
+
+TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)
+"""What a key may do for its own tenant."""
 
 
 class MissingScopeError(AuthenticationError):
@@ -61,6 +69,7 @@ class Caller:
     tenant: str
     key_name: str
     scopes: frozenset[Scope]
+    key_id: UUID | None = field(default=None, compare=False)
 
     @property
     def actor(self) -> str:
@@ -73,8 +82,12 @@ class Caller:
         Raises:
             MissingScopeError: the caller's fault.
         """
-        if scope not in self.scopes and Scope.ADMIN not in self.scopes:
+        if not self.may(scope):
             raise MissingScopeError(scope)
+
+    def may(self, scope: Scope) -> bool:
+        """Tell whether the key allows this."""
+        return scope in self.scopes or (scope in TENANT_SCOPES and Scope.ADMIN in self.scopes)
 
 
 def hash_secret(secret: str) -> str:
@@ -155,7 +168,17 @@ def authenticate(session: Session, secret: str) -> Caller:
         key = session.scalars(found).one_or_none()
     if key is None:
         raise AuthenticationError("this needs a valid API key")
-    return Caller(key.tenant, key.name, frozenset(Scope(scope) for scope in key.scopes))
+    return _caller(key)
+
+
+def holder_of(session: Session, key_id: UUID) -> Caller | None:
+    """Return who a key that is in force belongs to; None for any other."""
+    key = session.get(ApiKey, key_id)
+    return None if key is None or key.revoked_at is not None else _caller(key)
+
+
+def _caller(key: ApiKey) -> Caller:
+    return Caller(key.tenant, key.name, frozenset(Scope(scope) for scope in key.scopes), key.id)
 
 
 def revoke(session: Session, tenant: str, *, name: str, actor: str = "operator") -> bool:

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 from sqlmodel import Session
 
+from monitoring import traces
 from monitoring.ledger import audit
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.jobs import Accepted, accept, lock_job
@@ -144,6 +145,7 @@ class Replays:
             route=route.model_dump(mode="json"),
             site_id=job.site_id,
             cap_nanousd=cap,
+            trace=traces.current(),
             parent_id=job.id,
             root_id=job.root_id,
             start_release_id=start.id if start is not None else None,

@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
+from monitoring import traces
 from monitoring.ledger import audit
 from monitoring.ledger.approvals import send_back
 from monitoring.ledger.debates import debated_keys
@@ -255,6 +256,7 @@ def _new_job(job: Job, request: JobRequest, *, verb: Verb, asker: Asker) -> NewJ
         state=State.QUEUED,
         queue=QueueName(job.queue),
         site_id=job.site_id,
+        trace=traces.current(),
         parent_id=job.id,
         root_id=job.root_id,
         digest=hashlib.sha256(asked.encode()).hexdigest(),

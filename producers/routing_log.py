@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from sqlalchemy import text
 from sqlmodel import Session
 
+from monitoring.durable import replace_file
 from monitoring.ledger.store import Ledger
 from monitoring.redact import redact
 from routing.daily_log import file_name, format_entry
@@ -147,12 +148,7 @@ class RoutingLog:
             return _Mark()
 
     def _save_mark(self, mark: _Mark) -> None:
-        draft = self._directory / f"{MARK_NAME}.new"
-        with draft.open("wb") as file:
-            file.write(mark.model_dump_json().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._directory / MARK_NAME)
+        replace_file(self._directory / MARK_NAME, mark.model_dump_json().encode())
 
 
 def open_routing_log(ledger: Ledger, directory: Path | None, *, settings: BaseModel) -> RoutingLog | None:

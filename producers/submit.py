@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
+from monitoring import traces
 from monitoring.errors import SiteNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
@@ -95,6 +96,12 @@ class Submitter:
             IdempotencyConflictError: the caller's fault.
             AdmissionRefusedError: nobody's fault: there is no room now; it says when to come back.
         """
+        with traces.begin("submit", facts={"pointsman.door": door.value, "pointsman.tenant": tenant}) as span:
+            accepted = self._submit(body, tenant=tenant, door=door, job_id=job_id, actor=actor)
+            _note_accepted(span, accepted)
+        return accepted
+
+    def _submit(self, body: object, *, tenant: str, door: Door, job_id: UUID | None, actor: str | None) -> Accepted:
         try:
             request = parse_request(body)
             requested_by = actor or f"{door.value}:{tenant}"
@@ -109,7 +116,7 @@ class Submitter:
             raise
         job = accepted.job
         if accepted.is_new and job.pushed_at is not None:
-            self._push(Push(job.id, job.fence, QueueName(job.queue), tenant), policy=policy)
+            self._push(Push(job.id, job.fence, QueueName(job.queue), tenant, job.trace), policy=policy)
         return accepted
 
     def _accept(
@@ -124,6 +131,7 @@ class Submitter:
                 same = same_request(session, tenant, request, job_id=job_id)
                 if same is not None:
                     return Accepted(same, is_new=False), policy
+            check_start(session, request.start_at)
             target = _find_target(session, request, tenant=tenant)
             debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
             signals = signals_of(request, site=target.signals, debated=debated)
@@ -154,6 +162,7 @@ class Submitter:
                 cap_nanousd=_cap(policy, request),
                 clarification=asked.model_dump(mode="json") if asked else None,
                 clarify_hours=policy.approval.hours,
+                trace=traces.current(),
                 is_pushed=place.is_pushed,
                 hold=place.hold,
                 held_until=request.start_at if place.hold is Hold.TIME else None,
@@ -201,6 +210,15 @@ class Submitter:
                 session.execute(insert(Job).values(row).on_conflict_do_nothing())
 
 
+def _note_accepted(span: traces.Span, accepted: Accepted) -> None:
+    job = accepted.job
+    span.note({
+        "pointsman.job.id": str(job.id), "pointsman.job.is_new": accepted.is_new, "pointsman.queue": job.queue,
+        "pointsman.tier": job.tier,
+    })  # fmt: skip
+    traces.refer_to(job.trace)
+
+
 def _go_with(
     session: Session, job: Job, project: Project | None, route: Route, *, policy: Policy
 ) -> None:  # fmt: skip
@@ -214,7 +232,6 @@ def _place(
     session: Session, stage: Stage, request: JobRequest, *, tenant: str, site_id: UUID | None, policy: Policy
 ) -> Place:  # fmt: skip
     """Find a place for a job on its first queue, or refuse it where there is none."""
-    check_start(session, request.start_at)
     check_room(session, stage.queue, tenant, policy=policy)
     if request.start_at is not None:
         return Place(is_pushed=False, hold=Hold.TIME)

@@ -17,8 +17,7 @@ from sqlmodel import Session, col
 
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
-from monitoring.ledger.record_tables import QueueControl
-from monitoring.ledger.runway import depths
+from monitoring.ledger.runway import Depth, depths, paused_queues
 from monitoring.ledger.tables import Attempt, Job, Tenant
 from producers.errors import UnknownTenantError
 from routing.tiers import TASK_OF_QUEUE
@@ -107,7 +106,7 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
 
 def list_queues(session: Session) -> Sequence[QueueState]:
     """Return every queue, with what waits and runs on it over all tenants."""
-    controls = {row.queue: row.paused_at for row in session.scalars(select(QueueControl))}
+    paused = paused_queues(session)
     deep = {depth.queue: depth for depth in depths(session)}
     live = col(Attempt.ended_at).is_(None)
     running = {
@@ -118,12 +117,10 @@ def list_queues(session: Session) -> Sequence[QueueState]:
     }
     return [
         QueueState(
-            queue=name,
-            waiting=deep[name].waiting if name in deep else 0,
-            oldest_age_seconds=max(0.0, round(deep[name].oldest_age_seconds, 3)) if name in deep else 0.0,
+            **deep.get(name, Depth(name, 0, 0.0))._asdict(),
             running=running.get(name, 0),
-            is_paused=controls.get(name) is not None,
-            paused_at=controls.get(name),
+            is_paused=name in paused,
+            paused_at=paused.get(name),
         )
         for name in (queue.value for queue in TASK_OF_QUEUE)
     ]

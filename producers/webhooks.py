@@ -6,23 +6,21 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import httpx
-from sqlalchemy import select
-from sqlalchemy import update as sql_update
-from sqlmodel import col
 from standardwebhooks.webhooks import Webhook
 
-from monitoring.ledger.clock import after, moment, now
-from monitoring.ledger.record_tables import Notification
+from monitoring.ledger.notifications import Due, book, claim_due
+from monitoring.ledger.record_tables import Delivery
 from monitoring.ledger.store import Ledger
 from producers.config import WebhookConfig
+from producers.webhook_secrets import tenant_secrets
 from sandbox.addresses import is_public
 
 logger = logging.getLogger(__name__)
@@ -33,7 +31,6 @@ TIMEOUT_SECONDS = 5.0
 """How long a receiver may say nothing."""
 DEADLINE_SECONDS = 10.0
 """How long one delivery may take in all: a receiver that sends a byte now and then must not hold up the others."""
-_CLAIM_SECONDS = 60
 
 
 def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> str | None:
@@ -98,6 +95,14 @@ class _Deadline:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
+class _Answer(NamedTuple):
+    """What came of one try."""
+
+    outcome: str
+    status: int | None = None
+    detail: str = ""
+
+
 class WebhookSender:
     """Delivers what is due."""
 
@@ -105,8 +110,6 @@ class WebhookSender:
         self._ledger = ledger
         self._config = config
         self._deadline_seconds = deadline_seconds
-        secret = config.secret.get_secret_value()
-        self._signer = Webhook(secret) if secret else None
         self._client = httpx.Client(
             timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
@@ -114,71 +117,54 @@ class WebhookSender:
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Send the notifications that are due; returns how many were tried."""
-        if self._signer is None:
+        if not self._config.secret.get_secret_value():
             return 0
-        due = self._claim_due(limit)
+        with self._ledger.begin() as session:
+            due = claim_due(session, limit)
         for notification in due:
             self._deliver(notification)
         return len(due)
 
-    def _claim_due(self, limit: int) -> Sequence[Notification]:
-        with self._ledger.begin() as session:
-            query = select(Notification).where(
-                col(Notification.delivered_at).is_(None),
-                col(Notification.next_at) <= moment(),
-            )
-            due = session.scalars(query.limit(limit).with_for_update(skip_locked=True)).all()
-            for notification in due:
-                notification.attempts += 1
-                notification.next_at = after(_CLAIM_SECONDS)  # type: ignore[assignment]
-            session.flush()
-            return due
-
-    def _deliver(self, notification: Notification) -> None:
-        url = notification.callback_url or ""
-        addresses = _addresses(url)
-        refusal = refusal_of(url, addresses, allow_private=self._config.allow_private)
-        is_delivered = refusal is None and self._post(httpx.URL(url), notification, address=addresses[0])
+    def _deliver(self, due: Due) -> None:
+        started = time.monotonic()
+        addresses = _addresses(due.callback_url)
+        refusal = refusal_of(due.callback_url, addresses, allow_private=self._config.allow_private)
         if refusal is not None:
-            logger.warning("webhook_refused", extra={"job_id": str(notification.job_id), "rule": refusal})
-        self._book(notification.job_id, notification.attempts, is_delivered=is_delivered)
+            logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": refusal})
+            answer = _Answer("refused", detail=refusal)
+        else:
+            answer = self._post(httpx.URL(due.callback_url), due, address=addresses[0])
+        seconds = round(time.monotonic() - started, 3)
+        delivery = Delivery(job_id=due.job_id, number=due.number, seconds=seconds, **answer._asdict())
+        again_in = RETRY_SECONDS[due.number - 1] if due.number <= len(RETRY_SECONDS) else None
+        with self._ledger.begin() as session:
+            book(session, due, delivery, again_in=again_in)
 
-    def _post(self, url: httpx.URL, notification: Notification, *, address: str) -> bool:
+    def _post(self, url: httpx.URL, due: Due, *, address: str) -> _Answer:
         """Send it to the very address that was checked: a second look-up of the name could give another."""
-        assert self._signer is not None
-        body = json.dumps(notification.payload, sort_keys=True)
-        sent_at = datetime.now(UTC)
-        message_id = f"msg_{notification.job_id}"
-        headers = {
-            "host": url.netloc.decode("ascii"),
-            "content-type": "application/json",
-            "webhook-id": message_id,
-            "webhook-timestamp": str(int(sent_at.timestamp())),
-            "webhook-signature": self._signer.sign(message_id, sent_at, body),
-        }
+        body = json.dumps(due.payload, sort_keys=True)
+        headers = {"host": url.netloc.decode("ascii"), "content-type": "application/json", **self._signed(due, body)}
         deadline = _Deadline()
         extensions = {"sni_hostname": url.raw_host.decode("ascii"), "trace": deadline.trace}
         try:
             target = url.copy_with(host=address)
             post = self._client.stream("POST", target, content=body, headers=headers, extensions=extensions)
             with deadline.within(self._deadline_seconds), post as answer:
-                return answer.is_success  # the body is the receiver's: it is never read
+                # The body is the receiver's: it is never read.
+                return _Answer("delivered" if answer.is_success else "failed", status=answer.status_code)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            logger.info("webhook_failed", extra={"job_id": str(notification.job_id), "error": type(error).__name__})
-            return False
+            logger.info("webhook_failed", extra={"job_id": str(due.job_id), "error": type(error).__name__})
+            return _Answer("failed", detail=type(error).__name__)
 
-    def _book(self, job_id: UUID, attempts: int, *, is_delivered: bool) -> None:
-        if is_delivered:
-            values = {"delivered_at": now(), "next_at": None}
-        elif attempts > len(RETRY_SECONDS):
-            values = {"next_at": None}
-        else:
-            values = {"next_at": after(RETRY_SECONDS[attempts - 1])}
-        own = col(Notification.job_id) == job_id
-        if not is_delivered:  # a sender that was away for long has no say in what another is doing
-            own &= col(Notification.attempts) == attempts
-        with self._ledger.begin() as session:
-            session.execute(sql_update(Notification).where(own).values(**values))
+    def _signed(self, due: Due, body: str) -> dict[str, str]:
+        """Return the headers of Standard Webhooks, with a signature by each secret that is in force."""
+        sent_at, message_id = datetime.now(UTC), f"msg_{due.job_id}"
+        signers = [Webhook(secret) for secret in tenant_secrets(self._config, due.tenant)]
+        return {
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(sent_at.timestamp())),
+            "webhook-signature": " ".join(signer.sign(message_id, sent_at, body) for signer in signers),
+        }
 
     def close(self) -> None:
         """Close the HTTP client."""

@@ -39,7 +39,7 @@ class BrokerUser:
 
 
 def fleet_users() -> tuple[BrokerUser, ...]:
-    """Return the users of an installation's own programs. The gateway and the exporter need none."""
+    """Return the users of an installation's own programs. The gateway needs none."""
     publish = ("+lpush", "+llen", "+sadd", "+smembers", *_TOGETHER)
     queues = _keys_of(tuple(QueueName))
     bindings = tuple(f"~{prefix}*" for prefix in _BINDINGS)
@@ -61,6 +61,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
             (*_CONNECT, *publish, *consume, "+subscribe", "+unsubscribe", "+psubscribe", "+punsubscribe", "+publish",
              *queues, _UNACKED, *bindings, "&/*.celeryev/*"),
         ),
+        BrokerUser(f"{PREFIX}-exporter", (*_CONNECT, "+info", "+llen", *queues, *doors[:2])),
         BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get")),
     )  # fmt: skip
 

@@ -23,7 +23,8 @@ from routing.triggers import Confidence
 from routing.trivial import TRIVIAL_COMMANDS
 
 MAX_SITES = 20
-"""So many of a tenant's sites are offered."""
+"""So many of a tenant's sites are offered; a reply may name any other."""
+_SITES = "sites"
 PLACES = (
     Option(id="web", label="Web"), Option(id="codebase", label="Codebase"), Option(id="memory", label="Memory"),
 )  # fmt: skip
@@ -54,6 +55,20 @@ class Clarification(BaseModel):
         shown = (self.state.active, self.state.other)
         return tuple(option for options in shown if options is not None for option in options.options)
 
+    @property
+    def is_about_sites(self) -> bool:
+        """Whether the options are the tenant's sites, of which only the first are offered."""
+        return self.state.active is not None and self.state.active.id == _SITES
+
+    def offering(self, site: str) -> Clarification:
+        """Return the same question with one more site to choose, as a reply that names it wants it."""
+        active = self.state.active
+        if active is None or active.get(site) is not None:
+            return self
+        options = (*active.options, Option(id=site, label=site))
+        state = self.state.model_copy(update={"active": active.model_copy(update={"options": options})})
+        return self.model_copy(update={"state": state})
+
 
 def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[str]) -> Clarification | None:
     """Return what is asked about a request that is bound to nothing, or None when there is nothing to ask.
@@ -71,7 +86,7 @@ def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[s
     if is_search:
         return Clarification(question=ASK_PLACE, state=_state_of(PLACES, set_id="places"), binds=False)
     offered = tuple(Option(id=name, label=name) for name in sites[:MAX_SITES])
-    return Clarification(question=ASK_SITE, state=_state_of(offered, set_id="sites")) if offered else None
+    return Clarification(question=ASK_SITE, state=_state_of(offered, set_id=_SITES)) if offered else None
 
 
 def _is_weak_search(route: Route) -> bool:

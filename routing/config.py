@@ -32,7 +32,7 @@ IN_FILE = "_FILE"
 _MAX_FILE_BYTES = 65_536
 SECTIONS = frozenset(
     {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs"}
-    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "webhook", "worker"}
+    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "tracing", "webhook", "worker"}
 )
 """Every section of the product. A program reads those that it needs."""
 
@@ -78,6 +78,10 @@ class BrokerConfig(Section):
 
     @model_validator(mode="after")
     def _check_tls(self) -> BrokerConfig:
+        """Refuse what cannot be kept, files that are not there included.
+
+        Only the entry points read settings, so this is the edge: what is wrong is told there, by the setting's name.
+        """
         if not self.url.startswith(("redis://", "rediss://")):
             raise ValueError("url: must begin with redis:// or rediss://")
         if "ssl_" in self.url.partition("?")[2]:

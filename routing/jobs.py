@@ -141,6 +141,7 @@ class Reason(StrEnum):
     PROVIDER_ERROR = "provider_error"
     GATEWAY_UNREACHABLE = "gateway_unreachable"
     REMOTE_UNREACHABLE = "remote_unreachable"
+    STORAGE_UNAVAILABLE = "storage_unavailable"
     INTERNAL_ERROR = "internal_error"
 
 

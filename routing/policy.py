@@ -102,13 +102,13 @@ class Pauses(_Section):
     Nothing of it is a timer of a worker: a job that rests costs nobody anything, and survives every restart.
     """
 
-    lost_worker: tuple[PauseSeconds, ...] = Field(min_length=1)
+    lost_worker: tuple[PauseSeconds, ...] = Field(default=(5, 30), min_length=1)
     """Of a job whose worker died: what killed that one has time to go away."""
-    step: tuple[PauseSeconds, ...] = Field(min_length=1)
+    step: tuple[PauseSeconds, ...] = Field(default=(2, 15, 60), min_length=1)
     """Of a run's step that its surroundings failed; one that failed at its work is tried again at once."""
-    control: tuple[PauseSeconds, ...] = Field(min_length=1)
+    control: tuple[PauseSeconds, ...] = Field(default=(5, 30, 120, 600), min_length=1)
     """Of a publish or the advance of a run that a forge, the Den or the disk was away for."""
-    control_hours: float = Field(gt=0)
+    control_hours: float = Field(default=12, gt=0)
     """After so long without getting through, such work ends."""
 
 
@@ -232,7 +232,7 @@ class Policy(_Section):
     runway: Runway
     admission: Admission = Admission()
     attempts: Attempts
-    pauses: Pauses
+    pauses: Pauses = Pauses()
     patch: PatchRules
     agent: AgentRules
     agents: dict[AgentName, AgentDefinition]

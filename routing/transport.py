@@ -19,9 +19,20 @@ def is_exposed_ledger(url: str) -> bool:
 
 
 def _is_here(url: str) -> bool:
-    """Tell whether a URL names this machine; a ledger's without a host is a socket's."""
-    host = urlsplit(url).hostname or ""
+    """Tell whether a URL names this machine only; a ledger's without a host is a socket's.
+
+    The clients of both services take a host from the query, too, in the place of the one before the path.
+    """
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    named = [host for name in ("host", "hostaddr") for value in query.get(name, []) for host in value.split(",")]
+    return all(_is_this_machine(host) for host in named or [parts.hostname or ""])
+
+
+def _is_this_machine(host: str) -> bool:
+    """Tell whether a name, an address or a socket's directory, with a port or without, is on this machine."""
+    host = host.partition(":")[0].lower() if host.count(":") == 1 else host.lower()
     try:
-        return ip_address(host).is_loopback
+        return ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return host in ("", "localhost") or host.startswith("%2f")
+        return host in ("", "localhost") or host.startswith(("/", "%2f"))

@@ -17,6 +17,10 @@ class Hold(StrEnum):
     """The lane of its model is parked until then (`job.held_until`)."""
 
 
+RESTING = "resting"
+"""Under this name a job's result holds what its work waits for, as long as it does."""
+
+
 def pause_before(pauses: Sequence[float], *, tries: int) -> float:
     """Return how many seconds work rests before it is tried again.
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from monitoring.durable import sync_directory
+
 _READ_ONLY = 0o444
 
 
@@ -113,11 +115,7 @@ class Disk:
 
     def sync_directory(self, path: Path) -> None:
         """Wait until the disk has the names in a directory."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(path)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import anthropic
 import httpx2
 from anthropic.types import Message
 
+from monitoring import traces
 from routing.prices import Usage
 from sandbox.errors import (
     CallTimeoutError,
@@ -107,6 +108,8 @@ class ModelClient:
             fields["system"] = system
         if tools:
             fields["tools"] = list(tools)
+        if (trace := traces.current()) is not None:
+            fields["extra_headers"] = {"traceparent": trace}
         with _translated(), self._client.messages.stream(**fields) as stream:
             events = sum(1 for _ in _until(stream, until))
             message = stream.get_final_message() if events else None

@@ -61,14 +61,24 @@ def live_headers(csp: str) -> dict[str, str]:
     return {**SECURITY_HEADERS, "Content-Security-Policy": f"{csp}; {SANDBOX}", "Cache-Control": "no-cache"}
 
 
-def preview_headers(csp: str) -> dict[str, str]:
-    """Return the headers of a page that is only shown to the holder of a link: never stored, never indexed."""
-    return {
+def preview_headers(csp: str, *, framed_by: str = "") -> dict[str, str]:
+    """Return the headers of a page that is only shown to the holder of a link: never stored, never indexed.
+
+    Args:
+        csp: the scan report's header value.
+        framed_by: the one origin that may show it in a frame; empty for nobody.
+    """
+    headers = {
         **SECURITY_HEADERS,
         "Content-Security-Policy": f"{csp}; {SANDBOX}",
         "Cache-Control": "no-store",
         "X-Robots-Tag": "noindex, nofollow, noarchive",
     }
+    if framed_by:
+        kept = [part for part in csp.split("; ") if not part.startswith("frame-ancestors")]
+        headers["Content-Security-Policy"] = "; ".join([*kept, f"frame-ancestors {framed_by}", SANDBOX])
+        del headers["X-Frame-Options"]
+    return headers
 
 
 @dataclass(frozen=True)

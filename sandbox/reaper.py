@@ -43,6 +43,7 @@ def keep_swept(
     *,
     seconds: float = SWEEP_SECONDS,
     before: Callable[[], None] = lambda: None,
+    after: Callable[[Swept], None] = lambda swept: None,
 ) -> None:
     """Sweep now and every so often until `stopping` is set; an engine that is away is tried again, not an end.
 
@@ -51,11 +52,13 @@ def keep_swept(
         stopping: ends it.
         seconds: between two sweeps.
         before: called before each sweep, to let go of what is not worth keeping.
+        after: told of each sweep that removed something.
     """
     while True:
         before()
         try:
-            reaper.sweep()
+            if (swept := reaper.sweep()).total:
+                after(swept)
         except SandboxError as error:
             logger.warning("sweep_failed", extra={"reason": getattr(error, "reason", type(error).__name__)})
         if stopping.wait(seconds):

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -24,20 +24,25 @@ NEEDS = [
     Need("Docker", lambda: shutil.which("dockerd") is not None, "docker.io", "tests of boxes"),
     Need("debootstrap", lambda: shutil.which("debootstrap") is not None, "debootstrap", "tests of boxes"),
     Need("docker-compose", lambda: shutil.which("docker-compose") is not None, "docker-compose", "tests of compose/"),
+    Need("faketime", lambda: shutil.which("faketime") is not None, "faketime", "tests of skewed clocks"),
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
 
-TWO = ("-n", "2", "--dist", "loadfile")
-"""Two processes, each with servers, engine and network of its own; a file's tests stay together and share them."""
+TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two processes, each with servers, engine and network of its own; a file's tests stay together and share them.
+
+Left to itself xdist begins with the files of most tests, and ends with the longest: files of one test each."""
 PHASES = (("tests/unit", "tests/integration"), ("tests/chaos", "tests/box", "tests/acceptance"))
-"""One after the other: what is quick to fail comes first. Of a phase, the longest files come first."""
+"""One after the other: what is quick to fail comes first. Of a phase, the longest files come first (tests/order.py)."""
 
 
-def install(need: Need) -> None:
-    """Install a need with the system's package manager (root on Debian or Ubuntu)."""
-    print(f"tests: installing {need.name} for the {need.what_for}", flush=True)
-    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "--no-install-recommends"]):
-        argv = command + ([need.package] if "install" in command else [])
+def install(needs: Sequence[Need]) -> None:
+    """Install what is missing with the system's package manager (root on Debian or Ubuntu), in one go."""
+    print(f"tests: installing {', '.join(need.name for need in needs)}", flush=True)
+    packages = [need.package for need in needs]
+    for argv in (
+        ["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages],
+    ):  # fmt: skip
         done = subprocess.run(
             argv, capture_output=True, text=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         )
@@ -47,13 +52,11 @@ def install(need: Need) -> None:
 
 def main() -> int:
     """Run the phases; the exit status is the worst of them."""
-    is_system = os.environ.get("SYSTEM") == "1"
-    for need in NEEDS:
-        if need.is_there():
-            continue
-        if is_system:
-            install(need)
-        else:
+    missing = [need for need in NEEDS if not need.is_there()]
+    if missing and os.environ.get("SYSTEM") == "1":
+        install(missing)
+    else:
+        for need in missing:
             print(f"tests: no {need.name}: {need.what_for} are skipped; `make test SYSTEM=1` as root installs it")
     if arguments := sys.argv[1:]:
         return subprocess.run([sys.executable, "-m", "pytest", *arguments]).returncode

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from monitoring import traces
 from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
 from monitoring.ledger.run_values import StepOrder
@@ -187,7 +188,7 @@ class Attempt:
             self.check()
             tries += 1
             try:
-                with self.step(f"model:{name}"):
+                with self.step(f"model:{name}", kind=traces.Kind.CLIENT):
                     return make(self.models)
             except SandboxError as error:
                 left = self.limits.soft_seconds - (time.monotonic() - self.began)
@@ -208,11 +209,12 @@ class Attempt:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
+    def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[None]:
         """Time one visible step of the job."""
         started = time.monotonic()
         try:
-            yield
+            with traces.span(name, kind=kind):
+                yield
         finally:
             self.report_step(name, seconds=time.monotonic() - started)
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from monitoring import traces
 from sandbox.box import Box
 from sandbox.errors import SandboxError, SandboxUnavailableError
 
@@ -60,7 +61,8 @@ class PoolOnDemand:
 
     def acquire(self) -> Box:
         """See `Boxes`."""
-        return self._opened().acquire()
+        with traces.span("box open"):
+            return self._opened().acquire()
 
     def prepare(self) -> None:
         """Open the pool in the background, so that the first job finds a box ready."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from monitoring import traces
 from monitoring.errors import FencedError
 from monitoring.ledger.attempts import Claim, hold
 from monitoring.ledger.jobs import end
@@ -17,10 +18,11 @@ from workers.lease import Lease
 from workers.lifecycle import LEDGER_AWAY, Resources, take
 from workers.patience import try_later
 from workers.publish import Observe, publish, unobserved
-from workers.retries import is_passing
+from workers.retries import away_of, is_passing
 from workers.runs.coordinator import Advance
 from workers.runs.publishing import publish_run
 from workers.runs.workspace import Workspace
+from workers.spans import of_attempt
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
     if claimed is None:
         return
     try:
-        with Lease(resources.ledger, claimed):
+        with of_attempt(claimed), Lease(resources.ledger, claimed):
             _do_or_rest(claimed, resources, observe)
     except FencedError:
         logger.warning("attempt_fenced")
@@ -54,7 +56,7 @@ def _do_or_rest(claimed: Claim, resources: Resources, observe: Observe) -> None:
         why = f"{type(error).__name__}: {error.strerror or error}"
         if not is_passing(error):
             raise
-        if not try_later(claimed, resources, why=why):
+        if not try_later(claimed, resources, reason=away_of(error), why=why):
             _give_up(claimed, resources, f"{why}; it was tried again until the policy allowed no more")
 
 
@@ -68,10 +70,13 @@ def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
 def _do(claimed: Claim, resources: Resources, observe: Observe) -> None:
     job = claimed.job
     if not is_run(job):
-        publish(claimed, resources, observe)
+        with traces.span("publish"):
+            publish(claimed, resources, observe)
         return
     workspace = Workspace.of_run(resources.runs.root, job.id)
     if job.state == State.PUBLISHING:
-        publish_run(claimed, resources, workspace)
+        with traces.span("publish"):
+            publish_run(claimed, resources, workspace)
     else:
-        Advance(claimed, resources, workspace).run()
+        with traces.span("advance"):
+            Advance(claimed, resources, workspace).run()

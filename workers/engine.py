@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from sandbox.box import Box
 from sandbox.boxes import build_pool, open_engine
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
 from sandbox.pool import Pool
-from sandbox.reaper import Reaper, keep_swept
+from sandbox.reaper import Reaper, Swept, keep_swept
 
 
 class EnginePool:
     """Spare boxes, and a thread that takes away what dead workers left behind."""
 
-    def __init__(self, engine: Engine, pool: Pool) -> None:
+    def __init__(self, engine: Engine, pool: Pool, *, tell: Callable[[Swept], None]) -> None:
         self._engine = engine
         self._pool = pool
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(
-            target=keep_swept, args=(Reaper(engine), self._stopping), kwargs={"before": pool.renew},
+            target=keep_swept, args=(Reaper(engine), self._stopping), kwargs={"before": pool.renew, "after": tell},
             name="box-reaper", daemon=True,
         )  # fmt: skip
 
@@ -40,15 +41,19 @@ class EnginePool:
         self._engine.close()
 
 
-def open_engine_pool(config: BoxConfig) -> EnginePool:
+def open_engine_pool(config: BoxConfig, *, tell: Callable[[Swept], None] = lambda swept: None) -> EnginePool:
     """Open this process's pool.
+
+    Args:
+        config: which engine and image.
+        tell: is told, in a thread, what a sweep took away.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
     """
     engine = open_engine(config)
     try:
-        pool = EnginePool(engine, build_pool(config, engine))
+        pool = EnginePool(engine, build_pool(config, engine), tell=tell)
     except BaseException:
         engine.close()
         raise

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from monitoring import logs
+from monitoring import logs, traces
 from monitoring.errors import FencedError
 from monitoring.ledger.attempts import Claim, bind_door, claim, hold, report_loss
 from monitoring.ledger.events import EventKind, record
@@ -45,6 +45,7 @@ from workers.lease import Lease
 from workers.outcomes import Ended, Outcome, Parked
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
+from workers.spans import of_attempt, trace_claim
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Resources:
 
 def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
     """Claim a message's job for this process, or nothing when the message is stale."""
+    asked = time.time()
     with resources.ledger.begin() as session:
         claimed = claim(session, message, queue=queue, worker=resources.worker, policy=resources.policy)
     if claimed is None:
@@ -95,6 +97,7 @@ def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim |
         return None
     logs.bind(job_id=str(message.job_id), queue=queue.value, tier=claimed.job.tier, attempt=claimed.attempt.number)
     logger.info("attempt_started")
+    trace_claim(claimed, asked=asked)
     return claimed
 
 
@@ -112,7 +115,7 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
     if claimed is None:
         return
     try:
-        with Lease(resources.ledger, claimed) as lease:
+        with of_attempt(claimed), Lease(resources.ledger, claimed) as lease:
             attempt = _open(claimed, resources, lease=lease, began=began)
             if attempt.site is not None:
                 attempt.report_step("lock", seconds=time.monotonic() - began)
@@ -249,4 +252,6 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
         else:
             settlement(session, job)
         close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)
-    logger.info("attempt_ended", extra={"state": job.state, "reason": job.reason})
+        ended = {"state": job.state, "reason": job.reason}
+    logger.info("attempt_ended", extra=ended)
+    traces.note({f"pointsman.job.{name}": value for name, value in ended.items()})

@@ -6,19 +6,26 @@ The composition root of the workers: the only module here that reads the environ
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from celery import Celery
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy.exc import DBAPIError
 
-from monitoring.config import LedgerConfig, LogsConfig
-from monitoring.errors import SchemaMismatchError
-from monitoring.heartbeat import is_well
+from monitoring import traces
+from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
+from monitoring.errors import SchemaMismatchError, TracingUnavailableError
+from monitoring.heartbeat import beat, is_well
+from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.schema import await_schema
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.workers import Sign
 from routing.accounts import AccountsConfig
 from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
@@ -34,13 +41,21 @@ from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Handler, Resources
 from workers.liveness import show_life
 from workers.pool import PoolHooks
+from workers.presence import Presence
 from workers.scratch import take_scratch
 from workers.tasks import HANDLERS, register_tasks
+
+if TYPE_CHECKING:
+    from sandbox.reaper import Swept
+
+logger = logging.getLogger(__name__)
 
 QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH, QueueName.STEPS})
 """Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
 QUEUES_WITH_SPARES = frozenset({QueueName.AGENT})
 """Whose workers keep boxes ready."""
+DEFAULT_CONCURRENCY = 2
+"""Processes in a pool where nobody says how many."""
 
 
 class WorkerSettings(BaseModel):
@@ -53,6 +68,7 @@ class WorkerSettings(BaseModel):
     policy: PolicyConfig = PolicyConfig()
     den: DenConfig = DenConfig()
     logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
     worker: WorkerConfig = WorkerConfig()
     box: BoxConfig = BoxConfig()
     accounts: AccountsConfig = AccountsConfig()
@@ -90,7 +106,18 @@ class ProcessResources:
         from workers.engine import open_engine_pool
 
         config = self._settings.box
-        return open_engine_pool(config if self._has_spares else config.model_copy(update={"warm": 0}))
+        mine = config if self._has_spares else config.model_copy(update={"warm": 0})
+        return open_engine_pool(mine, tell=self._tell_reaped)
+
+    def _tell_reaped(self, swept: Swept) -> None:
+        """Put on record what dead workers had left behind, for the metrics; a ledger that is away misses it."""
+        try:
+            with self().ledger.begin() as session:
+                record(
+                    session, EventKind.REAPED, container=swept.containers, network=swept.networks, volume=swept.volumes
+                )  # fmt: skip
+        except DBAPIError:
+            logger.warning("ledger_unreachable")
 
     def _open(self) -> Resources:
         return Resources(
@@ -112,6 +139,7 @@ def build_worker(
     *,
     worker: str,
     queues: Collection[str] = (),
+    concurrency: int = DEFAULT_CONCURRENCY,
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
@@ -128,14 +156,19 @@ def build_worker(
         app, resources=resources, policy=policy, environment=_environment, vocabularies=vocabularies,
         handlers=handlers,
     )  # fmt: skip
+    open_ledger = _ledger_for_parent(settings)
+    presence = Presence(
+        open_ledger,
+        Sign(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
+    )
     hooks = PoolHooks(
-        _ledger_for_parent(settings), log_level=settings.logs.level, worker=worker,
+        open_ledger, log_level=settings.logs.level, presence=presence,
         prepare=resources.prepare, close=resources.close, stop_seconds=settings.worker.stop_seconds,
         most_memory_kib=settings.worker.most_memory_kib_per_child,
     )  # fmt: skip
     hooks.connect()
-    if settings.worker.heartbeat is not None:
-        show_life(app, settings.worker.heartbeat)
+    file = settings.worker.heartbeat
+    show_life(app, presence.pulse, *(() if file is None else (partial(beat, file),)))
     return app, hooks
 
 
@@ -155,7 +188,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pointsman worker", description="Work off one or several queues.")
     served = [queue.value for queue in QueueName if queue != QueueName.UNROUTED]
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
-    parser.add_argument("--concurrency", type=int, default=2, help="processes in the pool (default 2)")
+    parser.add_argument(
+        "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="processes in the pool (default %(default)s)"
+    )
     parser.add_argument("--check", action="store_true", help="tell by the exit code whether the worker here is well")
     arguments = parser.parse_args(argv)
     if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
@@ -171,10 +206,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(WorkerSettings, os.environ)
         if arguments.check:
             return check(settings.worker)
+        traces.start(settings.tracing, program="worker")
         take_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
-        app, hooks = build_worker(settings, worker=worker, queues=arguments.queues)
-    except (PolicyError, SchemaMismatchError) as error:
+        app, hooks = build_worker(settings, worker=worker, queues=arguments.queues, concurrency=arguments.concurrency)
+    except (PolicyError, SchemaMismatchError, TracingUnavailableError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
     try:

@@ -20,24 +20,23 @@ from monitoring.ledger.tables import Job
 from routing.jobs import Reason
 from routing.policy import Pauses
 from routing.tiers import QueueName
-from routing.waits import pause_before
+from routing.waits import RESTING, pause_before
 from workers.lifecycle import Resources
 
 logger = logging.getLogger(__name__)
 
-RESTING = "resting"
-"""Under this name a job's result holds what its work waits for, as long as it does."""
 _HOUR_SECONDS = 3600.0
 _WHY_LIMIT = 400
 
 
-def try_later(claimed: Claim, resources: Resources, *, why: str) -> bool:
+def try_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str) -> bool:
     """Let control work be done again after a pause; False when it has waited as long as the policy lets it.
 
     Args:
         claimed: the job and this attempt.
         resources: what every task needs.
-        why: what is away, for the job's owner.
+        reason: what is away.
+        why: the same in words, for the job's owner.
 
     Raises:
         FencedError: nobody's fault: the job was taken away.
@@ -47,11 +46,11 @@ def try_later(claimed: Claim, resources: Resources, *, why: str) -> bool:
         seconds = _next_pause(session, job, claimed.policy.pauses, why=why)
         if seconds is None:
             return False
-        close_attempt(session, job, outcome="resting", reason=Reason.REMOTE_UNREACHABLE)
+        close_attempt(session, job, outcome="resting", reason=reason)
         job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
         record(session, EventKind.PROGRESS, job=job, text=f"waits {seconds:g} s and tries again: {why[:_WHY_LIMIT]}")
         rest(session, job, QueueName.CONTROL, seconds=seconds)
-    logger.warning("control_work_rests", extra={"seconds": seconds, "why": why[:200]})
+    logger.warning("control_work_rests", extra={"seconds": seconds, "reason": reason.value, "why": why[:200]})
     return True
 
 

@@ -16,11 +16,12 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
-from monitoring import logs
+from monitoring import logs, traces
 from monitoring.ledger.attempts import hand_back_all, report_loss
 from monitoring.ledger.store import Ledger
 from routing.jobs import JobMessage, Reason
 from workers.interrupts import install_interrupts
+from workers.presence import Presence
 from workers.stopping import Stopping
 from workers.unrouted import keep_unknown
 
@@ -49,13 +50,14 @@ class PoolHooks:
     """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
 
     def __init__(
-        self, open_ledger: Callable[[], Ledger], *, log_level: str, worker: str,
+        self, open_ledger: Callable[[], Ledger], *, log_level: str, presence: Presence,
         prepare: Callable[[], None], close: Callable[[], None], stop_seconds: float = 0.0,
         most_memory_kib: int | None = None,
     ) -> None:  # fmt: skip
         self._open_ledger = open_ledger
         self._log_level = log_level
-        self._worker = worker
+        self._presence = presence
+        self._worker = presence.worker
         self._prepare = prepare
         self._close = close
         self._most_memory_kib = most_memory_kib
@@ -71,7 +73,9 @@ class PoolHooks:
         signals.task_failure.connect(self.on_failure)
         signals.task_unknown.connect(keep_unknown)
         signals.worker_ready.connect(self._stopping.on_ready)
+        signals.worker_ready.connect(self._presence.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
+        signals.worker_shutting_down.connect(self._presence.on_shutting_down)
 
     def on_setup_logging(self, **_: Any) -> None:
         """Configure logging in the parent, before anything is logged."""
@@ -88,6 +92,7 @@ class PoolHooks:
     def on_process_shutdown(self, **_: Any) -> None:
         """Let go, in the child and at its end, of what would outlive it."""
         self._close()
+        traces.stop()  # nothing that runs at an interpreter's end runs in a pool child
 
     def on_prerun(self, task: Any = None, **_: Any) -> None:
         """Bind the log context in the child, before a task's body; billiard has set its own signal handler by now."""
@@ -97,6 +102,7 @@ class PoolHooks:
     def on_postrun(self, **_: Any) -> None:
         """Drop the log context in the child, after a task's body, so that nothing leaks into the next task."""
         logs.clear()
+        traces.hurry()
 
     def on_failure(self, exception: BaseException | None = None, args: Any = (), **_: Any) -> None:
         """Tell the ledger, from the parent, that the child which worked on a job was killed or died."""
@@ -114,8 +120,9 @@ class PoolHooks:
         self._tell(lambda session: report_loss(session, message, cause=cause))
 
     def finish(self) -> None:
-        """Wait for what a stop still has to tell the ledger."""
+        """Wait for what a stop still has to tell the ledger, and sign off."""
         self._stopping.finish()
+        self._presence.leave()
 
     def _hand_back(self) -> None:
         """Tell the ledger that nothing works any more on what this worker still holds."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from sqlmodel import Session
 
+from monitoring import traces
 from monitoring.errors import PublishConflictError, WrongStateError
 from monitoring.ledger.approvals import approved_release
 from monitoring.ledger.attempts import Claim, hold
@@ -69,13 +70,18 @@ def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
     if approved is None:
         return
     observe(Step.CHECKED)
-    if not _lay_out(claimed, approved, resources):
+    with traces.span("lay out"):
+        is_laid_out = _lay_out(claimed, approved, resources)
+    if not is_laid_out:
         return
     observe(Step.LAID_OUT)
-    if not _swap(claimed, resources, began=began):
+    with traces.span("swap"):
+        is_swapped = _swap(claimed, resources, began=began)
+    if not is_swapped:
         return
     observe(Step.SWAPPED)
-    lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
+    with traces.span("show"):
+        lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
     if lag is not None:
         _tell_of_lag(claimed, resources, lag)
     observe(Step.SHOWN)

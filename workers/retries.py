@@ -109,6 +109,12 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
+def away_of(error: Exception) -> Reason:
+    """Return what was away for control work that may come off later."""
+    is_local = isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError)
+    return Reason.STORAGE_UNAVAILABLE if is_local else Reason.REMOTE_UNREACHABLE
+
+
 def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
     """Return how many seconds the next try of a step waits.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from monitoring import traces
 from monitoring.ledger.events import EventKind
 from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment
@@ -55,7 +56,9 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     attempt.check()
     result = box.run(
         argv, clocks=clocks, stdin=order, on_line=on_line, watch=attempt.watcher(),
-        env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.claim.token),
+        env=environment(
+            plan, gateway_url=box.door.gateway_url, token=attempt.claim.token, trace=traces.current()
+        ),
     )  # fmt: skip
     facts = _facts(reader, result) | {
         "prompt_sha256": hashlib.sha256(order).hexdigest(),
@@ -65,13 +68,15 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     return Held(replace(verdict, text=hider.text(verdict.text)), facts)
 
 
-def obstacle_of(attempt: Attempt, verdict: Verdict, *, model: str) -> SandboxError | None:
+def obstacle_of(
+    attempt: Attempt, verdict: Verdict, *, model: str, cap_hit: str | None
+) -> SandboxError | None:  # fmt: skip
     """Return what kept a session's model calls from being made; None when it failed of something else.
 
     The session's own words are not asked: that it failed, and that the gateway is away or its lane not open again by
     now, is what others know.
     """
-    if verdict.end is not End.FAILED or attempt.cap_hit() is not None:
+    if verdict.end is not End.FAILED or cap_hit is not None:
         return None
     if not is_reachable(attempt.gateway_url):
         return GatewayUnreachableError("the gateway is away")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlmodel import Session
 
+from monitoring import traces
 from monitoring.ledger.approvals import approve_by_policy, await_approval
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.clarifications import act_on_reply
@@ -236,7 +237,8 @@ def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:
             end(session, job, State.FAILED, reason=Reason.SCAN_REFUSED, detail=_first_finding(new))
             return
         began = time.monotonic()
-        await_approval(session, job, release, hours=attempt.policy.approval.hours)
+        with traces.span("preview"):
+            await_approval(session, job, release, hours=attempt.policy.approval.hours)
         record(session, EventKind.STEP, job=job, step="preview", seconds=round(time.monotonic() - began, 3))
         if may_auto_approve(job, session.get_one(Tenant, job.tenant)):
             approve_by_policy(session, job)

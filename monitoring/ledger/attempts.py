@@ -47,6 +47,8 @@ class Claim:
     """What the gateway lets this attempt call models with. Only its hash is stored."""
     policy: Policy
     """The policy as the tenant's overrides leave it."""
+    waited_seconds: float = 0.0
+    """How long it had waited for a worker."""
 
 
 class Renewal(NamedTuple):
@@ -155,7 +157,7 @@ def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, 
         session, EventKind.STARTED, job=job, queue=queue.value, tier=job.tier, attempt=attempt.number,
         wait_seconds=round(float(waited or 0), 3),
     )  # fmt: skip
-    return Claim(job, attempt, token, effective)
+    return Claim(job, attempt, token, effective, float(waited or 0))
 
 
 def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:

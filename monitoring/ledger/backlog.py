@@ -13,7 +13,6 @@ from sqlmodel import Session, col
 from monitoring.ledger.clock import now
 from monitoring.ledger.record_tables import Backlog
 from monitoring.ledger.runway import ALL_TENANTS
-from monitoring.ledger.tables import Cap
 from routing.admission import Admission, retry_after_seconds
 from routing.tiers import QueueName
 
@@ -90,20 +89,17 @@ class DaySpend(NamedTuple):
     """Until the day is over, in UTC by the ledger's clock."""
 
 
+_DAY_SPEND = text("""
+    SELECT coalesce((SELECT spent_nanousd FROM cap
+                      WHERE scope = 'tenant_day' AND key = CAST(:tenant AS text) || '/' || day), 0),
+           coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'fleet_day' AND key = day), 0),
+           greatest(1, ceil(extract(epoch FROM date_trunc('day', today) + interval '1 day' - today)))
+      FROM (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
+              FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
+""")
+
+
 def day_spend(session: Session, tenant: str) -> DaySpend:
     """Return what a tenant and the whole fleet have spent today."""
-    today = func.timezone("UTC", now())
-    day, left = session.execute(
-        select(
-            func.to_char(today, "YYYY-MM-DD"),
-            func.ceil(func.extract("epoch", func.date_trunc("day", today) + text("interval '1 day'") - today)),
-        )
-    ).one()
-    rows = session.execute(
-        select(col(Cap.scope), col(Cap.spent_nanousd)).where(
-            ((col(Cap.scope) == "tenant_day") & (col(Cap.key) == f"{tenant}/{day}"))
-            | ((col(Cap.scope) == "fleet_day") & (col(Cap.key) == day))
-        )
-    )
-    spent = {scope: nanousd for scope, nanousd in rows}
-    return DaySpend(spent.get("tenant_day", 0), spent.get("fleet_day", 0), max(1, int(left)))
+    own, fleet, left = session.execute(_DAY_SPEND, {"tenant": tenant}).one()
+    return DaySpend(own, fleet, int(left))

@@ -15,6 +15,7 @@ from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.holds import seconds_to_start
 from monitoring.ledger.jobs import end, move, wait_on
 from monitoring.ledger.releases import active_release, find_site
+from monitoring.ledger.superseding import newer_rival, supersede
 from monitoring.ledger.tables import Job, Site
 from routing.clarification import Clarification
 from routing.jobs import JobRequest, Option, Reason, State
@@ -118,7 +119,10 @@ def _site_of(session: Session, job: Job, option: Option) -> Site | None:
 
 
 def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: RouteRules) -> None:
-    """Bind a job to its site, decide its route again and store it, and let it wait where it goes first."""
+    """Bind a job to its site, decide its route again and store it, and let it wait where it goes first.
+
+    Only now it is known whose place it takes, or which newer job has taken its own.
+    """
     release = active_release(session, site)
     request = read_stored(JobRequest, {**job.request, "prompt": job.prompt})
     debated = debated_keys(session, job.tenant, request.session) if request.session else frozenset()
@@ -126,6 +130,11 @@ def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: Rout
     route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
     stage = first_stage(route, policy, environment=rules.switches)
     job.site_id = site.id
+    session.flush()
+    if (newer := newer_rival(session, job)) is not None:
+        job.superseded_by = newer
+        end(session, job, State.CANCELLED, reason=Reason.SUPERSEDED, actor=f"job:{newer}")
+        return
     job.expires_at = None
     job.fence += 1  # intake's attempt is over, if this was one
     job.route = route.model_dump(mode="json")
@@ -136,3 +145,4 @@ def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: Rout
     seconds = seconds_to_start(session, job)
     wait_on(session, job, stage.queue, hold=None if seconds is None else Hold.TIME, seconds=seconds)
     audit.append(session, "job_bound", actor="pointsman", job=job, site=site.name, route=job.route)
+    supersede(session, job)

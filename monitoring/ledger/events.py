@@ -20,7 +20,7 @@ WORK_CHANNEL = "pointsman_work"
 
 
 class EventKind(StrEnum):
-    """Kinds of events. `step`, `progress`, `plan` and `run_step` are for people; the rest makes metrics."""
+    """Kinds of events. `progress`, `plan` and `run_step` are for people; the rest makes metrics."""
 
     ACCEPTED = "accepted"
     WAITING = "waiting"
@@ -35,6 +35,7 @@ class EventKind(StrEnum):
     UNREAD = "unread"
     REFUSED = "refused"
     BOX = "box"
+    REAPED = "reaped"
     LADDER = "ladder"
     MIRROR = "mirror"
     STATE = "state"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -25,12 +26,14 @@ from monitoring.history_facts import (
     StepFact,
 )
 from monitoring.ledger import history_sql as sql
+from routing.policy import Retention
 from routing.tiers import QueueName
 
 PAGE_JOBS = 1_000
 MOST_VIOLATIONS = 1_000
 """So many are collected; a ledger that breaks more is not understood better by more of them."""
 _KINDS = sorted(PATH_KINDS | {"call"})
+_DAY_SECONDS = 86_400.0
 
 
 class Verdict(NamedTuple):
@@ -48,26 +51,43 @@ class Verdict(NamedTuple):
         return not self.violations
 
 
-def examine(engine: Engine) -> Verdict:
-    """Hold the whole history against the rules, as it stands at one moment; others go on working meanwhile."""
+class Horizon(NamedTuple):
+    """Before which moments retention may have taken what is not missed then."""
+
+    events: datetime
+    """The events of jobs that had ended."""
+    audit: datetime
+    """Rows of the audit trail."""
+    jobs: datetime
+    """Jobs as a whole, with their calls and their releases."""
+
+
+def examine(engine: Engine, rules: Retention) -> Verdict:
+    """Hold the whole history against the rules, as it stands at one moment; others go on working meanwhile.
+
+    Args:
+        engine: of the ledger.
+        rules: what its dispatcher keeps, and how long: only what is older than that may be missing.
+    """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         # A long history takes longer than any statement of the product's own may.
         connection.execute(text("SET LOCAL statement_timeout = 0"))
-        return examine_snapshot(connection)
+        return examine_snapshot(connection, rules)
 
 
-def examine_snapshot(connection: Connection) -> Verdict:
+def examine_snapshot(connection: Connection, rules: Retention) -> Verdict:
     """Hold what a connection's transaction sees against the rules."""
+    horizon = read_horizon(connection, rules)
     counts = {"jobs": 0, "attempts": 0, "calls": 0, "releases": 0}
     violations: list[Violation] = []
-    for job in read_jobs(connection):
+    for job in read_jobs(connection, horizon):
         counts["jobs"] += 1
         counts["attempts"] += len(job.attempts)
         counts["calls"] += len(job.calls)
         violations += check_job(job)
-    for cap in read_caps(connection):
+    for cap in read_caps(connection, horizon):
         violations += check_cap(cap)
-    for site in read_sites(connection):
+    for site in read_sites(connection, horizon):
         counts["releases"] += len(site.releases)
         violations += check_site(site)
     for run in read_runs(connection):
@@ -75,13 +95,19 @@ def examine_snapshot(connection: Connection) -> Verdict:
     return Verdict(**counts, violations=tuple(violations[:MOST_VIOLATIONS]))
 
 
-def read_jobs(connection: Connection) -> Iterator[JobFacts]:
+def read_horizon(connection: Connection, rules: Retention) -> Horizon:
+    """Return how far back nothing may be missing, by the ledger's clock."""
+    days = {"event_seconds": rules.event_days, "audit_seconds": rules.audit_days, "job_seconds": rules.job_days}
+    # No job goes before `job_days`: `dead_letter_days` only ever keeps some for longer.
+    ((events, audit, jobs),) = _rows(connection, sql.HORIZONS, **{name: n * _DAY_SECONDS for name, n in days.items()})
+    return Horizon(events, audit, jobs)
+
+
+def read_jobs(connection: Connection, horizon: Horizon) -> Iterator[JobFacts]:
     """Yield every job with what happened to it."""
-    since = connection.exec_driver_sql(sql.SINCE).scalar_one_or_none()
-    audit_since = connection.exec_driver_sql(sql.AUDIT_SINCE).scalar_one()
     after = UUID(int=0)
     while True:
-        page = _rows(connection, sql.JOBS, after=after, since=since, audit_since=audit_since, limit=PAGE_JOBS)
+        page = _rows(connection, sql.JOBS, after=after, limit=PAGE_JOBS, **horizon._asdict())
         if not page:
             return
         ids = [row[0] for row in page]
@@ -114,27 +140,26 @@ def _kind(queue: str, *, has_parent: bool, has_project: bool, is_refused: bool) 
     return JobKind.RUN if has_project else JobKind.JOB
 
 
-def read_caps(connection: Connection) -> Iterator[CapFacts]:
+def read_caps(connection: Connection, horizon: Horizon) -> Iterator[CapFacts]:
     """Yield every cap with what its calls add up to."""
-    is_swept = _is_swept(connection)
-    for row in _rows(connection, sql.CAPS):
-        name, limit, spent, reserved, calls_spent, calls_reserved, overrun, is_of_day = row
+    for row in _rows(connection, sql.CAPS, jobs=horizon.jobs):
+        name, limit, spent, reserved, calls_spent, calls_reserved, overrun, is_partial = row
         yield CapFacts(
             name=name, limit_nanousd=limit, spent_nanousd=spent, reserved_nanousd=reserved,
             calls_spent_nanousd=calls_spent, calls_reserved_nanousd=calls_reserved, overrun_nanousd=overrun,
-            is_partial=is_of_day and is_swept,
+            is_partial=is_partial,
         )  # fmt: skip
 
 
-def read_sites(connection: Connection) -> Iterator[SiteFacts]:
+def read_sites(connection: Connection, horizon: Horizon) -> Iterator[SiteFacts]:
     """Yield every site with its published releases."""
     rollbacks = {release: times for release, times in _rows(connection, sql.ROLLBACKS)}
-    releases, is_swept = _grouped(connection, sql.RELEASES), _is_swept(connection)
-    for site_id, active_id, is_locked, lock_state in _rows(connection, sql.SITES):
+    releases, bounds = _grouped(connection, sql.RELEASES), {"jobs": horizon.jobs, "audit": horizon.audit}
+    for site_id, active_id, is_locked, lock_state, is_partial, is_audited in _rows(connection, sql.SITES, **bounds):
         published = [_release(row) for row in releases[site_id]]
         yield SiteFacts(
             id=str(site_id), active_id=_text(active_id), lock_state=(lock_state or "") if is_locked else None,
-            releases=published, is_partial=is_swept,
+            releases=published, is_partial=is_partial, is_audited=is_audited,
             rollbacks={one.id: rollbacks[one.id] for one in published if one.id in rollbacks},
         )  # fmt: skip
 
@@ -157,10 +182,6 @@ def read_runs(connection: Connection) -> Iterator[RunFacts]:
             id=str(run_id), has_ended=has_ended, steps=[StepFact(*row) for row in steps[run_id]],
             executions=[ExecutionFact(*row) for row in executions[run_id]], open_gates=gates.get(run_id, 0),
         )  # fmt: skip
-
-
-def _is_swept(connection: Connection) -> bool:
-    return bool(connection.exec_driver_sql(sql.IS_SWEPT).scalar_one())
 
 
 def _rows(connection: Connection, statement: str, **values: Any) -> Sequence[Any]:

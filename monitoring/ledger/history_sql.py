@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-SINCE = """
-SELECT event.at FROM event JOIN job ON job.id = event.job_id WHERE job.ended_at IS NOT NULL ORDER BY event.id LIMIT 1
+HORIZONS = """
+SELECT clock_timestamp() - make_interval(secs => %(event_seconds)s),
+       clock_timestamp() - make_interval(secs => %(audit_seconds)s),
+       clock_timestamp() - make_interval(secs => %(job_seconds)s)
 """
-"""The oldest event that retention has left; it never takes those of a job that has not ended."""
-
-AUDIT_SINCE = "SELECT min(at) FROM audit"
-"""The oldest row of the audit trail that was not archived."""
-
-IS_SWEPT = """
-SELECT EXISTS (SELECT FROM audit WHERE action = 'job_accepted'
-                  AND NOT EXISTS (SELECT FROM job WHERE job.id = audit.job_id))
-"""
-"""Whether retention has taken jobs: the trail outlives them."""
+"""Before which moments retention may have taken rows. Read first in a transaction: the clock is then read after its
+snapshot was taken, so whatever a sweep had taken by then is older."""
 
 # The marks of a wait are named here once; a job that ended has none of them.
 JOBS = """
 SELECT job.id, job.state, job.queue, job.parent_id IS NOT NULL, job.request ? 'project', job.request_digest = '',
-       job.fence, job.ended_at IS NOT NULL, job.ended_at IS NOT NULL AND job.created_at < %(since)s,
+       job.fence, job.ended_at IS NOT NULL, job.ended_at IS NOT NULL AND job.created_at < %(events)s,
        (SELECT coalesce(array_agg(name), '{}') FROM (VALUES
             ('waiting_since', job.waiting_since IS NOT NULL), ('pushed_at', job.pushed_at IS NOT NULL),
             ('expires_at', job.expires_at IS NOT NULL), ('held_for', job.held_for IS NOT NULL),
             ('held_until', job.held_until IS NOT NULL)
         ) AS mark (name, is_set) WHERE is_set),
        (SELECT count(*) FROM notification WHERE job_id = job.id),
-       CASE WHEN job.ended_at < %(audit_since)s THEN NULL
+       CASE WHEN job.ended_at < %(audit)s THEN NULL
             ELSE (SELECT count(*) FROM audit WHERE job_id = job.id AND action = 'job_ended') END
 FROM job WHERE job.id > %(after)s ORDER BY job.id LIMIT %(limit)s
 """
@@ -62,7 +56,10 @@ UNION ALL SELECT run_id, 'an open gate' FROM gate WHERE run_id = ANY(%(ids)s) AN
 CAPS = """
 SELECT coalesce(cap.scope, booked.scope) || ' ' || coalesce(cap.key, booked.key), coalesce(cap.limit_nanousd, 0),
        coalesce(spent_nanousd, 0), coalesce(reserved_nanousd, 0), coalesce(spent, 0), coalesce(reserved, 0),
-       coalesce(overrun, 0), coalesce(cap.scope, booked.scope) IN ('tenant_day', 'key_day', 'fleet_day')
+       coalesce(overrun, 0),
+       coalesce(cap.scope, booked.scope) IN ('tenant_day', 'key_day', 'fleet_day')
+       AND right(coalesce(cap.key, booked.key), 10)
+           <= to_char(timezone('UTC', CAST(%(jobs)s AS timestamptz)), 'YYYY-MM-DD')
 FROM cap FULL JOIN (
     SELECT pair ->> 0 AS scope, pair ->> 1 AS key,
            coalesce(sum(cost_nanousd) FILTER (WHERE state <> 'reserved'), 0)::bigint AS spent,
@@ -73,7 +70,8 @@ FROM cap FULL JOIN (
 """
 
 SITES = """
-SELECT site.id, site.active_release_id, site.lock_job_id IS NOT NULL, job.state
+SELECT site.id, site.active_release_id, site.lock_job_id IS NOT NULL, job.state, site.created_at < %(jobs)s,
+       site.created_at >= %(audit)s
 FROM site LEFT JOIN job ON job.id = site.lock_job_id ORDER BY site.id
 """
 

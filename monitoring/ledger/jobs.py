@@ -32,7 +32,7 @@ from routing.planning import Debate
 from routing.router import Route
 from routing.stages import work_queue
 from routing.tiers import QueueName
-from routing.waits import Hold
+from routing.waits import RESTING, Hold
 
 KEPT_FACTS = ("debate", "needs_person", "begun")
 """What is known of a job that every further try of it has to keep to."""
@@ -200,7 +200,8 @@ def wait_on(
     job.pushed_at = None
     set_hold(job, hold, seconds=seconds)
     session.flush()
-    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left)
+    held = {} if hold is None or seconds is None else {"held_for": hold.value, "held_seconds": round(seconds, 3)}
+    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left, **held)
     wake_dispatcher(session)
 
 
@@ -241,7 +242,8 @@ def end(
     job.state = target.value
     job.reason = reason.value
     job.detail = detail or None
-    job.result = {**job.result, **(result or {})}
+    kept = {name: value for name, value in job.result.items() if name != RESTING}
+    job.result = {**kept, **(result or {})}
     followed = _follow_up(session, job, consequence, successor)
     job.result = {**job.result, **followed}
     if "continued_as" not in followed and not is_step(job):
@@ -279,7 +281,7 @@ def _follow_up(session: Session, job: Job, consequence: Consequence, successor: 
 def _debated(new: NewJob, consequence: Consequence) -> NewJob:
     """Return a job that goes on from one whose task failed again: it is debated before it works."""
     known = {**new.result, "failure_debate": True, "failures": list(consequence.failures)}
-    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, hold=None, held_until=None, result=known)
+    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, result=known)
 
 
 def _another_try(job: Job) -> NewJob:
@@ -305,6 +307,7 @@ def _another_try(job: Job) -> NewJob:
         route=job.route,
         keeps_route=True,
         site_id=job.site_id,
+        trace=job.trace,
         cap_nanousd=job.cap_nanousd,
         parent_id=job.id,
         root_id=job.root_id,

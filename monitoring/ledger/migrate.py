@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 
 from monitoring.errors import LedgerBusyError, SchemaMismatchError
 from monitoring.ledger import rolling
-from monitoring.ledger.schema import SCRIPTS, Fit, fit, fit_of, found_revision, wanted_revision
+from monitoring.ledger.schema import SCRIPTS, Fit, fit_of, found_revision, wanted_revision
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +51,6 @@ def migrate(engine: Engine, *, to: str = "", patience_seconds: float = PATIENCE_
                 raise SchemaMismatchError(found, wanted)
             case Fit.OLDER:
                 _upgrade(connection, wanted, deadline=deadline)
-
-
-def is_current(engine: Engine) -> bool:
-    """Tell whether the ledger has exactly the schema that this code was written for."""
-    return fit(engine) is Fit.CURRENT
 
 
 @contextmanager

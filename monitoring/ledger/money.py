@@ -90,6 +90,8 @@ class Bearer:
     """The tenant's own provider; `provider` is another one where a project of the tenant names it."""
     agent: str | None = None
     """The agent of a run's step."""
+    trace: str | None = None
+    """What the job's row carries of its trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +186,7 @@ def read_bearer(row: Sequence[Any]) -> Bearer:
         attempt_id=row[0], job_id=row[1], root_id=row[2], tenant=row[3], queue=QueueName(row[4]), tier=row[5],
         fence=row[6], job_cap_nanousd=row[7], provider=row[8], overrides=row[9], today=row[10], has_ended=row[11],
         is_late=row[12], is_fenced=row[13], is_cancelled=row[14], door=row[15],
-        step_cap_nanousd=row[16], step_model=row[17], tenant_provider=row[18], agent=row[19],
+        step_cap_nanousd=row[16], step_model=row[17], tenant_provider=row[18], agent=row[19], trace=row[20],
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ SELECT attempt.id, job.id, job.root_id, job.tenant, attempt.queue, attempt.tier,
        to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD'),
        attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(), attempt.fence <> job.fence,
        job.cancel_requested_at IS NOT NULL, attempt.door, execution.cap_nanousd,
-       execution.model, tenant.provider, execution.agent
+       execution.model, tenant.provider, execution.agent, job.trace
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
 LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
 WHERE attempt.token_hash = %(token_hash)s

@@ -54,6 +54,8 @@ class NewJob:
     """Whether the caller pushes its message right after the commit."""
     hold: Hold | None = None
     """Why it must not go to the broker yet."""
+    trace: str | None = None
+    """In which trace it is worked on, as a `traceparent`."""
     held_until: datetime | None = None
     """When it may, where a time decides; one that is over already keeps nothing."""
 
@@ -96,6 +98,7 @@ def new_row(new: NewJob) -> dict[str, Any]:
         "fence": 0,
         "lost_attempts": 0,
         "result": dict(new.result),
+        "trace": new.trace,
     }
 
 

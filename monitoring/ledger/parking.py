@@ -31,21 +31,24 @@ class Waited(NamedTuple):
 
     times: int
     seconds: float
+    """Of the pauses that it was given. How long it then stood in its queue is no fault of its lane's."""
 
 
 _WAITED = text("""
-    SELECT count(*), coalesce(sum(extract(epoch FROM next_start - ended_at)), 0)
-      FROM (SELECT outcome, ended_at, lead(started_at) OVER (ORDER BY number) AS next_start
-              FROM attempt WHERE job_id = :job) AS told
-     WHERE outcome = ANY(CAST(:parked AS text[]))
+    SELECT count(*), coalesce(sum(least(given, greatest(extract(epoch FROM started_at - at), 0))), 0)
+      FROM (SELECT kind, at, CAST(data ->> 'held_seconds' AS float8) AS given, lead(at) OVER (ORDER BY id) AS started_at
+              FROM event
+             WHERE job_id = :job AND (kind = :started OR kind = :waiting AND data ->> 'held_for' = :lane)) AS told
+     WHERE kind = :waiting
 """)
+"""A pause that somebody cut short, because they knew that the lane flows, counts for what was left of it."""
 
 
 def waited(session: Session, job_id: UUID) -> Waited:
     """Return how often and how long a job that is being worked on has waited for its lanes, all in all."""
-    parked = {"job": job_id, "parked": [PARKED, PARKED_KEPT]}
-    times, seconds = session.execute(_WAITED, parked).one()
-    return Waited(times, max(0.0, float(seconds)))
+    kinds = {"started": EventKind.STARTED.value, "waiting": EventKind.WAITING.value, "lane": Hold.PROVIDER.value}
+    times, seconds = session.execute(_WAITED, {"job": job_id, **kinds}).one()
+    return Waited(times, float(seconds))
 
 
 def park(

@@ -6,13 +6,14 @@ being written, a paused queue, a provider. What waits for its start is not waiti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import after, moment
+from monitoring.ledger.clock import after
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.tables import Job
 from routing.jobs import Reason, State
@@ -21,11 +22,34 @@ from routing.tiers import QueueName
 _MAY_EXPIRE = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED})
 
 
-def stale_jobs(session: Session, queue: QueueName, *, wait_seconds: float, limit: int = 100) -> Sequence[UUID]:
-    """Return jobs that have waited on a queue for longer than they may, the oldest first."""
-    waits = (col(Job.queue) == queue.value) & (col(Job.waiting_since).is_not(None))
-    stale = select(col(Job.id)).where(waits, col(Job.waiting_since) < moment(-wait_seconds))
-    return session.scalars(stale.order_by(col(Job.waiting_since)).limit(limit)).all()
+class Stale(NamedTuple):
+    """A job that has waited for longer than it may."""
+
+    job_id: UUID
+    queue: QueueName
+
+
+_STALE = text("""
+    SELECT late.id, bound.queue
+      FROM unnest(CAST(:queues AS text[]), CAST(:seconds AS double precision[])) AS bound (queue, seconds)
+     CROSS JOIN LATERAL (
+         SELECT id FROM job WHERE job.queue = bound.queue AND waiting_since IS NOT NULL
+            AND waiting_since < (SELECT clock_timestamp()) - make_interval(secs => bound.seconds)
+          ORDER BY waiting_since LIMIT :limit
+     ) AS late
+""")
+
+
+def stale_jobs(session: Session, wait_seconds: Mapping[QueueName, float], *, limit: int = 100) -> list[Stale]:
+    """Return jobs that have waited for longer than they may, with one look at all queues; of each the oldest first.
+
+    Args:
+        session: the caller's transaction.
+        wait_seconds: how long jobs may wait, by queue.
+        limit: so many of each queue.
+    """
+    bounds = {"queues": [queue.value for queue in wait_seconds], "seconds": list(wait_seconds.values())}
+    return [Stale(id_, QueueName(queue)) for id_, queue in session.execute(_STALE, bounds | {"limit": limit})]
 
 
 def expire_waiting(session: Session, job_id: UUID, queue: QueueName, *, wait_seconds: float) -> bool:

@@ -105,9 +105,29 @@ class Notification(SQLModel, table=True):
     callback_url: str | None = None
     payload: dict[str, Any] = json_column(dict)
     attempts: int = 0
+    """Since it was last asked for: a replay counts anew."""
     next_at: datetime | None = when_column()
     delivered_at: datetime | None = when_column()
     created_at: datetime = when_column(nullable=False, default_now=True)
+    replays: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+
+
+class Delivery(SQLModel, table=True):
+    """One try to deliver a notification, and what came of it."""
+
+    __tablename__ = "delivery"
+    __table_args__ = (Index("ix_delivery_job", "job_id", "id"),)
+
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    job_id: UUID = Field(foreign_key="notification.job_id")
+    at: datetime = when_column(nullable=False, default_now=True)
+    number: int
+    """Which try of its round it was, from 1."""
+    outcome: str
+    status: int | None = None
+    """Of the receiver's answer, if there was one."""
+    detail: str = ""
+    seconds: float = 0.0
 
 
 class QueueControl(SQLModel, table=True):
@@ -117,6 +137,24 @@ class QueueControl(SQLModel, table=True):
 
     queue: str = Field(primary_key=True)
     paused_at: datetime | None = when_column()
+
+
+class Worker(SQLModel, table=True):
+    """A worker that takes in work, as it says of itself every few seconds; one that ends well takes its row along."""
+
+    __tablename__ = "worker"
+
+    id: str = Field(primary_key=True)
+    """The name under which it claims jobs: `attempt.worker`."""
+    host: str
+    pid: int
+    queues: list[str] = json_column(list)
+    slots: int
+    """Jobs that it works on at once, of all its queues together."""
+    is_draining: bool = False
+    """It was told to stop: it finishes what it has, and takes nothing new."""
+    started_at: datetime = when_column(nullable=False, default_now=True)
+    seen_at: datetime = when_column(nullable=False, default_now=True)
 
 
 class Leader(SQLModel, table=True):

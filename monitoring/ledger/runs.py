@@ -222,6 +222,7 @@ def _step_job(job: Job, step: RunStep) -> NewJob:
         state=State.QUEUED,
         queue=QueueName.STEPS,
         mode=job.mode,
+        trace=job.trace,
         cap_nanousd=job.cap_nanousd,
         parent_id=job.id,
         root_id=job.root_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -38,6 +39,8 @@ class Push(NamedTuple):
     fence: int
     queue: QueueName
     tenant: str
+    trace: str | None = None
+    """What the job's row carries of its trace."""
 
 
 class Depth(NamedTuple):
@@ -126,10 +129,12 @@ def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Adm
     if not chosen:
         return []
     marked = session.execute(runway_sql.MARK, {"jobs": [job.job_id for job in chosen]}).all()
-    fences: dict[UUID, int] = {job_id: fence for job_id, fence in marked}
-    taken = [job for job in chosen if job.job_id in fences]
+    pushed = {job_id: (fence, trace) for job_id, fence, trace in marked}
+    taken = [job for job in chosen if job.job_id in pushed]
     _keep_turns(session, queue, order.now, turns_after(shares, taken, order))
-    return [Push(job.job_id, fences[job.job_id], queue, job.tenant) for job in taken]
+    return [
+        Push(job.job_id, fence, queue, job.tenant, trace) for job in taken for fence, trace in (pushed[job.job_id],)
+    ]
 
 
 def _shares(
@@ -235,18 +240,27 @@ def pause(session: Session, queue: QueueName, *, is_paused: bool) -> None:
     wake_dispatcher(session)
 
 
-def depths(session: Session) -> Sequence[Depth]:
-    """Return how many jobs wait on each queue, and how long the oldest has."""
-    rows = session.execute(
-        select(
-            col(Job.queue),
-            func.count(),
-            func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since)))),
-        )
-        .where(col(Job.waiting_since).is_not(None))
-        .group_by(col(Job.queue))
+def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
+    """Return how many jobs wait on each queue that holds any, and how long the oldest has.
+
+    Args:
+        session: the caller's transaction.
+        tenant: whose jobs alone are counted; None for everybody's.
+    """
+    age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
+    waits = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
+    if tenant is not None:
+        waits = waits.where(col(Job.tenant) == tenant)
+    rows = session.execute(waits.group_by(col(Job.queue)))
+    return [Depth(queue, waiting, round(float(seconds), 3)) for queue, waiting, seconds in rows]
+
+
+def paused_queues(session: Session) -> dict[str, datetime]:
+    """Return the queues that operators paused, and since when."""
+    paused = select(col(QueueControl.queue), col(QueueControl.paused_at)).where(
+        col(QueueControl.paused_at).is_not(None)
     )
-    return [Depth(queue, waiting, float(age)) for queue, waiting, age in rows]
+    return {queue: paused_at for queue, paused_at in session.execute(paused)}
 
 
 def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:

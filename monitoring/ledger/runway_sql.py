@@ -10,6 +10,8 @@ from sqlalchemy import text
 
 _READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
 _PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
+AT_WORK = "attempt.ended_at IS NULL AND attempt.queue <> 'control'"
+"""The attempts that count against how many a tenant may have: `control` only finishes what has begun."""
 
 PLACE = text(f"""
     SELECT coalesce((SELECT site.lock_job_id IS NOT NULL FROM site WHERE site.id = CAST(:site AS uuid)), false)
@@ -30,7 +32,7 @@ PLACE = text(f"""
                   AND own.pushed < CAST(:per_tenant AS integer) * tenant.weight
                   AND (NOT CAST(:limited AS boolean)
                        OR own.pushed + (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-                                         WHERE attempt.ended_at IS NULL AND attempt.queue <> 'control'
+                                         WHERE {AT_WORK}
                                            AND job.tenant = tenant.name)
                           < coalesce(tenant.max_running, CAST(:running AS integer), 1000000))
            ) AS has_room
@@ -61,7 +63,7 @@ SHARES = text(f"""
         UNION SELECT unnest(CAST(:standing AS text[]))
     ), live AS (
         SELECT job.tenant, count(*) AS attempts FROM attempt JOIN job ON job.id = attempt.job_id
-         WHERE attempt.ended_at IS NULL AND attempt.queue <> 'control' GROUP BY job.tenant
+         WHERE {AT_WORK} GROUP BY job.tenant
     )
     SELECT tenant.name AS tenant, tenant.weight, tenant.max_running, coalesce(live.attempts, 0) AS live,
            coalesce(backlog.turn, 0) AS turn
@@ -114,7 +116,7 @@ MARK = text(f"""
     WITH free AS (
         SELECT id FROM job WHERE id = ANY(CAST(:jobs AS uuid[])) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence
+    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence, trace
 """)
 """A job that somebody is about to cancel is left to them: nobody waits for anybody here."""
 

@@ -6,10 +6,11 @@ attempts than it may have, however many of its messages are claimed at the same 
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.runway import is_paused
+from monitoring.ledger.runway_sql import AT_WORK
 from monitoring.ledger.tables import Attempt, Job, Tenant
 from routing.admission import Admission
 from routing.tiers import QueueName
@@ -29,15 +30,14 @@ def may_start(session: Session, job: Job, queue: QueueName, *, admission: Admiss
     if is_paused(session, queue):
         return False
     own = select(col(Tenant.paused_at), col(Tenant.max_running)).where(col(Tenant.name) == job.tenant)
+    if queue is not QueueName.CONTROL:
+        # Claims of one tenant count one after the other: two that counted at once would both see the last free place.
+        own = own.with_for_update(key_share=True)
     paused_at, own_limit = session.execute(own).one()
     if paused_at is not None:
         return False
     limit = own_limit if own_limit is not None else admission.running_per_tenant
-    if limit is None or queue is QueueName.CONTROL:
-        return True
-    # Claims of one tenant count one after the other: two that counted at once would both see the last free place.
-    session.execute(select(col(Tenant.name)).where(col(Tenant.name) == job.tenant).with_for_update(key_share=True))
-    return running(session, job.tenant) < limit
+    return limit is None or queue is QueueName.CONTROL or running(session, job.tenant) < limit
 
 
 def running(session: Session, tenant: str) -> int:
@@ -46,7 +46,6 @@ def running(session: Session, tenant: str) -> int:
         select(func.count())
         .select_from(Attempt)
         .join(Job, col(Job.id) == col(Attempt.job_id))
-        .where(col(Attempt.ended_at).is_(None), col(Attempt.queue) != QueueName.CONTROL.value)
-        .where(col(Job.tenant) == tenant)
+        .where(text(AT_WORK), col(Job.tenant) == tenant)
     )
     return session.scalar(live) or 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
 from monitoring.ledger.cancelling import request_cancel
@@ -27,22 +27,14 @@ def supersede(session: Session, newer: Job) -> list[UUID]:
     notification of its job, which names the newer one.
 
     Args:
-        session: the transaction in which `newer` was accepted.
-        newer: was submitted with a key; a job without one takes nobody's place.
+        session: the transaction in which `newer` was accepted, or bound to its site.
+        newer: was submitted with a key, and its target is known; a job without a key takes nobody's place.
     """
     if newer.supersede_key is None:
         return []
-    # Of two that come at once, the second sees the first: without that, both would stay.
-    session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(_lock_name(newer), 0))))
-    older = (
-        select(col(Job.id))
-        .where(col(Job.tenant) == newer.tenant, col(Job.supersede_key) == newer.supersede_key)
-        .where(col(Job.ended_at).is_(None), col(Job.id) != newer.id, col(Job.superseded_by).is_(None))
-        .where(col(Job.site_id).is_not_distinct_from(newer.site_id))
-        .where(col(Job.request)["project"].astext.is_not_distinct_from(newer.request.get("project")))
-    )
+    _take_turn(session, newer)
     ended = []
-    for job_id in session.scalars(older.order_by(col(Job.id)).limit(MOST_AT_ONCE)).all():
+    for job_id in session.scalars(_rivals(newer).order_by(col(Job.id)).limit(MOST_AT_ONCE)).all():
         job = lock_job(session, job_id)
         if State(job.state) in ENDS or job.state == State.PUBLISHING or is_step(job):
             continue
@@ -52,5 +44,27 @@ def supersede(session: Session, newer: Job) -> list[UUID]:
     return ended
 
 
-def _lock_name(job: Job) -> str:
-    return f"supersede/{job.tenant}/{job.supersede_key}"
+def newer_rival(session: Session, job: Job) -> UUID | None:
+    """Return the newest job that takes the place of one whose target only became known now; None where none does."""
+    if job.supersede_key is None:
+        return None
+    _take_turn(session, job)
+    newer = _rivals(job).where(col(Job.created_at) > job.created_at)
+    return session.scalars(newer.order_by(col(Job.created_at).desc()).limit(1)).one_or_none()
+
+
+def _take_turn(session: Session, job: Job) -> None:
+    """Wait for others with the same key: of two that come at once the second sees the first, or both would stay."""
+    name = f"supersede/{job.tenant}/{job.supersede_key}"
+    session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
+
+
+def _rivals(job: Job) -> Select[UUID]:
+    """Return a query for the other jobs with the same target and key that have not ended."""
+    return (
+        select(col(Job.id))
+        .where(col(Job.tenant) == job.tenant, col(Job.supersede_key) == job.supersede_key)
+        .where(col(Job.ended_at).is_(None), col(Job.id) != job.id, col(Job.superseded_by).is_(None))
+        .where(col(Job.site_id).is_not_distinct_from(job.site_id))
+        .where(col(Job.request)["project"].astext.is_not_distinct_from(job.request.get("project")))
+    )

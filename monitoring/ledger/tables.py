@@ -91,6 +91,7 @@ class Job(SQLModel, table=True):
               postgresql_where=text("held_for = 'site'")),
         Index("ix_job_site_next", "site_id", "queue",
               postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL")),
+        Index("ix_job_site_open", "site_id", postgresql_where=text("ended_at IS NULL")),
         Index("ix_job_supersede", "tenant", "supersede_key",
               postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL")),
         Index("ix_job_dead", "tenant", "failure_signature", "ended_at",
@@ -157,6 +158,8 @@ class Job(SQLModel, table=True):
     result: dict[str, Any] = json_column(dict)
     reason: str | None = None
     detail: str | None = Field(default=None, sa_type=Text)
+    trace: str | None = None
+    """The `traceparent` of what submitted it, for whoever works on it; empty where its door traced nothing."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     started_at: datetime | None = when_column()
     ended_at: datetime | None = when_column()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import cast, select
+from sqlalchemy import cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, count_events, record
 from monitoring.ledger.record_tables import Event, Notification
+from monitoring.ledger.run_tables import Gate
 from monitoring.ledger.run_usage import tokens_by_part
 from monitoring.ledger.spending import spent_by_job, wasted_at_end
 from monitoring.ledger.step_ends import is_run, is_step
@@ -56,14 +57,29 @@ def record_end(session: Session, job: Job, *, origin: State, reason: Reason, lef
     seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
     decided = made(session, job, origin, State(job.state))
     record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value, **decided)
-    if limit := _LIMIT_OF_END.get(State(job.state)):
+    if reason is Reason.QUEUE_EXPIRED:
+        record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit="wait", phase="admit")
+    elif limit := _LIMIT_OF_END.get(State(job.state)):
         record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")
     record(
         session, EventKind.ENDED, job=job, state=job.state, reason=reason.value, queue=job.queue, tier=job.tier,
         seconds=round(seconds, 3), detail=job.detail, left=left, boxes=count_events(session, job, EventKind.BOX),
         cost_nanousd=spent_by_job(session, job), wasted_nanousd=wasted_at_end(session, job),
-        **({"run_tokens": tokens_by_part(session, job.id)} if is_run(job) else {}),
+        output_bytes=_output_bytes(job), **(_of_run(session, job) if is_run(job) else {}),
     )  # fmt: skip
+
+
+def _output_bytes(job: Job) -> int | None:
+    """Return how much a job has made; None when that was nothing that is counted."""
+    if isinstance(answer := job.result.get("answer"), str):
+        return len(answer.encode("utf-8", "surrogatepass"))
+    return job.result.get("output_bytes")
+
+
+def _of_run(session: Session, job: Job) -> dict[str, Any]:
+    """Return what is counted of a run that ends: who used its tokens, and how often it waited for a person (S-099)."""
+    opened = select(func.count()).where(col(Gate.run_id) == job.id, col(Gate.opened_at).is_not(None))
+    return {"run_tokens": tokens_by_part(session, job.id), "gates": session.scalar(opened) or 0}
 
 
 def notify_owner(session: Session, job: Job) -> None:

@@ -10,14 +10,28 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from producers.api import dead_routes, health, job_routes, round_routes, run_routes, site_routes, ticket_routes
-from producers.api.examples import request_schemas
+from monitoring import traces
+from producers.api import (
+    dead_routes,
+    health,
+    job_routes,
+    notification_routes,
+    round_routes,
+    run_routes,
+    site_routes,
+    ticket_routes,
+)
+from producers.api.examples import request_schemas, show_answers
+from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
+from producers.api.tracing import Tracing
+from producers.console.app import create_console
+from producers.console.web import PREFIX, Console
 
 _DESCRIPTION = """
 Submit AI edit work in plain words; get a job id, events, a bill to the cent, a signed preview and one final state.
@@ -37,6 +51,8 @@ class _Api(FastAPI):
             )
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
+            show_answers(document)
+            describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema
 
@@ -57,8 +73,13 @@ def _serve_docs(app: FastAPI) -> None:
         )
 
 
-def create_app(wiring: Resources) -> FastAPI:
-    """Return the application. It opens nothing and closes nothing: the resources' owner does."""
+def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
+    """Return the application. It opens nothing and closes nothing: the resources' owner does.
+
+    Args:
+        wiring: what it works with.
+        console: what makes the console's pages; without it there are none.
+    """
     metrics = ApiMetrics()
     app = _Api(
         title="Pointsman",
@@ -72,8 +93,19 @@ def create_app(wiring: Resources) -> FastAPI:
     app.state.resources = wiring
     app.state.metrics = metrics
     app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
+    if traces.is_on():
+        app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
-    for part in (job_routes, round_routes, dead_routes, run_routes, site_routes, ticket_routes, health):
+    for part in (
+        job_routes, round_routes, notification_routes, dead_routes, run_routes, site_routes, ticket_routes, health,
+    ):  # fmt: skip
         app.include_router(part.router)
+    if console is not None:
+        app.mount(PREFIX, create_console(wiring, console, stopping=app.state.stopping))
+        app.add_api_route("/", _to_console, include_in_schema=False)
     return app
+
+
+def _to_console() -> RedirectResponse:
+    return RedirectResponse(f"{PREFIX}/")

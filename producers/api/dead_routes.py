@@ -9,11 +9,9 @@ from fastapi import APIRouter, Path, Query
 from producers.api.bodies import parse_json
 from producers.api.examples import body_of
 from producers.api.job_routes import Body
-from producers.api.resources import Reader, ResourcesDep, SubmitCaller
+from producers.api.resources import Reader, ResourcesDep, SubmitCaller, asker_of
 from producers.dead_letters import ClustersPage, DeadLetterOrder, DeadLettersPage, ReplayOrder, Verdicts
-from producers.keys import Caller
-from producers.rounds import Asker
-from routing.jobs import Door, parse_as
+from routing.jobs import parse_as
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
@@ -46,15 +44,11 @@ def replay(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts
     Each job is judged alone. Replaying what was replayed before makes no second job.
     """
     order = parse_as(ReplayOrder, parse_json(raw) if raw.strip() else {})
-    return resources.dead_letters.replay(order, asker=_asker(caller))
+    return resources.dead_letters.replay(order, asker=asker_of(caller))
 
 
 @router.post("/dismiss", openapi_extra=body_of(DeadLetterOrder, _EXAMPLE))
 def dismiss(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
     """Say that dead letters need nothing more."""
     order = parse_as(DeadLetterOrder, parse_json(raw) if raw.strip() else {})
-    return resources.dead_letters.dismiss(order, asker=_asker(caller))
-
-
-def _asker(caller: Caller) -> Asker:
-    return Asker(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    return resources.dead_letters.dismiss(order, asker=asker_of(caller))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http
+import json
+from importlib import resources
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,6 +35,30 @@ _SUBMIT_EXAMPLES = {
             "idempotency_key": "ticket-4711",
         },
     },
+    "options": {
+        "summary": "A short reply, with the options that the caller had offered",
+        "value": {
+            "prompt": "the second one",
+            "site": "bakery",
+            "options": [
+                {"id": "logo", "label": "Make the logo larger", "source": "chat"},
+                {"id": "menu", "label": "Add the menu to the navigation", "source": "chat"},
+            ],
+        },
+    },
+    "may_wait": {
+        "summary": "Work that may wait for what is more urgent",
+        "value": {"prompt": "Fix the typo in the footer", "site": "bakery", "priority": "P3"},
+    },
+    "advanced": {
+        "summary": "The code agent asked for, within a cap",
+        "value": {
+            "prompt": "Convert the site to several pages with a shared navigation",
+            "site": "bakery",
+            "advanced_edit": True,
+            "budget_usd": 0.5,
+        },
+    },
     "newest_wins": {
         "summary": "An edit that takes the place of older ones with its key, so that only the newest is worked on",
         "value": {"prompt": "Change the price of rye bread to $4.20", "site": "bakery", "supersede_key": "price-rye"},
@@ -48,9 +75,31 @@ SUBMIT_BODY: dict[str, Any] = {
 }
 
 
+def _problem(status: int, kind: str, detail: str, *errors: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "type": f"urn:pointsman:problem:{kind}",
+        "title": http.HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "errors": [{"field": field, "rule": rule} for field, rule in errors],
+    }
+
+
+_PROBLEMS = {
+    "unauthenticated": _problem(401, "unauthenticated", "the API key is missing, wrong or revoked"),
+    "missing_scope": _problem(403, "missing_scope", "the key lacks the scope approve"),
+    "not_found": _problem(404, "not_found", "no job of this id belongs to the tenant"),
+    "conflict": _problem(
+        409, "conflict", "job 00000000-0000-4000-8000-000000000001 is published; this needs awaiting_approval"
+    ),
+    "invalid_request": _problem(422, "invalid_request", "prompt: must not be empty", ("prompt", "must not be empty")),
+}
+_FULL = _problem(429, "queue_full", "queue spec has 5000 jobs of the tenant waiting; try again in 20 s")
+
 NO_ROOM: dict[int | str, dict[str, Any]] = {
     429: {
         "description": "There is no room now: a full queue (`queue_full`) or a budget that is spent (`budget_full`).",
+        "content": {"application/problem+json": {"schema": {"$ref": REF.format(model="Problem")}, "example": _FULL}},
         "headers": {"Retry-After": {"description": "When to come back, in seconds.", "schema": {"type": "integer"}}},
     }
 }
@@ -60,6 +109,20 @@ def body_of(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
     """Return the part of an operation that documents its body."""
     schema = model.model_json_schema()
     return {"requestBody": {"content": {"application/json": {"schema": schema, "example": example}}}}
+
+
+def show_answers(document: dict[str, Any]) -> None:
+    """Put answers that were really given, and the problems that callers meet, into an OpenAPI document."""
+    text = resources.files("producers.api").joinpath("answers.json").read_text("utf-8")
+    for key, answer in json.loads(text).items():
+        method, path = key.split(" ")
+        answers = document["paths"][path][method.lower()]["responses"]
+        good = next(code for code in answers if code.startswith("2"))
+        answers[good]["content"]["application/json"]["example"] = answer
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            problems = operation["responses"]["4XX"]["content"]["application/problem+json"]
+            problems["examples"] = {kind: {"value": value} for kind, value in _PROBLEMS.items()}
 
 
 def request_schemas() -> dict[str, Any]:

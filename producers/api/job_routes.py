@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
+from monitoring import traces
 from monitoring.ledger.approvals import Seen, approve, reject
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import find_job, list_jobs, lock_job
@@ -20,7 +21,7 @@ from producers.api.bodies import parse_json, parse_model, read_body, with_key
 from producers.api.examples import NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
-from producers.api.stream import Tail, follow, look
+from producers.api.stream import Tail, as_json, look, watch
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.comparison import Comparison
 from producers.job_views import JobSummary, JobView
@@ -194,11 +195,11 @@ async def get_events(
         return JSONResponse([event.model_dump(mode="json") for event in first.events])
     if first.is_over and not first.events:
         return Response(status_code=204)
-    events = follow(
+    found = watch(
         resources.ledger, job_id, tenant=caller.tenant, tail=tail, first=first,
         poll_seconds=resources.poll_seconds, stopping=request.app.state.stopping,
     )  # fmt: skip
-    return EventSourceResponse(events, ping=15, headers={"Cache-Control": "no-store"})
+    return EventSourceResponse(as_json(found), ping=15, headers={"Cache-Control": "no-store"})
 
 
 @router.post("/{job_id}/cancel")
@@ -210,7 +211,7 @@ def cancel_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID) -> J
     return _view(resources, job)
 
 
-@router.post("/{job_id}/reply", openapi_extra=body_of(ReplyBody, {"text": "the second one"}))
+@router.post("/{job_id}/reply", openapi_extra=body_of(ReplyBody, {"text": "the second one"}), responses=NO_ROOM)
 def reply_to_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID, raw: Body) -> ReplyView:
     """Answer a job's question, in words or by an option's id. What is no answer to it leaves the question open."""
     body = parse_model(ReplyBody, raw)
@@ -244,6 +245,7 @@ def reject_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Bod
 
 
 def _view(resources: Resources, job: Job) -> JobView:
+    traces.refer_to(job.trace)  # a judgement is a request of its own; the job's trace is another one
     return _view_of(resources, job.id, tenant=job.tenant)
 
 

@@ -25,6 +25,7 @@ from monitoring.errors import (
 from monitoring.ledger.approvals import ApprovalRefusedError
 from monitoring.ledger.dead_letters import ClusterNotFoundError
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
+from monitoring.ledger.notifications import NotReplayableError
 from monitoring.ledger.releases import ReleaseNotFoundError
 from monitoring.ledger.rounds import NotContinuableError
 from producers.errors import AdmissionRefusedError, AuthenticationError, BudgetFullError, QueueFullError
@@ -177,6 +178,11 @@ async def _on_not_continuable(_: Request, error: Exception) -> JSONResponse:
     return problem(409, f"not_continuable_{error.reason}", str(error))
 
 
+async def _on_not_replayable(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, NotReplayableError)
+    return problem(409, f"not_replayable_{error.reason}", str(error))
+
+
 async def _on_conflict(_: Request, error: Exception) -> JSONResponse:
     return problem(409, "conflict", str(error))
 
@@ -225,6 +231,7 @@ _HANDLERS = {
     GateRefusedError: _on_gate_refused,
     GateNotFoundError: _on_gate_not_found,
     NotContinuableError: _on_not_continuable,
+    NotReplayableError: _on_not_replayable,
     PublishConflictError: _on_conflict,
     SiteExistsError: _on_conflict,
     SiteBusyError: _on_conflict,

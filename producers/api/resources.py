@@ -14,11 +14,13 @@ from producers.clarify import Clarifier
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.keys import Caller, Scope, authenticate
+from producers.notifications import Notifications
 from producers.replays import Replays
-from producers.rounds import Rounds
+from producers.rounds import Asker, Rounds
 from producers.sites import Sites
 from producers.submit import Environment, Submitter
 from routing.accounts import AccountsConfig
+from routing.jobs import Door
 from routing.policy import Policy
 from routing.vocabularies import Vocabularies
 from sandbox.den import Den
@@ -69,6 +71,11 @@ class Resources:
         return DeadLetters(self.ledger, replays)
 
     @property
+    def notifications(self) -> Notifications:
+        """What owners are told of their jobs' ends."""
+        return Notifications(self.ledger)
+
+    @property
     def links(self) -> PreviewLinks:
         """Makes preview links."""
         return PreviewLinks(self.signer, self.pages_url)
@@ -92,8 +99,8 @@ def require(scope: Scope) -> Callable[..., Caller]:
 
     def caller_of(
         resources: ResourcesDep,
-        bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
-        api_key: Annotated[str | None, Security(_HEADER)],
+        bearer: HTTPAuthorizationCredentials | None = Security(_BEARER, scopes=[scope.value]),
+        api_key: str | None = Security(_HEADER, scopes=[scope.value]),
     ) -> Caller:
         secret = bearer.credentials if bearer is not None else api_key or ""
         with resources.ledger.begin() as session:
@@ -102,6 +109,11 @@ def require(scope: Scope) -> Callable[..., Caller]:
         return caller
 
     return caller_of
+
+
+def asker_of(caller: Caller) -> Asker:
+    """Return who asks for a job that goes on from another one."""
+    return Asker(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
 
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]

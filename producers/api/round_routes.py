@@ -12,11 +12,10 @@ from monitoring.ledger.jobs import Accepted
 from producers.api.bodies import parse_json, with_key
 from producers.api.examples import body_of
 from producers.api.job_routes import Body
-from producers.api.resources import ResourcesDep, SubmitCaller
+from producers.api.resources import ResourcesDep, SubmitCaller, asker_of
 from producers.jobs import tier_name, usd_text
-from producers.keys import Caller
-from producers.rounds import Asker, ResumeOrder, ReviseOrder
-from routing.jobs import Door, State, parse_as
+from producers.rounds import ResumeOrder, ReviseOrder
+from routing.jobs import State, parse_as
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -53,7 +52,7 @@ def resume_job(
 ) -> ContinuedView:  # fmt: skip
     """Go on with a job that a limit or a failure ended: the same request, from what was kept, with added budget."""
     order = _order(ResumeOrder, raw, idempotency_key)
-    return _view(resources.rounds.resume(job_id, order, asker=_asker(caller)), job_id, response)
+    return _view(resources.rounds.resume(job_id, order, asker=asker_of(caller)), job_id, response)
 
 
 @router.post("/{job_id}/revise", status_code=202, openapi_extra=body_of(ReviseOrder, {"text": "Make the logo smaller"}))
@@ -63,16 +62,12 @@ def revise_job(
 ) -> ContinuedView:  # fmt: skip
     """Change what a job made by a new request. A preview that waits for approval ends `rejected`, reason `revised`."""
     order = _order(ReviseOrder, raw, idempotency_key)
-    return _view(resources.rounds.revise(job_id, order, asker=_asker(caller)), job_id, response)
+    return _view(resources.rounds.revise(job_id, order, asker=asker_of(caller)), job_id, response)
 
 
 def _order(model: type[WantedT], raw: bytes, key: str | None) -> WantedT:
     body = parse_json(raw) if raw.strip() else {}
     return parse_as(model, body if key is None else with_key(body, key))
-
-
-def _asker(caller: Caller) -> Asker:
-    return Asker(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
 
 
 def _view(accepted: Accepted, parent_id: UUID, response: Response) -> ContinuedView:

@@ -19,6 +19,8 @@ from producers.api.app import create_app
 from producers.api.resources import Resources
 from producers.bootstrap import Installation
 from producers.config import ApiConfig, PagesConfig
+from producers.console.sessions import Sessions
+from producers.console.web import Console
 from producers.pages.app import create_pages_app, is_same_origin
 from producers.pages.resources import PageResources
 from routing.config import secrets_of
@@ -94,8 +96,14 @@ def serve(installation: Installation) -> None:
         den=installation.den,
         signer=installation.signer,
         preview_seconds=installation.policy.approval.preview_hours * 3600,
+        console_url=settings.api.public_url,
     )
-    api_app = create_app(resources)
+    console = Console(
+        sessions=Sessions([key.get_secret_value() for key in settings.preview.keys]),
+        is_secure=settings.api.public_url.startswith("https://"),
+        audit_key=settings.audit.signing_key.get_secret_value().encode(),
+    )
+    api_app = create_app(resources, console=console)
     pages_app = create_pages_app(pages, metrics=api_app.state.metrics)
     servers = (create_server(api_app, config=settings.api), create_server(pages_app, config=settings.pages))
     try:

@@ -75,16 +75,14 @@ def look(ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail) -> News:
         return News(describe_events(session, fresh), ended and len(events) < PAGE)
 
 
-async def follow(
+async def watch(
     ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail, first: News, poll_seconds: float,
     stopping: threading.Event,
-) -> AsyncIterator[ServerSentEvent]:  # fmt: skip
-    """Yield a job's events from `first` on until the job has ended; a reader that is cut off resumes by the last id."""
+) -> AsyncIterator[News]:  # fmt: skip
+    """Yield what is new about a job from `first` on, until it has ended, the process stops or the ledger is away."""
     news = first
     while True:
-        for event in news.events:
-            data = json.dumps(event.model_dump(mode="json"), separators=(",", ":"))
-            yield ServerSentEvent(data=data, event=event.kind, id=str(event.id))
+        yield news
         if news.is_over or stopping.is_set():
             return
         await asyncio.sleep(poll_seconds)
@@ -93,3 +91,11 @@ async def follow(
         except DBAPIError:
             logger.warning("event_stream_cut", extra={"job_id": str(job_id)})
             return
+
+
+async def as_json(found: AsyncIterator[News]) -> AsyncIterator[ServerSentEvent]:
+    """Yield each event as a line of the HTTP door's stream; a reader that is cut off resumes by the last id."""
+    async for news in found:
+        for event in news.events:
+            data = json.dumps(event.model_dump(mode="json"), separators=(",", ":"))
+            yield ServerSentEvent(data=data, event=event.kind, id=str(event.id))

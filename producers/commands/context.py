@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import BaseModel
 from rich.console import Console
+from rich.text import Text
 
 from monitoring.errors import MonitoringError, SchemaMismatchError
 from producers.errors import ProducerError, UnknownTenantError
@@ -32,6 +33,26 @@ _NAMED_WRONGLY = frozenset({"not_a_directory", "not_empty"})
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_STYLES = {
+    "answered": "green", "published": "green", "delivered": "green",
+    "failed": "red", "timed_out": "red", "budget_exceeded": "red", "output_exceeded": "red", "undelivered": "red",
+    "refused": "red", "awaiting_approval": "yellow", "clarifying": "yellow", "paused": "yellow", "pending": "yellow",
+    "running": "cyan", "scanning": "cyan", "publishing": "cyan", "debating": "cyan",
+}  # fmt: skip
+"""How a terminal shows the words for how something stands."""
+
+_HINTS = {
+    "JobNotFoundError": "`pointsman jobs` lists a tenant's jobs, and --tenant NAME names another tenant",
+    "SiteNotFoundError": "`pointsman site list` shows a tenant's sites, and --tenant NAME names another tenant",
+    "ReleaseNotFoundError": "`pointsman site releases NAME` lists them",
+    "ProjectNotFoundError": "`pointsman project list` shows them, and `pointsman project add FILE` adds one",
+    "GateNotFoundError": "`pointsman gate list` shows those that wait",
+    "ClusterNotFoundError": "`pointsman dead` lists the signatures that there are",
+    "WrongStateError": "`pointsman job ID` says what it waits for",
+    "ApprovalRefusedError": "`pointsman job ID` says how it stands",
+}
+"""What a user does next, by the error's name: a class is imported only by whoever raises it."""
 
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose sites and jobs.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -82,11 +103,16 @@ def clear_errors() -> Iterator[None]:
             fail(f"{error.shown}: {error.detail}", code=USAGE)
         fail(str(error))
     except (ProducerError, MonitoringError, SandboxError) as error:
-        fail(str(error))
+        fail(f"{error}{_hint_for(error)}")
     except _database_error("ArgumentError"):
         fail("POINTSMAN_LEDGER__URL: must be a URL such as postgresql://user@host/database", code=USAGE)
     except _database_error("OperationalError"):
         fail("the ledger cannot be reached; is `pointsman up` running, or is POINTSMAN_LEDGER__URL right?")
+
+
+def _hint_for(error: Exception) -> str:
+    """Say what to do about an error that a user meets often."""
+    return next((f"; {_HINTS[kind.__name__]}" for kind in type(error).__mro__ if kind.__name__ in _HINTS), "")
 
 
 def _database_error(name: str) -> type[Exception]:
@@ -115,12 +141,24 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Print named values in lines, without those that are empty."""
+    shown = [(name, str(value)) for name, value in facts if str(value)]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        out.print(Text.assemble((f"{name:>{width}}", "dim"), "  ", (value, _STYLES.get(value, ""))))
+
+
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns. Ids are never cut, as they are copied from here; a terminal cuts the last column alone."""
     lines = [tuple(heads), *(tuple(row) for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
     room = max(_MIN_CUT, out.width - sum(widths[:-1]) - 2 * (len(heads) - 1)) if out.is_terminal else widths[-1]
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line[:-1], widths[:-1], strict=True)]
+    for place, line in enumerate(lines):
         last = line[-1] if len(line[-1]) <= room else f"{line[-1][: room - 1]}…"
-        out.print("  ".join([*cells, last]).rstrip(), markup=False)
+        shown = Text(style="bold" if place == 0 else "")
+        for cell, width in zip(line[:-1], widths[:-1], strict=True):
+            shown.append(cell.ljust(width) + "  ", style=_STYLES.get(cell, ""))
+        shown.append(last, style=_STYLES.get(last, ""))
+        shown.rstrip()
+        out.print(shown)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
 
 import typer
+from rich.text import Text
 from sqlmodel import Session
 
 from monitoring.ledger import jobs as ledger_jobs
@@ -44,16 +47,35 @@ def look(installation: Installation, job_id: UUID, tenant: str) -> Found:
 def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
     """Say each event on stderr until the job ends or waits for its owner. Ctrl-C ends the looking, not the job."""
     try:
-        return _follow(installation, job_id, tenant, quiet=quiet)
+        with _progress(is_shown=not quiet and err.is_terminal) as tell:
+            return _follow(installation, job_id, tenant, quiet=quiet, tell=tell)
     except KeyboardInterrupt:
         err.print(f"the job goes on; see it with `pointsman job {job_id}`, end it with `pointsman cancel {job_id}`")
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
+@contextmanager
+def _progress(*, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
+    """Show at a terminal, below the events, how the job stands: time and money move while nothing happens."""
+    if not is_shown:
+        yield lambda _: None
+        return
+    with err.status("") as status:
+        yield lambda view: status.update(_standing(view))
+
+
+def _standing(view: JobView) -> Text:
+    tier = f" on {view.queue}" if view.state == State.RUNNING else ""
+    return Text(f"{view.state}{tier}, {view.seconds:.0f} s, ${view.bill.spent_usd} of ${view.bill.cap_usd}")
+
+
+def _follow(
+    installation: Installation, job_id: UUID, tenant: str, *, quiet: bool, tell: Callable[[JobView], None]
+) -> Found:  # fmt: skip
     seen, said = 0, ""
     while True:
         found = look(installation, job_id, tenant)
+        tell(found.view)
         with installation.ledger.begin() as session:
             events = describe_events(session, events_after(session, job_id, after_id=seen))
         for event in events:

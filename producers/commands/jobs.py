@@ -7,24 +7,30 @@ from uuid import UUID
 
 import typer
 
+from producers.commands.completing import complete_jobs, complete_sites
 from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
 from routing.jobs import RESUMABLE, Door, State
 
 if TYPE_CHECKING:
+    from sqlmodel import Session
+
+    from producers.bootstrap import Installation
     from producers.job_views import JobView, RoundView
 
 app = typer.Typer(no_args_is_help=True)
 
 GOOD_ENDS = frozenset({State.ANSWERED, State.PUBLISHED})
 
-JobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.")]
+JobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.", autocompletion=complete_jobs)]
 
 
 @app.command()
 def submit(
     ctx: typer.Context,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The edit or question in plain words.")],
-    site: Annotated[str | None, typer.Option(metavar="NAME", help="An existing site.")] = None,
+    site: Annotated[
+        str | None, typer.Option(metavar="NAME", help="An existing site.", autocompletion=complete_sites)
+    ] = None,
     new_site: Annotated[str | None, typer.Option("--new-site", metavar="NAME", help="Name of a site to make.")] = None,
     project: Annotated[str | None, typer.Option(metavar="NAME", help="A code project.")] = None,
     tier: Annotated[str | None, typer.Option(metavar="TIER", help="Starting tier: spec, patch or agent.")] = None,
@@ -133,6 +139,7 @@ def approve(
     release: Annotated[
         UUID | None, typer.Option(metavar="ID", help="The release that was looked at: approve this one or none.")
     ] = None,
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
     """Approve a job's preview; it is published."""
@@ -142,7 +149,8 @@ def approve(
         approvals.approve(
             session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=approvals.Seen(release)
         )  # fmt: skip
-    out.print("approved; it is being published")
+        view = _view(installation, session, job_id, tenant)
+    print_json(view) if as_json else out.print("approved; it is being published")
 
 
 @app.command()
@@ -150,6 +158,7 @@ def reject(
     ctx: typer.Context,
     job_id: JobId,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the job's owner.")] = "",
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
     """Reject a job's preview; the live site stays as it is."""
@@ -157,7 +166,8 @@ def reject(
         from monitoring.ledger import approvals
 
         approvals.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
-    out.print("rejected")
+        view = _view(installation, session, job_id, tenant)
+    print_json(view) if as_json else out.print("rejected")
 
 
 @app.command()
@@ -183,7 +193,7 @@ def reply(
 
 
 @app.command()
-def cancel(ctx: typer.Context, job_id: JobId, tenant: Tenant = "demo") -> None:
+def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Cancel a job: at once if it waits, at its next model call or step if it runs."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from monitoring.ledger.cancelling import request_cancel
@@ -191,8 +201,16 @@ def cancel(ctx: typer.Context, job_id: JobId, tenant: Tenant = "demo") -> None:
 
         found = lock_job(session, job_id, tenant=tenant)
         request_cancel(session, found, actor="cli")
-        has_ended = found.ended_at is not None
-    out.print("cancelled" if has_ended else "cancel requested")
+        view = _view(installation, session, job_id, tenant)
+    print_json(view) if as_json else out.print("cancelled" if view.is_final else "cancel requested")
+
+
+def _view(installation: Installation, session: Session, job_id: UUID, tenant: str) -> JobView:
+    """Return a job as it stands in the caller's transaction."""
+    from monitoring.ledger.jobs import find_job
+    from producers.jobs import describe
+
+    return describe(session, find_job(session, job_id, tenant=tenant), links=installation.previews)
 
 
 def show_end(view: JobView, waits_for: str, *, as_json: bool) -> None:

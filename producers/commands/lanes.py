@@ -6,22 +6,20 @@ from typing import Annotated
 
 import typer
 
-from producers.commands.context import fail, installed, out, print_json, print_table
+from producers.commands.context import AsJson, fail, installed, out, print_json, print_table
 
 lane_app = typer.Typer(no_args_is_help=True, help="Lanes: one model of one provider's account each.")
 app = typer.Typer()
 
 
 @app.command()
-def lanes(
-    ctx: typer.Context, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:  # fmt: skip
+def lanes(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the models that there was trouble with: which are parked, why, and for how long."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from monitoring.ledger import lanes as ledger_lanes
 
         views = ledger_lanes.lanes(session)
-    if json:
+    if as_json:
         print_json([view._asdict() for view in views])
         return
     if not views:
@@ -40,6 +38,7 @@ def open_(
     ctx: typer.Context,
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The account, as the gateway names it.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model.")],
+    as_json: AsJson = False,
 ) -> None:
     """Let a parked lane flow at once, and the jobs that wait for it. It is parked again when its provider says so."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
@@ -48,4 +47,7 @@ def open_(
         is_known = open_lane(session, provider, model)
     if not is_known:
         fail(f"there was no trouble with model {model} of provider {provider}; `pointsman lanes` lists all lanes")
-    out.print(f"{provider}/{model} is open")
+    if as_json:
+        print_json({"provider": provider, "model": model, "state": "open"})
+    else:
+        out.print(f"{provider}/{model} is open", markup=False)

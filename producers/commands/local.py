@@ -35,13 +35,14 @@ def up(
     ] = "real",
 ) -> None:
     """Start everything embedded, print the URL, and keep it running until Ctrl-C."""
-    from producers.embedded import Embedded, Options  # brings servers that no other command needs
+    from producers.embedded import ANTHROPIC_URL, Embedded, Options  # brings servers that no other command needs
     from sandbox.rehearsal.config import RehearsalConfig
 
     environment = context_of(ctx).environment
     options = Options(
         home=home or data_home(environment),
         anthropic_key=environment.get("ANTHROPIC_API_KEY") or None,
+        anthropic_url=environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL,
         rehearsal=RehearsalConfig(speed=speed),
         api_port=port,
         concurrency=concurrency,
@@ -65,7 +66,7 @@ def _announce(embedded: Embedded, *, program: str) -> None:
     models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the rehearsal model, at no cost"
     site = f"{embedded.pages_url}/live/demo/{DEMO_SITE}/"
     for name, value in (
-        ("API", f"{embedded.api_url}/docs"), ("API key", embedded.api_key),
+        ("console", f"{embedded.api_url}/console/"), ("API", f"{embedded.api_url}/docs"), ("API key", embedded.api_key),
         ("pages", embedded.pages_url), ("demo site", site),
         ("metrics", f"{embedded.exporter_url}/metrics"), ("broker", embedded.broker_url), ("models", models),
         ("tier 3", _tier_three(embedded)),

@@ -41,11 +41,15 @@ def create_key(
     name: Annotated[str, typer.Option(metavar="NAME", help="What the key is called.")] = "default",
     scope: Annotated[
         list[str] | None,
-        typer.Option(metavar="SCOPE", help="submit, read, approve or admin; repeatable; all of them, if left out."),
+        typer.Option(
+            metavar="SCOPE",
+            help="submit, read, approve, admin or operate (the whole fleet); repeatable; all but operate, if left out.",
+        ),
     ] = None,
     provider: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose models the tenant pays for, as the gateway names them.")
     ] = None,
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
     """Make an API key (and its tenant, if it is new). The secret is shown once."""
@@ -55,11 +59,14 @@ def create_key(
         try:
             with installation.ledger.begin() as session:
                 made_for = keys.create_tenant(session, tenant, provider=provider)
-                secret = keys.create_key(session, tenant, name=name, scopes=scope or tuple(keys.Scope))
-                has_provider = made_for.provider is not None
+                secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
+                provider, has_provider = made_for.provider, made_for.provider is not None
         except keys.InvalidKeyError as error:
             fail(str(error), code=USAGE)
-    typer.echo(secret)
+    if as_json:
+        print_json({"secret": secret, "name": name, "tenant": tenant, "provider": provider})
+    else:
+        typer.echo(secret)
     if not has_provider:
         err.print(f"tenant {tenant} has no provider, so what needs a model is refused; name one with --provider",
                   markup=False)  # fmt: skip
@@ -82,6 +89,7 @@ def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = Fal
 def revoke_key(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")],
+    as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
     """Take a key out of force, from its next request on. Exit 1 when there is none of this name."""
@@ -91,31 +99,36 @@ def revoke_key(
         is_revoked = keys.revoke(session, tenant, name=name)
     if not is_revoked:
         fail(f"tenant {tenant} has no key {name!r} in force")
-    out.print(f"key {name} of tenant {tenant} is revoked", markup=False)
+    if as_json:
+        print_json({"name": name, "tenant": tenant, "is_revoked": True})
+    else:
+        out.print(f"key {name} of tenant {tenant} is revoked", markup=False)
 
 
 Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="One of the queues of routing/platform.yaml.")]
 
 
 @queue_app.command("pause")
-def pause(ctx: typer.Context, queue: Queue) -> None:
+def pause(ctx: typer.Context, queue: Queue, as_json: AsJson = False) -> None:
     """Send no more jobs to a queue; what runs goes on. Survives restarts."""
-    _set_paused(ctx, queue, is_paused=True)
-    out.print(f"{queue.value} is paused")
+    _set_paused(ctx, queue, is_paused=True, as_json=as_json)
 
 
 @queue_app.command("resume")
-def resume(ctx: typer.Context, queue: Queue) -> None:
+def resume(ctx: typer.Context, queue: Queue, as_json: AsJson = False) -> None:
     """Send jobs to a queue again."""
-    _set_paused(ctx, queue, is_paused=False)
-    out.print(f"{queue.value} is resumed")
+    _set_paused(ctx, queue, is_paused=False, as_json=as_json)
 
 
-def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool) -> None:
+def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool, as_json: bool) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from monitoring.ledger.runway import pause as pause_queue
 
         pause_queue(session, queue, is_paused=is_paused)
+    if as_json:
+        print_json({"queue": queue.value, "is_paused": is_paused})
+    else:
+        out.print(f"{queue.value} is {'paused' if is_paused else 'resumed'}")
 
 
 def _signing_key(installation: Installation) -> bytes:
@@ -136,6 +149,7 @@ def verify(
         Path | None,
         typer.Option(metavar="DIR", exists=True, file_okay=False, help="The archive: then the chain is checked whole."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted, moved or cut."""
     with installed(ctx) as installation:
@@ -149,9 +163,15 @@ def verify(
                 verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
             else:
                 verdict = verify_with_archive(session, Archive(archive), signing_key=key, expected_head=head)
-    out.print(f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}")
-    for problem in verdict.problems:
-        out.print(str(problem), markup=False)
+    if as_json:
+        counts = {"rows": verdict.rows, "seals": verdict.seals, "unsealed": verdict.unsealed}
+        print_json({"ok": verdict.ok, **counts, "head": verdict.head, "problems": [*map(str, verdict.problems)]})
+    else:
+        out.print(
+            f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}"
+        )
+        for problem in verdict.problems:
+            out.print(str(problem), markup=False)
     raise typer.Exit(0 if verdict.ok else FAILED)
 
 
@@ -170,7 +190,7 @@ def history(ctx: typer.Context, as_json: AsJson = False) -> None:
     with installed(ctx) as installation:
         from monitoring.ledger.histories import examine
 
-        verdict = examine(installation.ledger.engine)
+        verdict = examine(installation.ledger.engine, installation.policy.retention)
     if as_json:
         print_json(verdict._asdict() | {"violations": [found._asdict() for found in verdict.violations]})
     else:

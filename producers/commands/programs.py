@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitoring.config import LedgerConfig, LogsConfig
+from monitoring import traces
+from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
-from producers.commands.context import USAGE, clear_errors, context_of, fail, installed, out
+from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, out, print_json
 from routing.config import PolicyConfig, read_settings, without_settings
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
 
 app = typer.Typer()
+_BROKER_SECONDS = 2.0
+"""A scrape waits no longer for a broker that does not answer."""
 
 
 @app.command()
@@ -45,6 +48,7 @@ def api(ctx: typer.Context) -> None:
 
     with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
+        traces.start(installation.settings.tracing, program="api")
         _await_ledger(installation.settings.ledger)
         serve(installation)
 
@@ -62,6 +66,7 @@ def dispatcher(ctx: typer.Context) -> None:
     with installed(ctx) as installation:
         settings = installation.settings
         configure_logging(level=settings.logs.level)
+        traces.start(settings.tracing, program="dispatcher")
         signing_key = settings.audit.signing_key.get_secret_value()
         if not signing_key:
             fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
@@ -133,12 +138,17 @@ def _keep_house(installation: Installation, holder: str, stopping: threading.Eve
 def exporter(ctx: typer.Context) -> None:
     """Serve the metrics, projected from the ledger."""
     from monitoring.exporter import serve
+    from producers.runway import open_broker
 
     with installed(ctx) as installation:
-        configure_logging(level=installation.settings.logs.level)
-        config = installation.settings.exporter
-        _await_ledger(installation.settings.ledger)
-        serve(installation.ledger_url, host=config.host, port=config.port, policy=installation.policy)
+        settings = installation.settings
+        configure_logging(level=settings.logs.level)
+        _await_ledger(settings.ledger)
+        serve(
+            installation.ledger_url, host=settings.exporter.host, port=settings.exporter.port,
+            policy=installation.policy,
+            broker=open_broker(settings.broker.url, tls=settings.broker.tls, timeout_seconds=_BROKER_SECONDS),
+        )  # fmt: skip
 
 
 @app.command()
@@ -155,10 +165,12 @@ def gateway(ctx: typer.Context) -> None:
         ledger: LedgerConfig = LedgerConfig()
         policy: PolicyConfig = PolicyConfig()
         logs: LogsConfig = LogsConfig()
+        tracing: TracingConfig = TracingConfig()
 
     with clear_errors():
         settings = read_settings(GatewaySettings, context_of(ctx).environment)
         configure_logging(level=settings.logs.level)
+        traces.start(settings.tracing, program="gateway")
         _await_ledger(settings.ledger)
         serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
 
@@ -216,7 +228,7 @@ def rehearsal(
 
 
 @app.command("migrate")
-def migrate_ledger(ctx: typer.Context) -> None:
+def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Bring the ledger to the current schema."""
     from monitoring.ledger.migrate import migrate
     from monitoring.ledger.schema import Fit, fit, found_revision
@@ -225,7 +237,12 @@ def migrate_ledger(ctx: typer.Context) -> None:
         engine = installation.ledger.engine
         migrate(engine)
         found, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
-    out.print(f"the ledger is newer than this version: at revision {found}" if is_newer else "the ledger is current")
+    if as_json:
+        print_json({"revision": found, "is_newer": is_newer})
+    else:
+        out.print(
+            f"the ledger is newer than this version: at revision {found}" if is_newer else "the ledger is current"
+        )
 
 
 def _await_ledger(config: LedgerConfig) -> None:

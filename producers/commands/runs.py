@@ -113,18 +113,22 @@ def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "de
 
 
 @gate_app.command("pass")
-def pass_gate(ctx: typer.Context, gate_id: GateId, reason: Reason = "", tenant: Tenant = "demo") -> None:
+def pass_gate(
+    ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: Tenant = "demo"
+) -> None:
     """Let a run go on behind a gate."""
-    _decide(ctx, gate_id, "passed", reason=reason, tenant=tenant)
+    _decide(ctx, gate_id, "passed", reason=reason, as_json=as_json, tenant=tenant)
 
 
 @gate_app.command("fail")
-def fail_gate(ctx: typer.Context, gate_id: GateId, reason: Reason = "", tenant: Tenant = "demo") -> None:
+def fail_gate(
+    ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: Tenant = "demo"
+) -> None:
     """Stop a run at a gate; what was done is kept."""
-    _decide(ctx, gate_id, "failed", reason=reason, tenant=tenant)
+    _decide(ctx, gate_id, "failed", reason=reason, as_json=as_json, tenant=tenant)
 
 
-def _decide(ctx: typer.Context, gate_id: UUID, verdict: str, *, reason: str, tenant: str) -> None:
+def _decide(ctx: typer.Context, gate_id: UUID, verdict: str, *, reason: str, as_json: bool, tenant: str) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from monitoring.ledger.gates import decide_gate
 
@@ -132,7 +136,7 @@ def _decide(ctx: typer.Context, gate_id: UUID, verdict: str, *, reason: str, ten
             session, gate_id, "passed" if verdict == "passed" else "failed", actor="cli", policy=installation.policy,
             note=reason, tenant=tenant,
         )  # fmt: skip
-    out.print(verdict)
+    print_json({"id": gate_id, "state": verdict, "reason": reason}) if as_json else out.print(verdict)
 
 
 def _read(path: Path) -> str:

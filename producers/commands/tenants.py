@@ -63,15 +63,15 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def pause(ctx: typer.Context, name: Name) -> None:
+def pause(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Start none of a tenant's jobs any more; what runs goes on. Survives restarts."""
-    _pause(ctx, name, is_paused=True)
+    _pause(ctx, name, is_paused=True, as_json=as_json)
 
 
 @app.command()
-def resume(ctx: typer.Context, name: Name) -> None:
+def resume(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Start a tenant's jobs again."""
-    _pause(ctx, name, is_paused=False)
+    _pause(ctx, name, is_paused=False, as_json=as_json)
 
 
 @app.command()
@@ -81,10 +81,10 @@ def weight(
     turns: Annotated[
         int, typer.Argument(min=1, max=_LARGEST_WEIGHT, metavar="N", help="Turns, where weight 1 takes one.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Say how many turns a tenant takes while others wait, too."""
-    _change(ctx, name, weight=turns)
-    out.print(f"{name} has weight {turns}")
+    _change(ctx, name, f"{name} has weight {turns}", as_json=as_json, weight=turns)
 
 
 @app.command()
@@ -92,13 +92,13 @@ def limit(
     ctx: typer.Context,
     name: Name,
     jobs: Annotated[str, typer.Argument(metavar="N|none", help="Jobs at once; none leaves it to the policy.")],
+    as_json: AsJson = False,
 ) -> None:
     """Say how many of a tenant's jobs may run at once, over all queues."""
     if jobs != "none" and not (jobs.isascii() and jobs.isdigit() and 0 < int(jobs) < 2**31):
         raise typer.BadParameter("must be a number above 0, or none")
     most = None if jobs == "none" else int(jobs)
-    _change(ctx, name, max_running=most)
-    out.print(f"{name} may run {_limit(most)} at once")
+    _change(ctx, name, f"{name} may run {_limit(most)} at once", as_json=as_json, max_running=most)
 
 
 @app.command("auto-approve")
@@ -106,10 +106,11 @@ def auto_approve(
     ctx: typer.Context,
     name: Name,
     value: Annotated[Literal["on", "off"], typer.Argument(metavar="on|off")],
+    as_json: AsJson = False,
 ) -> None:
     """Let policy approve a tenant's clean tier 1 work without high stakes, or leave all of it to people."""
-    _change(ctx, name, auto_approve=value == "on")
-    out.print(f"{name}: {'policy approves what it may' if value == 'on' else 'people approve'}")
+    said = f"{name}: {'policy approves what it may' if value == 'on' else 'people approve'}"
+    _change(ctx, name, said, as_json=as_json, auto_approve=value == "on")
 
 
 @queue_app.command("list")
@@ -134,19 +135,23 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
     )  # fmt: skip
 
 
-def _pause(ctx: typer.Context, name: str, *, is_paused: bool) -> None:
+def _pause(ctx: typer.Context, name: str, *, is_paused: bool, as_json: bool) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from producers.tenants import pause_tenant
+        from producers.tenants import pause_tenant, show_tenant
 
         pause_tenant(session, name, is_paused=is_paused, actor=_ACTOR)
-    out.print(f"{name} is {'paused' if is_paused else 'resumed'}")
+        view = show_tenant(session, name)
+    print_json(view) if as_json else out.print(f"{name} is {'paused' if is_paused else 'resumed'}", markup=False)
 
 
-def _change(ctx: typer.Context, name: str, **values: Any) -> None:
+def _change(ctx: typer.Context, name: str, said: str, *, as_json: bool, **values: Any) -> None:
+    """Change a tenant, and print it as it stands then, or in words."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from producers.tenants import change_tenant
+        from producers.tenants import change_tenant, show_tenant
 
         change_tenant(session, name, actor=_ACTOR, **values)
+        view = show_tenant(session, name)
+    print_json(view) if as_json else out.print(said, markup=False)
 
 
 def _limit(most: int | None) -> str:

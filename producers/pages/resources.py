@@ -21,6 +21,8 @@ class PageResources:
     signer: PreviewSigner
     preview_seconds: float
     """How long a preview link opens something."""
+    console_url: str = ""
+    """The origin of the console, which alone may show its own links in a frame; empty for nobody."""
 
 
 def page_resources_of(request: Request) -> PageResources:

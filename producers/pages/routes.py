@@ -18,7 +18,7 @@ from monitoring.errors import SiteNotFoundError
 from monitoring.ledger.releases import active_release, find_site
 from monitoring.ledger.tables import Job, Release
 from producers.api.problems import PageNotFoundError, PreviewGoneError
-from producers.jobs import PREVIEW_AUDIENCE
+from producers.jobs import CONSOLE_AUDIENCE, PREVIEW_AUDIENCE
 from producers.pages.resources import PageResources, PageResourcesDep
 from routing.jobs import SiteName, State
 from sandbox.den import Entry
@@ -53,15 +53,16 @@ def enter_preview(token: str) -> Response:
 def show_preview(resources: PageResourcesDep, request: Request, token: str, path: str) -> Response:
     """Show one file of the release that a signed link names."""
     try:
-        claim = resources.signer.verify(
-            token, max_age_seconds=resources.preview_seconds, audience=PREVIEW_AUDIENCE
-        )  # fmt: skip
+        claim = resources.signer.verify(token, max_age_seconds=resources.preview_seconds)
     except PreviewRefusedError as error:
         raise (PreviewGoneError if error.reason == "expired" else PageNotFoundError)() from None
     with resources.ledger.begin() as session:
         release = _offered_release(session, claim)
+    if claim.audience not in (PREVIEW_AUDIENCE, CONSOLE_AUDIENCE):
+        raise PageNotFoundError
     found = _find(release, path, request)
-    headers = preview_headers(str(release.scan.get("csp") or NO_CSP))
+    framed_by = resources.console_url if claim.audience == CONSOLE_AUDIENCE else ""
+    headers = preview_headers(str(release.scan.get("csp") or NO_CSP), framed_by=framed_by)
     return _serve(resources, request, found, headers)
 
 

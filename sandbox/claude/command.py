@@ -120,15 +120,18 @@ def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
     )
 
 
-def environment(plan: SessionPlan, *, gateway_url: str, token: str) -> dict[str, str]:
+def environment(plan: SessionPlan, *, gateway_url: str, token: str, trace: str | None = None) -> dict[str, str]:
     """Return the environment, which holds no secret but the attempt's own token.
 
     Args:
         plan: the session.
         gateway_url: the door to the models, as seen from inside the box.
         token: the attempt's token, which is worth nothing elsewhere, for others or later.
+        trace: the `traceparent` that the session's calls go out with, if it is traced.
     """
+    traced = {"ANTHROPIC_CUSTOM_HEADERS": f"traceparent: {trace}"} if trace is not None else {}
     return {
+        **traced,
         "ANTHROPIC_BASE_URL": gateway_url,
         "ANTHROPIC_AUTH_TOKEN": token,
         "ANTHROPIC_MODEL": plan.model,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from docker.api import APIClient
 
+from monitoring import traces
 from sandbox.box import (
     DOOR_HOST,
     GATEWAY_PORT,
@@ -108,22 +109,25 @@ class DockerBox:
         """Run a command; see `Box.run`."""
         self._check_usable()
         self._has_run = True
-        with using():
-            channel = ExecChannel(
-                self._engine.client.api, self._container, argv, run_id=secrets.token_hex(4), env=env or {}, cwd=cwd,
-                soft_seconds=clocks.soft_seconds, grace_seconds=clocks.grace_seconds,
-            )  # fmt: skip
-        has_to_freeze = True
-        try:
-            followed = follow(
-                channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
-            )  # fmt: skip
-            has_to_freeze = followed.has_to_freeze
-        finally:
-            if has_to_freeze:
-                self._freeze_quietly()
-            channel.close()
-        return followed.result
+        with traces.span("box exec", facts={"process.executable.name": argv[0].rpartition("/")[2]}) as span:
+            with using():
+                channel = ExecChannel(
+                    self._engine.client.api, self._container, argv, run_id=secrets.token_hex(4), env=env or {}, cwd=cwd,
+                    soft_seconds=clocks.soft_seconds, grace_seconds=clocks.grace_seconds,
+                )  # fmt: skip
+            has_to_freeze = True
+            try:
+                followed = follow(
+                    channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
+                )  # fmt: skip
+                has_to_freeze = followed.has_to_freeze
+            finally:
+                if has_to_freeze:
+                    self._freeze_quietly()
+                channel.close()
+            result = followed.result
+            span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
+            return result
 
     def collect(self, den: Den, rules: CollectRules) -> Manifest:
         """Freeze the box and store its files; see `Box.collect`."""
@@ -172,8 +176,9 @@ class DockerBox:
         if self._is_closed:
             return
         self._is_closed = True
-        if not self._engine.remove_slot(self.id):
-            logger.warning("box_left_to_reaper", extra={"box": self.id})
+        with traces.span("box close"):
+            if not self._engine.remove_slot(self.id):
+                logger.warning("box_left_to_reaper", extra={"box": self.id})
 
 
 class DockerMaker:

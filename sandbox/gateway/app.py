@@ -26,6 +26,7 @@ from sandbox.gateway.config import GatewayConfig
 from sandbox.gateway.lanes import LaneReports
 from sandbox.gateway.refusals import Code, RefusedError
 from sandbox.gateway.relay import Relay
+from sandbox.gateway.spans import trace_call
 from sandbox.gateway.upstream import open_session, read_up_to, request_headers, response_headers, without_key
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,10 @@ class Gateway:
     async def _message(self, scope: Any, receive: Receive, send: Send) -> None:
         caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
         body = self._admission.body(caller, await self._body(scope, receive))
+        with trace_call(caller, body):
+            await self._carry(caller, body, receive, send)
+
+    async def _carry(self, caller: Caller, body: CheckedBody, receive: Receive, send: Send) -> None:
         admitted = await self._admission.admit(caller, body)
         assert self._session is not None
         call = OpenCall(admitted, start_seconds=self._config.start_seconds)

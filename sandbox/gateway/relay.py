@@ -21,6 +21,7 @@ from sandbox.gateway.calls import OpenCall, OpenCalls, Stop
 from sandbox.gateway.lanes import Ended, LaneReports
 from sandbox.gateway.meter import Settlement
 from sandbox.gateway.refusals import Code, RefusedError, retry_headers
+from sandbox.gateway.spans import note_settled
 from sandbox.gateway.sse import EventSplitter, EventTooLargeError, data_of
 from sandbox.gateway.upstream import read_up_to, request_headers, response_headers, retry_after_of, without_key
 
@@ -77,6 +78,7 @@ class Relay:
         finally:
             calls.remove(call)
         self._log(settlement)
+        note_settled(call.admitted, settlement)
         await self._report(settlement)
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.COST_CAP:
             await _record_cut(accounts, call)

@@ -1,6 +1,6 @@
 """Every process is restarted under load, one after the other, and nobody who waits for a job sees it.
 
-`JOBS=300` for more load. What a single API process costs its clients meanwhile is measured and printed.
+`ROLLING_JOBS=300` for more load. What a single API process costs its clients meanwhile is measured and printed.
 """
 
 import os
@@ -21,9 +21,7 @@ from monitoring.ledger.store import Ledger
 from tests.acceptance.installation import Installation
 from tests.services import wait_until
 
-pytestmark = pytest.mark.long
-
-JOBS = int(os.environ.get("JOBS", "60"))
+JOBS = int(os.environ.get("ROLLING_JOBS", "60"))
 SITES = 3
 PACE_SECONDS = 0.4
 PROCESSES = ("gateway", "worker-edits", "worker-quick", "worker-agent", "api", "dispatcher", "exporter")
@@ -132,6 +130,7 @@ def open_calls(ledger: Ledger) -> set[UUID]:
         return set(session.connection().execute(text("SELECT id FROM call WHERE state = 'reserved'")).scalars())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_rolling_restart_under_load_fails_no_job_and_loses_no_attempt(installation: Installation) -> None:
     supervisor = installation.embedded.supervisor

@@ -146,6 +146,7 @@ def expected(addresses: dict[str, str]) -> dict[tuple[str, str], str]:
     return {(threat, what): how for threat, attempts in table.items() for what, how in attempts.items()}
 
 
+ANSWER_OUTSIDE = ("internet", "metadata", "host", "outer network")
 WORKS_OUTSIDE = {
     ("A1", "append to /etc/hosts"): "done", ("A2", "CapEff"): "0*[1-9a-f].*", ("A2", "user and groups"): "0 0 0.*",
     ("A2", "setuid(0)"): "done", ("A2", "setgid(0)"): "done", ("A2", "NoNewPrivs"): "0",
@@ -153,7 +154,7 @@ WORKS_OUTSIDE = {
     **{("A4", f"write {path}"): "done" for path in ("/x", "/usr/x", "/etc/x", "/etc/passwd", "/usr/local/bin/claude")},
     **{("A4", f"run a program from {path}"): "status 0" for path in ("/tmp", "/home/agent")},
     ("A7", "bytes"): "done", ("A7", "files"): "done", ("A8", "sparse file"): "status 0",
-    **{("B1", f"tcp to {what}"): "connected" for what in ("internet", "metadata", "host", "outer network")},
+    **{("B1", f"tcp to {what}"): "connected" for what in ANSWER_OUTSIDE},
     ("B10", "the gateway's address in files"): "/etc/hosts",
     ("C1", "the key in environments"): "[1-9] of .*", ("C1", "the key in files"): ".*/etc/x-key.*",
 }  # fmt: skip
@@ -286,6 +287,8 @@ def test_outside_of_a_box_the_same_program_reaches_what_it_tries(
     before = len(outside.requests())
     try:
         wish = wishes(place, other, token="none")
+        # Of the addresses those that answer here: the others cost a timeout for each way to try them.
+        wish["addresses"] = {name: wish["addresses"][name] for name in ANSWER_OUTSIDE}
         made = api.create_container(
             place.image, ["sleep", "120"], user="0:0", environment={"KEY": CANARY}, working_dir="/workspace",
             host_config=api.create_host_config(network_mode=outer.name, extra_hosts={"door": outer.host}),

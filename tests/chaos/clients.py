@@ -24,6 +24,7 @@ from producers.submit import Submitter
 from routing.app import create_app
 from routing.errors import InvalidJobError, RoutingError
 from routing.jobs import Door
+from tests.chaos.callbacks import Callbacks
 from tests.chaos.scene import Scene
 from tests.chaos.workload import Order
 
@@ -48,19 +49,24 @@ class Told:
     resent: int = 0
 
 
-def _with_start(order: Order) -> Order:
-    """Say when it may start, once: asked again, it has to be the same request."""
-    if order.delay_seconds is None:
-        return order
-    start = datetime.now(UTC) + timedelta(seconds=order.delay_seconds)
-    return replace(order, body={**order.body, "start_at": start.isoformat()})
+def complete(order: Order, callbacks: Callbacks) -> Order:
+    """Say when it may start and whom to tell, once: asked again, it has to be the same request."""
+    more: dict[str, str] = {}
+    if order.delay_seconds is not None:
+        more["start_at"] = (datetime.now(UTC) + timedelta(seconds=order.delay_seconds)).isoformat()
+    if order.has_callback:
+        more["callback_url"] = callbacks.url_of(order.id)
+    return replace(order, body={**order.body, **more})
 
 
 class Clients:
     """Submits orders at an even pace, each by its door."""
 
-    def __init__(self, scene: Scene, orders: Sequence[Order], *, seconds: float, deadline: float) -> None:
+    def __init__(
+        self, scene: Scene, orders: Sequence[Order], *, callbacks: Callbacks, seconds: float, deadline: float
+    ) -> None:  # fmt: skip
         self.told = Told()
+        self.callbacks = callbacks
         self.cancels: list[tuple[float, UUID, str]] = []
         """When which job of which tenant is to be cancelled."""
         self._scene = scene
@@ -91,7 +97,7 @@ class Clients:
                 wait = began + place * self._seconds / len(self._orders) - time.monotonic()
                 if wait > 0:
                     time.sleep(wait)
-                pending.append(pool.submit(doors[order.door], _with_start(order)))
+                pending.append(pool.submit(doors[order.door], complete(order, self.callbacks)))
             for one in pending:
                 one.result()
 

@@ -118,6 +118,8 @@ class Scene:
             self._wait_for_moment(victim, big)
             time.sleep(self._rng.uniform(0, 0.05))
             cut.was_leader = self._hosts.leader() == victim.name
+            if victim is self._hosts.second and not cut.was_leader:
+                cut.problems.append("it did not lead when it was cut off")
             self._hosts.network.cut(victim)
             at = time.monotonic()
             held = self._held_by(victim)
@@ -176,10 +178,13 @@ class Scene:
             if cut.recovered_after_seconds is None and not self._hosts.rows(still_open, ids=attempts):
                 cut.recovered_after_seconds = since
             self._load.keep_up(0.5, per_second=4)
+        if not attempts:
+            cut.problems.append("it held nothing when it was cut off: nothing was shown")
         outcomes = self._hosts.rows("SELECT outcome, queue FROM attempt WHERE id = ANY(:ids)", ids=attempts)
         cut.problems += [f"an attempt on {queue} was not taken away: {how}" for how, queue in outcomes if how != "lost"]
-        if cut.lock_free_after_seconds is None:
-            cut.problems.append("a lock of its open transaction was never free")
+        free_after = cut.lock_free_after_seconds
+        if free_after is None or free_after >= LEASE_SECONDS:
+            cut.problems.append(f"a lock of its open transaction was free after {free_after} s: a lease is shorter")
         if cut.was_leader and cut.leader_after_seconds is None:
             cut.problems.append("no other dispatcher led")
 

@@ -40,7 +40,7 @@ def judge(hosts: ThreeHosts, accepted: Sequence[UUID], report: Report) -> None:
         SELECT 'site', name FROM site WHERE lock_job_id IS NOT NULL
         UNION ALL SELECT 'attempt', id::text FROM attempt WHERE ended_at IS NULL"""))  # fmt: skip
     report.promise("the Den shows what is active", _lagging(hosts))
-    verdict = examine(hosts.ledger.engine)
+    verdict = examine(hosts.ledger.engine, platform_policy().retention)
     broken = [f"{one.rule.value}: {one.subject} {one.detail}" for one in verdict.violations]
     report.promise("the history breaks no rule", broken)
 

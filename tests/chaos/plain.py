@@ -142,7 +142,7 @@ def _burn(ground: Ground, options: Options, report: Report, fire: Fire, say: Say
     published = _publish(ground, orders, seconds=options.burns_seconds * 0.9, began=began)
     say(f"{published} jobs are published after {time.monotonic() - began:.0f} s")
     deadline = began + options.minutes * 60
-    waiting = _drain(ground, len(orders), deadline=deadline, fire_ends=began + fire.seconds, say=say)
+    waiting = _drain(ground, len(orders), deadline=deadline, fire=fire, say=say)
     fire.put_out()
     _judge(ground, orders, report, fire, waiting=waiting)
     report.figures["seconds"] = time.monotonic() - began
@@ -169,7 +169,7 @@ def _send(client: Celery, kwargs: dict[str, Any], *, queue: str) -> None:
             time.sleep(_LOOK_SECONDS)
 
 
-def _drain(ground: Ground, count: int, *, deadline: float, fire_ends: float, say: Say) -> int:
+def _drain(ground: Ground, count: int, *, deadline: float, fire: Fire, say: Say) -> int:
     """Wait until every job had its effect, or nothing has happened for so long that nothing will.
 
     Returns how many messages still wait when the time is over: their jobs are late, not lost.
@@ -184,7 +184,7 @@ def _drain(ground: Ground, count: int, *, deadline: float, fire_ends: float, say
         if effects != seen:
             seen, changed = effects, time.monotonic()
         is_quiet = time.monotonic() - changed > _QUIET_SECONDS
-        if time.monotonic() > fire_ends and (effects == count or (is_quiet and not waiting)):
+        if not fire.is_burning and (effects == count or (is_quiet and not waiting)):
             break
     say(f"{seen} of {count} had their effect, {waiting} messages are left")
     return waiting
@@ -212,6 +212,7 @@ def _judge(ground: Ground, orders: Sequence[Order], report: Report, fire: Fire, 
     }  # fmt: skip
     unplanned = [name for name in effects if name not in {str(order.id) for order in orders}]
     report.promise("the comparison counted what it submitted", unplanned)
+    report.promise("what was to go wrong went wrong", fire.missed())
     report.notes.append("a call that a provider's fault or a kill cut is not among those paid for again")
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from tests.chaos.leaks import watch
 
-pytestmark = pytest.mark.long
 SURE = ("handles/", "threads/", "connections/", "keys/", "series/", "files/temporary")
 PROGRAMS = ("api", "dispatcher", "exporter", "gateway", "worker-agent", "worker-edits", "worker-quick")
 OTHERS = {"connections/broker", "connections/ledger", "keys/broker", "series/exporter", "files/temporary"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_fleet_holds_no_more_handles_keys_or_series_after_hundreds_of_jobs_than_after_a_hundred() -> None:
     found = watch(jobs=600, seed=5, every_seconds=1.0, limit_seconds=40)

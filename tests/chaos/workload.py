@@ -21,6 +21,8 @@ SUPERSEDED_SHARE = 0.1
 """Of the edits of a site: they share a key, so that a newer one replaces an older one that is not yet live."""
 DELAYED_SHARE = 0.03
 """Asked for a few seconds before they may start."""
+TOLD_EVERY = 3
+"""Of so many jobs, the owner of one wants to be told of its end."""
 FAULT_SHARE = 0.12
 FAULTS = ("overload", "rate-limit", "cut-once", "cut", "break", "malformed", "chaos-slow", "busy")
 """What the provider does wrong in jobs that call it (sandbox/rehearsal/scenarios/faults.yaml)."""
@@ -42,6 +44,8 @@ class Order:
     is_resent: bool = False
     delay_seconds: float | None = None
     """How long after it is submitted it may start."""
+    has_callback: bool = False
+    """Its owner wants to be told of its end."""
 
 
 @dataclass
@@ -118,4 +122,5 @@ def _order(dice: Dice, number: int) -> Order:
         cancel_after_seconds=chance.uniform(0, 4) if chance.random() < CANCELLED_SHARE else None,
         is_resent=chance.random() < RESENT_SHARE,
         delay_seconds=delay,
+        has_callback=number % TOLD_EVERY == 0,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from producers.api.app import create_app
 from producers.api.resources import Resources
+from producers.console.sessions import Sessions
+from producers.console.web import Console
 from producers.keys import Scope, create_key, create_tenant
 from producers.pages.app import create_pages_app
 from producers.pages.resources import PageResources
@@ -43,6 +45,9 @@ from workers.lifecycle import Resources as WorkerResources
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
 PAGES_URL = "http://pages.testserver"
+CONSOLE_URL = "http://testserver"
+CONSOLE_KEY = "console-key-of-the-tests-0123456789"
+AUDIT_KEY = b"audit-key-of-the-tests"
 
 HOME = b"<!doctype html><html lang=en><title>Bakery</title><h1>Bread</h1><link rel=stylesheet href=style.css></html>"
 STYLE = b"h1 { color: #123456 }\n"
@@ -122,9 +127,12 @@ class World:
         assert taken is not None
         return taken
 
-    def offer(self, job_id: UUID, files: Mapping[str, bytes]) -> Release:
+    def offer(
+        self, job_id: UUID, files: Mapping[str, bytes], *, work: Callable[[Claim], object] = lambda _: None
+    ) -> Release:  # fmt: skip
         """Do a job's work: scan a result and let it wait for approval."""
         taken = self.claim(job_id)
+        work(taken)
         with self.ledger.begin() as session:
             job = hold(session, taken.attempt)
             site = session.get_one(Site, job.site_id)
@@ -209,7 +217,9 @@ def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 
 
 @contextmanager
-def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
+def open_world(
+    ledger: Ledger, directory: Path, *, tenant: str = "", pages_url: str = PAGES_URL, console_url: str = CONSOLE_URL
+) -> Iterator[World]:  # fmt: skip
     """Open a door. The queues are paused, so nothing tries to reach the broker, which is away."""
     clock = Clock()
     policy = platform_policy()
@@ -220,15 +230,18 @@ def open_world(ledger: Ledger, directory: Path) -> Iterator[World]:
         den=den,
         signer=PreviewSigner(["preview-key-of-the-tests-0123456789"], clock=clock),
         policy=policy,
-        pages_url=PAGES_URL,
+        pages_url=pages_url,
         poll_seconds=0.02,
     )
-    app = create_app(resources)
-    tenant = f"t-{secrets.token_hex(5)}"
+    console = Console(Sessions([CONSOLE_KEY]), is_secure=False, audit_key=AUDIT_KEY)
+    app = create_app(resources, console=console)
+    tenant = tenant or f"t-{secrets.token_hex(5)}"
     with ledger.begin() as session:
         create_tenant(session, tenant)
         for queue in TASK_OF_QUEUE:
             pause(session, queue, is_paused=True)
-    pages_app = create_pages_app(PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600))
+    pages_app = create_pages_app(
+        PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600, console_url=console_url)
+    )
     with TestClient(app) as client, TestClient(pages_app, base_url=PAGES_URL) as pages:
         yield World(ledger, den, directory, policy, app, client, pages_app, pages, resources, clock, tenant)

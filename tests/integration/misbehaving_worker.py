@@ -59,7 +59,7 @@ if __name__ == "__main__":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing of a broken-off test run stays
     name = f"misbehaving@test.{os.getpid()}"
     app, hooks = build_worker(
-        read_settings(WorkerSettings, os.environ), worker=name,
+        read_settings(WorkerSettings, os.environ), worker=name, queues=sys.argv[2:], concurrency=int(sys.argv[1]),
         handlers={**HANDLERS, QueueName.ANSWER: obey, QueueName.TOOLS: obey},
     )  # fmt: skip
     # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
@@ -67,4 +67,7 @@ if __name__ == "__main__":
         "visibility_timeout": 1, "unacked_restore_interval": 0.5, "unacked_restore_throttle": 1,
         "health_check_interval": 1,
     }  # fmt: skip
-    run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)
+    try:
+        run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)
+    finally:
+        hooks.finish()

@@ -1,6 +1,7 @@
-"""A worker that publishes one release and dies by SIGKILL where it is told: after a step, or at a change of the disk.
+"""Workers that publish one release each and die by SIGKILL where told: after a step, or at a change of the disk.
 
-`python -m tests.integration.publish_worker LEDGER_URL DEN JOB FENCE WHERE`
+Each line on stdin is one worker: LEDGER_URL DEN JOB FENCE WHERE. Its exit status is told on stdout. They are forked
+from a process that has imported everything, which takes seconds.
 """
 
 import os
@@ -52,8 +53,7 @@ class DeadlyDisk(Disk):
         super().sync_directory(path)
 
 
-def main() -> None:
-    ledger_url, den, job_id, fence, where = sys.argv[1:]
+def publish(ledger_url: str, den: str, job_id: str, fence: str, where: str) -> None:
     changes = int(where) if where.isdigit() else -1
 
     def observe(step: Step) -> None:
@@ -65,6 +65,16 @@ def main() -> None:
         policy=platform_policy(), gateway_url="http://127.0.0.1:1", worker="doomed",
     )  # fmt: skip
     run_control(JobMessage(job_id=UUID(job_id), fence=int(fence)), resources, observe=observe)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        if (child := os.fork()) == 0:
+            try:
+                publish(*line.split())
+            finally:
+                os._exit(1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":

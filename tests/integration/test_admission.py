@@ -135,7 +135,7 @@ def test_a_job_that_no_worker_took_up_in_its_queue_s_time_expires_with_one_notif
     late, young = questions(shop, 2)
     shop.execute("UPDATE job SET waiting_since = now() - interval '2 hours' WHERE id = :id", id=late)
     with shop.ledger.begin() as session:
-        assert stale_jobs(session, ANSWER, wait_seconds=3600) == [late]
+        assert stale_jobs(session, {QueueName.SPEC: 60, ANSWER: 3600, QueueName.TOOLS: 60}) == [(late, ANSWER)]
         assert expire_waiting(session, late, ANSWER, wait_seconds=3600)
         assert not expire_waiting(session, young, ANSWER, wait_seconds=3600)
     job = shop.job(late)

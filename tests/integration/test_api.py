@@ -32,6 +32,7 @@ SIGNED = "/v1/tickets/{tracker}/{tenant}/{project}"
 """Trackers sign what they send; they have no key (tests/integration/test_tickets.py)."""
 PUBLIC = {
     SIGNED,
+    "/",
     "/healthz",
     "/readyz",
     "/metrics",
@@ -218,6 +219,9 @@ SCOPES = {
     ("POST", "/v1/jobs/{job_id}/reply"): "submit",
     ("POST", "/v1/jobs/{job_id}/resume"): "submit",
     ("POST", "/v1/jobs/{job_id}/revise"): "submit",
+    ("GET", "/v1/jobs/{job_id}/notification"): "read",
+    ("POST", "/v1/jobs/{job_id}/notification/replay"): "submit",
+    ("GET", "/v1/notifications"): "read",
     ("POST", "/v1/jobs/{job_id}/approve"): "approve",
     ("POST", "/v1/jobs/{job_id}/reject"): "approve",
     ("GET", "/v1/dead-letters"): "read",

@@ -12,6 +12,7 @@ from monitoring import audit_archive
 from monitoring.audit import AuditVerdict, seal, verify
 from monitoring.audit_archive import Archive, ArchiveError, archive_old, verify_with_archive
 from monitoring.ledger import audit
+from monitoring.ledger.record_tables import AuditSeal
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.publisher import Publisher
@@ -191,6 +192,24 @@ def test_nothing_is_deleted_when_the_archive_is_not_the_one_of_before(
     assert sealed.scalar("SELECT count(*) FROM audit") == 3
 
 
+def test_a_ledger_that_was_restored_from_before_the_archive_s_end_goes_on_into_it(
+    sealed: Shop, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed.execute("CREATE TABLE old_rows AS SELECT * FROM audit")
+    sealed.execute("CREATE TABLE old_seals AS SELECT * FROM audit_seal")
+    assert move(sealed, archive) == 12
+    sealed.execute("DELETE FROM audit_seal")
+    sealed.execute("INSERT INTO audit_seal SELECT * FROM old_seals")
+    sealed.execute("INSERT INTO audit OVERRIDING SYSTEM VALUE SELECT * FROM old_rows")
+    sealed.execute("DROP TABLE old_rows, old_seals")
+    monkeypatch.setattr(audit_archive, "MAX_ROWS", 3)
+    assert [move(sealed, archive) for _ in range(5)] == [3, 3, 3, 3, 0]
+    assert check_whole(sealed, archive)[:3] == (True, 4, 12)
+    seal_rows(sealed)
+    assert move(sealed, archive) == 3
+    assert check_whole(sealed, archive)[:3] == (True, 5, 15)
+
+
 def test_nothing_is_archived_of_a_trail_that_does_not_verify(sealed: Shop, archive: Archive) -> None:
     sealed.execute("UPDATE audit SET actor = 'nobody' WHERE sealed_in = 2")
     with pytest.raises(ArchiveError, match="does not verify"):
@@ -203,15 +222,35 @@ def test_nothing_is_archived_of_a_trail_that_does_not_verify(sealed: Shop, archi
 def test_the_leading_dispatcher_archives_and_without_a_directory_no_row_ever_goes(
     sealed: Shop, archive: Archive, has_archive: bool
 ) -> None:
+    lead_rounds(sealed, archive if has_archive else None, rounds=1)
+    assert sealed.scalar("SELECT count(*) FROM audit") == (0 if has_archive else 12)
+
+
+def lead_rounds(shop: Shop, archive: Archive | None, *, rounds: int) -> None:
     app, lists = create_app(DEAD_BROKER), BrokerLists(DEAD_BROKER)
-    retention = sealed.policy.retention.model_copy(update={"audit_days": 0.0})
+    retention = shop.policy.retention.model_copy(update={"audit_days": 0.0})
     one = Dispatcher(
-        sealed.ledger, Publisher(app), lists, policy=sealed.policy.model_copy(update={"retention": retention}),
-        config=DispatcherConfig(), holder="one", signing_key=KEY, archive=archive if has_archive else None,
+        shop.ledger, Publisher(app), lists, policy=shop.policy.model_copy(update={"retention": retention}),
+        config=DispatcherConfig(), holder="one", signing_key=KEY, archive=archive,
     )  # fmt: skip
     try:
-        assert one.run_once()
+        assert all(one.run_once() for _ in range(rounds))
     finally:
         lists.close()
         app.close()
-    assert sealed.scalar("SELECT count(*) FROM audit") == (0 if has_archive else 12)
+
+
+class LostDisk(Archive):
+    """An archive whose disk is gone."""
+
+    tries = 0
+
+    def mend(self) -> AuditSeal | None:
+        self.tries += 1
+        raise ArchiveError("the disk is gone")
+
+
+def test_an_archive_that_fails_is_not_tried_again_every_round(sealed: Shop, tmp_path: Path) -> None:
+    archive = LostDisk(tmp_path)
+    lead_rounds(sealed, archive, rounds=3)
+    assert archive.tries == 1

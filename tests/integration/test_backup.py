@@ -216,6 +216,7 @@ def test_a_restored_past_is_told_what_it_cannot_know(
                          "SELECT sum(cost_nanousd) FROM call"))  # fmt: skip
     job = shop.job(lost.job.id)
     assert (job.state, job.waiting_since is not None) == ("queued", True), "it goes on, with another worker"
+    assert (job.lost_attempts, job.held_for) == (0, None), "its worker was stopped; that is no crash of it"
     with pytest.raises(FencedError), shop.ledger.begin() as session:
         hold(session, lost.attempt)
     assert shop.job(busy["pushed"]).pushed_at is None

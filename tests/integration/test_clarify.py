@@ -3,9 +3,10 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,6 +22,7 @@ from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
 from monitoring.redact import redact
 from producers.clarify import Clarifier, Reply
+from producers.errors import QueueFullError
 from producers.jobs import describe
 from producers.routing_log import RoutingLog
 from routing.errors import InvalidJobError
@@ -99,6 +101,22 @@ def test_at_most_twenty_sites_are_offered(rig: Rig, broker_url: str) -> None:
     for number in range(22):
         rig.shop.site(f"site-{number:02}")
     assert len(shown(rig, submit(rig, broker_url, UNBOUND))) == 20
+
+
+@pytest.mark.parametrize("answer", [say, choose])
+def test_a_reply_may_name_a_site_beyond_those_that_are_offered(
+    rig: Rig, broker_url: str, answer: Callable[[Rig, UUID, str], Reply]
+) -> None:
+    for number in range(20):
+        rig.shop.site(f"site-{number:02}")
+    last = rig.site("site-20")
+    rig.shop.site("theirs", tenant="other")
+    job_id = submit(rig, broker_url, UNBOUND)
+    assert "site-20" not in shown(rig, job_id)
+    with pytest.raises(InvalidJobError, match="no option of this question"):
+        choose(rig, job_id, "theirs")
+    assert answer(rig, job_id, "site-20").outcome == "deterministic_execute"
+    assert (rig.shop.job(job_id).state, rig.shop.job(job_id).site_id) == ("queued", last)
 
 
 def test_with_nothing_to_offer_an_unbound_action_is_refused_as_before(rig: Rig, broker_url: str) -> None:
@@ -382,3 +400,50 @@ def test_each_of_the_four_events_of_the_ladder_is_counted_by_its_reason(rig: Rig
         assert (event, reason) in LADDER.zeros
         assert counted[series_key(LADDER.name, {"event": event.value, "reason": reason})] == 1
     assert counted[series_key("clarifications_total", {"mode": "action", "confidence": "weak"})] == 2
+
+
+# ---------------------------------------------------------------------------------- what holds when the target is known
+
+
+def test_a_job_that_learns_its_site_takes_the_place_of_an_older_edit_of_it(rig: Rig, broker_url: str) -> None:
+    rig.site("bakery"), rig.site("florist")
+    old = submit(rig, broker_url, UNBOUND, site="florist", supersede_key="headline")
+    elsewhere = submit(rig, broker_url, UNBOUND, site="bakery", supersede_key="headline")
+    new = submit(rig, broker_url, UNBOUND, supersede_key="headline")
+    choose(rig, new, "florist")
+    ended = rig.shop.job(old)
+    assert (ended.state, ended.reason, ended.superseded_by) == ("cancelled", "superseded", new)
+    assert [rig.shop.job(job_id).state for job_id in (elsewhere, new)] == ["queued", "queued"]
+
+
+def test_a_job_that_learns_its_site_gives_way_to_a_newer_edit_of_it(rig: Rig, broker_url: str) -> None:
+    rig.site("florist")
+    old = submit(rig, broker_url, UNBOUND, supersede_key="headline")
+    new = submit(rig, broker_url, UNBOUND, site="florist", supersede_key="headline")
+    choose(rig, old, "florist")
+    ended = rig.shop.job(old)
+    assert (ended.state, ended.reason, ended.superseded_by) == ("cancelled", "superseded", new)
+    assert rig.shop.job(new).state == "queued"
+
+
+def test_an_answer_for_which_there_is_no_room_leaves_the_question_open(rig: Rig, broker_url: str) -> None:
+    rig.site("florist")
+    job_id = submit(rig, broker_url, UNBOUND)
+    rig.shop.execute("""
+        INSERT INTO backlog (queue, tenant, waiting, drained_per_second) SELECT queue, '', 1000000, 1
+        FROM unnest(ARRAY['spec', 'intake']) AS queues (queue)
+        ON CONFLICT (queue, tenant) DO UPDATE SET waiting = excluded.waiting""")
+    with pytest.raises(QueueFullError):
+        choose(rig, job_id, "florist")
+    with pytest.raises(QueueFullError):
+        say(rig, job_id, "hm, that flowery one i guess", switches=LLM)
+    assert asks(rig, job_id)
+    rig.shop.execute("UPDATE backlog SET waiting = 0")
+    choose(rig, job_id, "florist")
+    assert rig.shop.job(job_id).state == "queued"
+
+
+def test_a_job_that_asks_first_may_not_be_put_off_further_than_any_other(rig: Rig, broker_url: str) -> None:
+    rig.site("florist")
+    with pytest.raises(InvalidJobError, match="days ahead"):
+        submit(rig, broker_url, UNBOUND, start_at=(datetime.now(UTC) + timedelta(days=31)).isoformat())

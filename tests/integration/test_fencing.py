@@ -10,18 +10,17 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from pydantic import SecretStr
 
 from monitoring.errors import FencedError
 from monitoring.ledger import money
 from monitoring.ledger.attempts import Claim, bind_door, hash_token, lapsed_attempts, recover, report_loss
 from monitoring.ledger.money import BearerGone
+from monitoring.ledger.notifications import Due, book, claim_due
+from monitoring.ledger.record_tables import Delivery
 from monitoring.ledger.run_tables import TicketNote
 from monitoring.ledger.tables import Site
 from monitoring.ledger.ticket_notes import book_note
 from monitoring.ledger.whole_steps import charge_whole
-from producers.config import WebhookConfig
-from producers.webhooks import WebhookSender
 from routing.jobs import JobMessage, Reason, State
 from routing.tiers import QueueName
 from sandbox.den import Den
@@ -271,21 +270,27 @@ def test_a_publishing_run_s_twin_says_nothing_more_to_the_forge(
 
 def test_a_sender_that_was_away_has_no_say_in_a_delivery_that_another_makes(shop: Shop) -> None:
     shop.end(shop.running(tier=None, callback_url="https://owner.example/hook"), State.ANSWERED, Reason.DONE)
-    sender = WebhookSender(shop.ledger, WebhookConfig(secret=SecretStr("whsec_" + "QUJD" * 8)))
-    try:
-        (slow,) = sender._claim_due(1)
-        shop.execute("UPDATE notification SET next_at = now() - interval '1 s'")
-        (other,) = sender._claim_due(1)
-        assert (slow.attempts, other.attempts) == (1, 2)
-        state = "SELECT attempts, next_at, delivered_at FROM notification"
-        before = shop.rows(state)
-        sender._book(slow.job_id, slow.attempts, is_delivered=False)
-        assert shop.rows(state) == before
-        sender._book(other.job_id, other.attempts, is_delivered=True)
-        sender._book(slow.job_id, slow.attempts, is_delivered=False)
-        assert shop.scalar("SELECT delivered_at IS NOT NULL AND next_at IS NULL FROM notification")
-    finally:
-        sender.close()
+
+    def take() -> Due:
+        with shop.ledger.begin() as session:
+            (due,) = claim_due(session, 1)
+        return due
+
+    def tell(due: Due, outcome: str) -> None:
+        with shop.ledger.begin() as session:
+            book(session, due, Delivery(job_id=due.job_id, number=due.number, outcome=outcome), again_in=5)
+
+    slow = take()
+    shop.execute("UPDATE notification SET next_at = now() - interval '1 s'")
+    other = take()
+    assert (slow.number, other.number) == (1, 2)
+    state = "SELECT attempts, next_at, delivered_at FROM notification"
+    before = shop.rows(state)
+    tell(slow, "failed")
+    assert shop.rows(state) == before
+    tell(other, "delivered")
+    tell(slow, "failed")
+    assert shop.scalar("SELECT delivered_at IS NOT NULL AND next_at IS NULL FROM notification")
 
 
 def test_a_writer_of_notes_that_was_away_has_no_say_in_another_s_try(yard: Yard) -> None:

@@ -54,7 +54,7 @@ def broken(fleet: Fleet, *planted: str) -> list[Violation]:
     with fleet.ledger.engine.connect() as connection:
         for statement in planted:
             connection.execute(text(statement))
-        return list(examine_snapshot(connection).violations)
+        return list(examine_snapshot(connection, fleet.policy.retention).violations)
 
 
 def broken_rules(fleet: Fleet, *planted: str) -> set[Rule]:
@@ -62,7 +62,7 @@ def broken_rules(fleet: Fleet, *planted: str) -> set[Rule]:
 
 
 def test_an_honest_history_breaks_no_rule(fleet: Fleet) -> None:
-    verdict = examine(fleet.ledger.engine)
+    verdict = examine(fleet.ledger.engine, fleet.policy.retention)
     assert verdict.violations == ()
     assert verdict == Verdict(jobs=6, attempts=6, calls=3, releases=1, violations=())
 
@@ -84,27 +84,46 @@ def test_a_violation_names_its_subject_and_what_is_wrong(fleet: Fleet) -> None:
 
 
 def test_what_retention_took_of_the_events_is_not_missed(fleet: Fleet) -> None:
-    older = "UPDATE job SET created_at = created_at - interval '1 day' WHERE state = 'published'"
+    older = "UPDATE job SET created_at = created_at - interval '31 days' WHERE state = 'published'"
     swept = f"DELETE FROM event WHERE job_id = {_PUBLISHED}"
     assert broken_rules(fleet, older, swept) == set()
     assert broken_rules(fleet, older, swept.replace(_PUBLISHED, _FAILED)) >= {Rule.ACCEPTED_ONCE, Rule.ONE_END}
 
 
+def test_events_that_retention_took_are_not_missed_though_nobody_has_left_any(fleet: Fleet) -> None:
+    older = "UPDATE job SET created_at = created_at - interval '31 days' WHERE ended_at IS NOT NULL"
+    swept = "DELETE FROM event USING job WHERE job.id = event.job_id AND job.ended_at IS NOT NULL"
+    assert broken_rules(fleet, older, swept) == set()
+    assert broken_rules(fleet, swept) >= {Rule.ACCEPTED_ONCE, Rule.ONE_END}
+
+
 def test_what_retention_took_as_a_whole_is_not_missed(fleet: Fleet) -> None:
     gone = fleet.scalar("SELECT id FROM job WHERE state = 'failed'")
+    today = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
+    older = f"""
+        UPDATE call SET caps = replace(caps::text, {today}, '2001-01-01')::jsonb;
+        UPDATE cap SET key = replace(key, {today}, '2001-01-01')"""
     swept = [
         f"DELETE FROM {table} WHERE {column} = '{gone}'"
         for table, column in {"call": "job_id", "attempt": "job_id", "notification": "job_id", "event": "job_id",
                               "job": "id"}.items()
     ]  # fmt: skip
     caps = f"DELETE FROM cap WHERE key LIKE '{gone}%'"
-    assert broken_rules(fleet, *swept, caps) == set()
+    assert broken_rules(fleet, older, *swept, caps) == set()
+    assert broken_rules(fleet, *swept, caps) == {Rule.MONEY}, "no retention takes the calls of today"
 
 
 def test_audit_rows_that_were_archived_are_not_missed(fleet: Fleet) -> None:
-    later = "UPDATE audit SET at = now() + interval '1 day' WHERE seq = (SELECT max(seq) FROM audit)"
-    archived = "DELETE FROM audit WHERE seq < (SELECT max(seq) FROM audit)"
-    assert broken_rules(fleet, later, archived) == set()
+    older = "UPDATE job SET ended_at = ended_at - interval '366 days' WHERE ended_at IS NOT NULL"
+    assert broken_rules(fleet, older, "DELETE FROM audit") == set()
+    assert broken_rules(fleet, "DELETE FROM audit") == {Rule.ONE_AUDIT_ROW}
+
+
+def test_that_somebody_went_back_may_have_been_archived(fleet: Fleet) -> None:
+    went_back = "UPDATE site SET active_release_id = NULL"
+    older = "UPDATE site SET created_at = created_at - interval '366 days'"
+    assert broken_rules(fleet, went_back, older) == set()
+    assert broken_rules(fleet, went_back) == {Rule.CHAIN}
 
 
 _PUBLISHED = "(SELECT id FROM job WHERE state = 'published')"

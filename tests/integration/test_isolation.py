@@ -30,6 +30,7 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/jobs/{job_id}/revise"): {"text": "Make it red"},
     ("POST", "/v1/jobs/{job_id}/approve"): {},
     ("POST", "/v1/jobs/{job_id}/reject"): {"reason": "no"},
+    ("POST", "/v1/jobs/{job_id}/notification/replay"): {},
     ("POST", "/v1/sites"): {"name": "bakery"},
     ("POST", "/v1/sites/{name}/rollback"): {},
     ("POST", "/v1/sites/{name}/revoke-previews"): {},

@@ -23,8 +23,9 @@ from monitoring.ledger.approvals import approve, approved_release, await_approva
 from monitoring.ledger.attempts import claim, escalate, hold, lapsed_attempts, recover, renew, report_loss
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import accept, end, find_job, move
-from monitoring.ledger.migrate import is_current, migrate
+from monitoring.ledger.migrate import migrate
 from monitoring.ledger.releases import activate, add_release
+from monitoring.ledger.schema import Fit, fit
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Approval, Attempt, Job, Release, Site
 from routing.errors import IllegalMoveError
@@ -70,12 +71,28 @@ def test_the_migrations_make_exactly_the_schema_of_the_tables(ledger: Ledger) ->
     with ledger.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
         assert compare_metadata(context, SQLModel.metadata) == []
-    assert is_current(ledger.engine)
+    assert fit(ledger.engine) is Fit.CURRENT
+
+
+def test_the_migrations_make_the_indexes_with_the_columns_that_are_only_read_from_them(ledger: Ledger) -> None:
+    wanted = {
+        str(index.name): list(index.dialect_options["postgresql"]["include"] or [])
+        for table in SQLModel.metadata.tables.values() for index in table.indexes
+    }  # fmt: skip
+    with ledger.engine.connect() as connection:
+        made = connection.exec_driver_sql("""
+            SELECT indexrelid::regclass::text,
+                   ARRAY(SELECT attname::text FROM pg_attribute
+                          WHERE attrelid = indexrelid AND attnum > indnkeyatts ORDER BY attnum)
+              FROM pg_index
+        """)  # fmt: skip
+        assert {name: columns for name, columns in made if name in wanted} == wanted
+        assert wanted["ix_job_waiting"] == ["tenant"]
 
 
 def test_migrating_a_current_ledger_from_many_processes_changes_nothing(ledger: Ledger) -> None:
     assert at_once([lambda: migrate(ledger.engine)] * 3) == [None, None, None]
-    assert is_current(ledger.engine)
+    assert fit(ledger.engine) is Fit.CURRENT
 
 
 # --------------------------------------------------------------------------------------------------------- accepting

@@ -17,6 +17,7 @@ from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.releases import activate, active_release, add_release
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
+from monitoring.ledger.workers import Sign
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
@@ -39,6 +40,7 @@ from workers.interrupts import install_interrupts
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
+from workers.presence import Presence
 
 HOME = b"<!doctype html><html lang=en><head><title>Bakery</title></head><body><h1>Bread</h1></body></html>"
 FILES = {"index.html": HOME}
@@ -465,10 +467,14 @@ def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
     message = rig.shop.message(rig.shop.accept())
     claimed = rig.shop.try_claim(message)
     assert claimed is not None
+
+    def open_ledger() -> Ledger:
+        return Ledger(create_ledger_engine(rig.shop.url, pool_size=0))
+
     hooks = PoolHooks(
-        lambda: Ledger(create_ledger_engine(rig.shop.url, pool_size=0)),
+        open_ledger,
         log_level="INFO",
-        worker="w1",
+        presence=Presence(open_ledger, Sign(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
         prepare=lambda: None,
         close=lambda: None,
     )

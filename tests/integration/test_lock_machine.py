@@ -1,8 +1,9 @@
 """Any order of edits on the same sites leaves each site one writer at most, and none waits for a free one for ever."""
 
 import os
+from collections import Counter
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import hypothesis.strategies as st
@@ -44,6 +45,10 @@ CLOSED = (FencedError, WrongStateError, PublishConflictError)
 WRITING = ("spec", "patch", "agent")
 RUNWAY = Runway(per_queue=4, per_tenant=3)
 """Short, so that jobs wait for room as well as for sites."""
+STEPS = (
+    "a second writer turned away", "taken from a dead worker", "escalated with its site", "handed on to a revision",
+    "cancelled while it held its site", "published",
+)  # fmt: skip
 ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="ann")
 
 
@@ -51,6 +56,8 @@ class LockMachine(RuleBasedStateMachine):
     """Two sites, edits on all tiers, revisions, cancellations, deaths, publishes, and the dispatcher's rounds."""
 
     shop: Shop
+    hits: ClassVar[Counter[str]] = Counter()
+    """How often the steps that matter were really taken: a walk past them would break no rule either."""
     jobs = Bundle("jobs")
     claims = Bundle("claims")
 
@@ -76,6 +83,7 @@ class LockMachine(RuleBasedStateMachine):
         for attempt in lapsed:
             with self.shop.ledger.begin() as session:
                 recover(session, attempt, max_lost=3)
+            self.hits["taken from a dead worker"] += 1
         with self.shop.ledger.begin() as session:
             release_due(session)
             release_sites(session)
@@ -87,47 +95,87 @@ class LockMachine(RuleBasedStateMachine):
     @rule(target=claims, first=jobs, second=jobs)
     def work_at_once(self, first: UUID, second: UUID) -> Any:
         """Two workers take up work, perhaps on one site."""
-        return multiple(*(self.shop.try_claim(self.shop.message(job)) for job in (first, second)))
+        return self.claims_of(self.claim(first), self.claim(second))
+
+    def claims_of(self, *found: Claim | None) -> Any:
+        return multiple(*(claimed for claimed in found if claimed is not None))
+
+    def claim(self, job_id: UUID) -> Claim | None:
+        job = self.shop.job(job_id)
+        writer = self.writer_of(job.site_id)
+        claimed = self.shop.try_claim(self.shop.message(job_id))
+        if job.state == State.QUEUED and job.queue in WRITING and writer not in (None, job_id):
+            assert claimed is None
+            self.hits["a second writer turned away"] += 1
+        return claimed
 
     @rule(target=claims, which=st.integers(0, 20))
-    def work(self, which: int) -> Claim | None:
+    def work(self, which: int) -> Any:
         """A worker takes a message."""
         if not self.runway:
-            return None
-        job_id = sorted(self.runway)[which % len(self.runway)]
+            return multiple()
+        job_id = list(self.runway)[which % len(self.runway)]
         queue, fence = self.runway.pop(job_id)
-        return self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue)
+        return self.claims_of(self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue))
+
+    @rule(target=claims, site=st.integers(0, 1), steps=st.integers(1, 4))
+    def go_on(self, site: int, steps: int) -> Any:
+        """What a site's writer needs next is done, undisturbed: by chance alone a walk seldom gets to a publish."""
+        made: list[Claim | None] = []
+        for _ in range(steps):
+            waiting = "SELECT id FROM job WHERE site_id = :id AND state = 'queued' ORDER BY created_at, id LIMIT 1"
+            job_id = self.writer_of(self.sites[site]) or self.shop.scalar(waiting, id=self.sites[site])
+            if job_id is None:
+                break
+            state = self.shop.job(job_id).state
+            if state == State.AWAITING_APPROVAL:
+                self.approve(job_id)
+            elif (claimed := self.claim(job_id)) is not None:
+                made.append(claimed)
+                self.publish(claimed) if state == State.PUBLISHING else self.offer(claimed)
+        return self.claims_of(*made)
 
     @rule(target=claims, job=jobs)
-    def work_out_of_order(self, job: UUID) -> Claim | None:
+    def work_out_of_order(self, job: UUID) -> Any:
         """A message that nobody expected any more reaches a worker."""
-        return self.shop.try_claim(self.shop.message(job))
+        return self.claims_of(self.claim(job))
 
     @rule(claimed=claims)
-    def offer(self, claimed: Claim | None) -> None:
-        if claimed is not None and self.shop.job(claimed.job.id).state == State.RUNNING:
+    def offer(self, claimed: Claim) -> None:
+        if self.shop.job(claimed.job.id).state == State.RUNNING:
             with suppress(*CLOSED):
                 self.shop.offer(claimed)
 
     @rule(claimed=consumes(claims), state=st.sampled_from([State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED]))
-    def fail(self, claimed: Claim | None, state: State) -> None:
-        if claimed is not None and self.shop.job(claimed.job.id).state == State.RUNNING:
+    def fail(self, claimed: Claim, state: State) -> None:
+        if self.shop.job(claimed.job.id).state == State.RUNNING:
             with suppress(*CLOSED):
                 self.shop.end(claimed, state)
 
     @rule(claimed=claims)
-    def escalate(self, claimed: Claim | None) -> None:
-        if claimed is None:
-            return
+    def escalate(self, claimed: Claim) -> None:
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
             job = hold(session, claimed.attempt)
             if job.state == State.RUNNING and job.tier == Tier.SPEC:
                 escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="")
+                self.hits["escalated with its site"] += self.writer_of(job.site_id) == job.id
 
-    @rule(claimed=claims)
-    def die(self, claimed: Claim | None) -> None:
-        if claimed is not None:
-            self.shop.lapse(claimed)
+    @rule(target=jobs, site=st.integers(0, 1))
+    def give_up_tier_1(self, site: int) -> UUID:
+        """An edit is begun on tier 1, if its site is free, and handed on with it."""
+        job = self.accept(site, Tier.SPEC, "P0")
+        if (claimed := self.claim(job)) is not None:
+            self.escalate(claimed)
+        return job
+
+    @rule(which=st.integers(0, 5))
+    def die(self, which: int) -> None:
+        """A worker dies, if one works."""
+        live = self.shop.rows("SELECT id FROM attempt WHERE ended_at IS NULL ORDER BY started_at, id")
+        if live:
+            self.shop.execute(
+                "UPDATE attempt SET lease_until = now() - interval '1 s' WHERE id = :id", id=live[which % len(live)].id
+            )
 
     @rule(job=jobs)
     def approve(self, job: UUID) -> None:
@@ -142,6 +190,7 @@ class LockMachine(RuleBasedStateMachine):
     @rule(target=jobs, job=jobs)
     def revise(self, job: UUID) -> UUID:
         """Send a preview back, or go on from what ended: nobody else's edit gets between two rounds of a preview."""
+        job = next(iter(self.waiting()), job)
         before = self.shop.job(job)
         held = before.state == State.AWAITING_APPROVAL and self.writer_of(before.site_id) == job
         try:
@@ -150,22 +199,32 @@ class LockMachine(RuleBasedStateMachine):
             return job
         if held:
             assert self.writer_of(before.site_id) == new.id, "the lock was handed on"
+            self.hits["handed on to a revision"] += 1
         return new.id
 
-    @rule(job=jobs)
-    def cancel(self, job: UUID) -> None:
+    def waiting(self) -> list[UUID]:
+        rows = self.shop.rows("SELECT id FROM job WHERE state = 'awaiting_approval' ORDER BY created_at, id")
+        return [job_id for (job_id,) in rows]
+
+    @rule(job=jobs, site=st.integers(0, 1), is_writer=st.booleans())
+    def cancel(self, job: UUID, site: int, is_writer: bool) -> None:
+        if is_writer:
+            job = self.writer_of(self.sites[site]) or job
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
+            holds = self.writer_of(self.shop.job(job).site_id) == job
             request_cancel(session, session.get_one(Job, job, with_for_update=True), actor="owner")
+            self.hits["cancelled while it held its site"] += holds
 
     @rule(claimed=claims)
-    def publish(self, claimed: Claim | None) -> None:
-        if claimed is None or claimed.attempt.queue != QueueName.CONTROL.value:
+    def publish(self, claimed: Claim) -> None:
+        if claimed.attempt.queue != QueueName.CONTROL.value:
             return
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
             job = hold(session, claimed.attempt)
             release = approved_release(session, job)
             activate(session, release.site_id, release, base_release_id=release.base_release_id)
             end(session, job, State.PUBLISHED, reason=Reason.DONE)
+            self.hits["published"] += 1
 
     def writer_of(self, site_id: UUID | None) -> UUID | None:
         found: UUID | None = self.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=site_id)
@@ -228,6 +287,7 @@ class LockMachine(RuleBasedStateMachine):
 @pytest.mark.timeout(60 + 20 * EXAMPLES)
 def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger, str]) -> None:
     LockMachine.shop = Shop(module_ledger[0], url=module_ledger[1])
+    LockMachine.hits.clear()
     run_state_machine_as_test(
         LockMachine,
         settings=settings(
@@ -235,3 +295,4 @@ def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger,
             suppress_health_check=list(HealthCheck), phases=PHASES,
         ),
     )  # fmt: skip
+    assert {name for name in STEPS if not LockMachine.hits[name]} == set(), LockMachine.hits

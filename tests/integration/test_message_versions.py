@@ -71,9 +71,13 @@ def release(shop: Shop) -> list[UUID]:
 
 def held(shop: Shop, job_id: UUID) -> Any:
     return shop.rows(
-        "SELECT held_for, pushed_at, fence, waiting_since < now() AS ages, lost_attempts,"
+        "SELECT held_for, held_until, pushed_at, fence, waiting_since < now() AS ages, lost_attempts,"
         " extract(epoch FROM held_until - now()) AS seconds FROM job WHERE id = :id AND held_for IS NOT NULL", id=job_id
     )  # fmt: skip
+
+
+def unread(shop: Shop, job_id: UUID) -> Any:
+    return shop.scalar("SELECT count(*) FROM event WHERE kind = 'unread' AND job_id = :id", id=job_id)
 
 
 @pytest.mark.parametrize(("task", "queue"), [(TaskName.TOOLS, QueueName.TOOLS), (TaskName.CONTROL, QueueName.CONTROL)])
@@ -87,11 +91,17 @@ def test_a_worker_leaves_a_message_of_a_newer_version_to_others_and_loses_no_job
     (row,) = wait_until(lambda: held(shop, job_id), seconds=10, what="the job is given back")
     assert (row.held_for, row.pushed_at, row.fence, row.ages, row.lost_attempts) == ("time", None, 0, True, 0)
     assert PAUSE_SECONDS - 10 < row.seconds <= PAUSE_SECONDS, "no worker meets it again at once"
-    assert shop.scalar("SELECT count(*) FROM event WHERE kind = 'unread'") == 1
+    assert unread(shop, job_id) == 1
     assert [record.msg for record in caplog.records].count("message_of_unknown_version") == 1
     assert shop.scalar("SELECT count(*) FROM attempt") == 0
 
-    send(worker, task, queue, newer)  # a second copy changes nothing
+    send(worker, task, queue, newer)
+    marker = shop.accept(tier=None, queue=queue, is_pushed=True)
+    send(worker, task, queue, newer | {"job_id": str(marker)})
+    wait_until(lambda: held(shop, marker), seconds=10, what="the second copy, before this one, was read")
+    (again,) = held(shop, job_id)
+    assert (again.held_until, again.fence) == (row.held_until, row.fence), "a second copy changes nothing"
+    assert unread(shop, job_id) == 1
     shop.execute("UPDATE job SET held_until = now() WHERE id = :id", id=job_id)
     wait_until(lambda: release(shop) == [job_id], seconds=10, what="the dispatcher lets it go on")
     assert shop.try_claim(shop.message(job_id)) is not None, "whoever can read its message works on it"

@@ -87,6 +87,19 @@ def test_a_tier_may_spend_exactly_its_limit_and_not_a_nanodollar_more(
     world.check_books()
 
 
+def test_an_open_call_is_believed_for_half_a_minute_and_then_charged_in_full(world: World) -> None:
+    assert isinstance(reserve(world, bearer(world), start(400)), Reserved)
+    with world.ledger.begin() as session:
+        left = session.connection().scalar(text("SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM call"))
+        assert 20 < float(left or 0) <= 30
+        assert money.presume_lost_calls(session) == 0
+    world.execute("UPDATE call SET lease_until = clock_timestamp() - interval '1 second'")
+    with world.ledger.begin() as session:
+        assert money.presume_lost_calls(session) == 1
+    assert {(cap.spent_nanousd, cap.reserved_nanousd) for cap in world.caps().values()} == {(400, 0)}
+    world.check_books()
+
+
 def test_a_call_that_is_booked_twice_is_paid_once(world: World) -> None:
     holder, call = bearer(world), start(400)
     assert isinstance(reserve(world, holder, call), Reserved)

@@ -157,7 +157,7 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
         question = rig.shop.accept(prompt="What is on the page?", tier=None, site_id=site)
         assert rig.work(question).state == "answered", "another model's lane flows, at the same site too"
         direct = rig.shop.accept(prompt='Change the heading to "Bread since 1932"', site_id=site)
-        assert rig.work(direct).state in ("awaiting_approval", "queued")
+        assert rig.work(direct).state == "awaiting_approval"
 
         rig.later()
         assert rig.work(second).held_for == "provider", "the test of the lane failed: it is parked again"
@@ -205,16 +205,33 @@ def test_a_job_that_has_waited_for_an_hour_ends_and_frees_its_site(shop: Shop, t
         site = rig.site()
         job_id = rig.shop.accept(prompt=EDIT, site_id=site)
         rig.work(job_id)
-        rig.shop.execute("UPDATE attempt SET ended_at = ended_at - interval '50 minutes'")
+        waited = """
+            UPDATE event SET data = data || jsonb_build_object('held_seconds', :seconds), at = at - interval '1 hour'
+             WHERE id = (SELECT max(id) FROM event WHERE data ->> 'held_for' = 'provider')"""
+        rig.shop.execute(waited, seconds=3000)
         rig.later()
         assert rig.work(job_id).state == "queued"
-        rig.shop.execute("UPDATE attempt SET ended_at = ended_at - interval '10 minutes' WHERE number = 2")
+        rig.shop.execute(waited, seconds=600)
         rig.later()
         job = rig.work(job_id)
         assert (job.state, job.reason) == ("failed", "provider_busy")
         assert "waited for as long as it may" in str(job.detail)
         row: Site = rig.shop.find(Site, site)
         assert row.lock_job_id is None
+        rig.check_books()
+
+
+def test_the_time_that_a_job_stood_in_its_queue_after_its_pause_does_not_count_as_a_wait_for_its_lane(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with installation(shop, tmp_path, scenario=faults(HAIKU, 529, times=2)) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        for _ in range(2):
+            assert rig.work(job_id).held_for == "provider"
+            rig.shop.execute("UPDATE event SET at = at - interval '2 hours'")
+            rig.shop.execute("UPDATE attempt SET ended_at = ended_at - interval '2 hours' WHERE ended_at IS NOT NULL")
+            rig.later()
+        assert rig.work(job_id).state == "awaiting_approval"
         rig.check_books()
 
 

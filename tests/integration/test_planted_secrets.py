@@ -48,7 +48,7 @@ def tables_with_secrets(world: World) -> set[tuple[str, str]]:
     return found
 
 
-@pytest.mark.req("H-009")
+@pytest.mark.req("S-080")
 def test_planted_keys_are_in_no_log_audit_row_event_problem_or_metric(world: World, tmp_path: Path) -> None:
     log = io.StringIO()
     configure_logging(stream=log)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -126,15 +127,33 @@ def yard(shop: Shop, tmp_path: Path) -> Yard:
 # ------------------------------------------------------------------------------------------------------------ crashes
 
 
+@pytest.fixture(scope="module")
+def doomed() -> Iterator[Callable[..., int]]:
+    """Start a worker that dies where it is told; returns its exit status."""
+    argv = [sys.executable, "-m", "tests.integration.publish_worker"]
+    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+
+        def start(*arguments: object) -> int:
+            assert nursery.stdin is not None
+            assert nursery.stdout is not None
+            print(*arguments, file=nursery.stdin, flush=True)
+            return int(nursery.stdout.readline())
+
+        yield start
+        assert nursery.stdin is not None
+        nursery.stdin.close()
+
+
 @pytest.mark.req("H-084", "H-087")
 @pytest.mark.threat("H5")
 @pytest.mark.parametrize("where", [*(step.value for step in Step), "0", "6", "14", "15", "16"])
-def test_a_worker_killed_at_any_step_leaves_old_or_new_and_the_next_one_completes_it(yard: Yard, where: str) -> None:
+def test_a_worker_killed_at_any_step_leaves_old_or_new_and_the_next_one_completes_it(
+    yard: Yard, doomed: Callable[..., int], where: str
+) -> None:
     job_id = yard.approved(NEW)
     message = yard.shop.message(job_id)
-    argv = [yard.shop.url, str(yard.home), str(job_id), str(message.fence), where]
-    dead = subprocess.run([sys.executable, "-m", "tests.integration.publish_worker", *argv], cwd=ROOT, timeout=60)
-    assert dead.returncode == -9, "the publish has fewer changes than this test believes"
+    status = doomed(yard.shop.url, yard.home, job_id, message.fence, where)
+    assert status == -9, "the publish has fewer changes than this test believes"
     job = yard.shop.job(job_id)
     is_swapped = yard.shop.active(yard.site_id) == job.release_id
     assert job.state == ("published" if is_swapped else "publishing"), "the ledger says one thing in one commit"

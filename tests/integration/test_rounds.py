@@ -422,7 +422,7 @@ def test_every_promise_of_the_ledger_holds_after_a_session_and_all_of_it_is_told
     second = rig.run(revise(rig, first, "Change the hero heading to 'Bread since 1933'").id)
     rig.shop.approve(second.id)
     run_control(rig.shop.message(second.id), rig.resources)
-    assert examine(rig.shop.ledger.engine).violations == ()
+    assert examine(rig.shop.ledger.engine, rig.shop.policy.retention).violations == ()
     told = {row.payload["job_id"]: row.payload for row in rig.shop.rows("SELECT payload FROM notification")}
     assert told[str(first.id)]["continued_as"] == str(second.id)
     assert (told[str(first.id)]["reason"], told[str(second.id)]["parent_id"]) == ("revised", str(first.id))
@@ -489,4 +489,4 @@ def test_a_preview_is_either_approved_or_sent_back_whoever_comes_first(rig: Rig)
     state = {"approve": "publishing", "revise": "rejected"}[answers[0]]
     assert rig.shop.job(job.id).state == state
     assert rig.shop.scalar("SELECT count(*) FROM job") == (1 if answers == ["approve"] else 2)
-    assert examine(rig.shop.ledger.engine).violations == ()
+    assert examine(rig.shop.ledger.engine, rig.shop.policy.retention).violations == ()

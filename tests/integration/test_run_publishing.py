@@ -195,8 +195,11 @@ def test_a_full_disk_is_waited_for_and_the_run_is_published_then(
         job = publish(yard, run_id)
     assert (job.state, job.held_for) == (State.PUBLISHING, "time")
     assert "No space left" in job.result["resting"]["why"]
+    ended = "SELECT outcome, reason FROM attempt WHERE job_id = :i ORDER BY number DESC LIMIT 1"
+    assert yard.shop.rows(ended, i=run_id) == [("resting", "storage_unavailable")], "no remote was away"
     yard.shop.let_time_pass()
-    assert publish(yard, run_id).state == State.PUBLISHED
+    job = publish(yard, run_id)
+    assert (job.state, "resting" in job.result) == (State.PUBLISHED, False), "what has ended waits for nothing"
 
 
 def test_an_advance_that_meets_a_full_disk_is_made_later_and_forgets_that_it_had_to_wait(

@@ -81,7 +81,6 @@ TAMPERING = {
 }  # fmt: skip
 
 
-@pytest.mark.req("H-117")
 @pytest.mark.parametrize("name", TAMPERING)
 def test_verify_exits_with_one_and_names_the_place_after(sealed: Shop, run: Run, name: str) -> None:
     assert run("audit", "verify").exit_code == 0

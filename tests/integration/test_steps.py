@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -375,13 +375,18 @@ def test_every_artifact_that_a_result_names_is_there_and_others_are_reported(off
 
 
 def test_too_much_output_ends_the_step(office: Office) -> None:
-    limit = office.yard.resources.policy.queues[QueueName.STEPS].output_bytes
+    limit = 100_000  # the platform's 20 MiB take as many seconds to write and hash
+    policy = office.yard.resources.policy
+    limits = policy.queues[QueueName.STEPS].model_copy(update={"output_bytes": limit})
+    lower = policy.model_copy(update={"queues": {**policy.queues, QueueName.STEPS: limits}})
+    office.yard.resources = replace(office.yard.resources, policy=lower)
     files = {
         "artifacts/research/big.md": b"x" * (limit + 1),
         ".agent-result.json": b'{"status": "complete", "summary": "Done."}',
     }
     done = office.yard.do("research", "Look", handler=StepHandler({"api": Played(files)}))
     assert (done.job.state, done.job.reason) == ("output_exceeded", "output_cap")
+    assert str(limit) in str(done.job.detail)
 
 
 def test_a_repository_that_cannot_be_had_ends_the_step_with_the_reason(office: Office) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import MetaData, text
+from sqlalchemy.exc import DBAPIError
 from sqlmodel import SQLModel
 
-from monitoring import sweeping
+from monitoring import sweeping_sql
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job
@@ -323,8 +326,58 @@ def test_the_look_for_ended_jobs_reads_an_index_and_no_younger_job(shop: Shop) -
     bounds = {"seconds": 86_400, "at": "2020-01-01", "id": uuid4(), "limit": 200}
     with shop.ledger.begin() as session:
         session.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = session.scalars(text(f"EXPLAIN {sweeping._ENDED.text}"), bounds).all()
+        plan = session.scalars(text(f"EXPLAIN {sweeping_sql.ENDED.text}"), bounds).all()
     (condition,) = (line for line in plan if "Index Cond" in line)
     assert any("ix_job_ended" in line for line in plan), plan
     assert "ended_at <" in condition
     assert "ended_at >=" in condition
+
+
+@contextlib.contextmanager
+def refusing(shop: Shop, table: str, condition: str) -> Iterator[None]:
+    """While it lasts, rows for which the condition holds cannot be removed."""
+    shop.execute(f"""
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+        CREATE TRIGGER refuse BEFORE DELETE ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()""")
+    try:
+        yield
+    finally:
+        shop.execute("DROP FUNCTION refuse CASCADE")
+
+
+@pytest.mark.parametrize("table", ["job", "event"])
+def test_what_cannot_be_removed_keeps_nothing_else_from_going(shop: Shop, table: str) -> None:
+    days = {"job": 11, "event": 6}[table]
+    first, poison, *others = [answered(shop, days=days) for _ in range(5)]
+    column = "id" if table == "job" else "job_id"
+    sweeper = RowSweeper(shop.ledger, RULES, rest_seconds=0)
+    with refusing(shop, table, f"OLD.{column} = '{poison}'"):
+        for _ in range(20):
+            with contextlib.suppress(DBAPIError):
+                sweeper.run(seconds=5)
+    left = {row[0] for row in shop.rows(f"SELECT {column} FROM {table}")}
+    assert poison in left
+    assert not left & {first, *others}
+
+
+def test_a_look_that_failed_is_not_repeated_before_its_rest(shop: Shop) -> None:
+    answered(shop, days=11)
+    now = 1000.0
+    sweeper = RowSweeper(shop.ledger, RULES, clock=lambda: now, rest_seconds=60)
+    with refusing(shop, "job", "true"):
+        with pytest.raises(DBAPIError):
+            sweeper.run()
+        assert sweeper.run() == Swept(0, 0, is_done=True)
+        now += 61
+        with pytest.raises(DBAPIError):
+            sweeper.run()
+
+
+def test_a_lane_whose_bucket_is_used_stays_however_long_it_had_no_trouble(shop: Shop) -> None:
+    shop.execute("""
+        INSERT INTO lane (provider, model, failures, requests, tokens, filled_at, changed_at)
+        VALUES ('p', 'used', 0, 1, 1, now(), now() - interval '1 year'),
+               ('p', 'forgotten', 0, 1, 1, now() - interval '1 year', now() - interval '1 year'),
+               ('p', 'never filled', 0, 1, 1, NULL, now() - interval '1 year')""")
+    sweep(shop)
+    assert shop.rows("SELECT model FROM lane") == [("used",)]

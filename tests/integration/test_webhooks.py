@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from monitoring.errors import JobNotFoundError
+from monitoring.ledger.notifications import MAX_REPLAYS, NotReplayableError
 from producers.config import WebhookConfig
+from producers.notifications import Notifications
+from producers.webhook_secrets import tenant_secrets
 from producers.webhooks import RETRY_SECONDS, WebhookSender
 from routing.jobs import Reason, State
 from tests.factories import Shop
@@ -71,14 +76,23 @@ def receiver() -> Iterator[Receiver]:
 def make_sender(shop: Shop) -> Iterator[Callable[..., WebhookSender]]:
     senders: list[WebhookSender] = []
 
-    def make(*, secret: str = SECRET, allow_private: bool = True, deadline_seconds: float = 10.0) -> WebhookSender:
-        config = WebhookConfig(secret=SecretStr(secret), allow_private=allow_private)
+    def make(
+        *, secret: str = SECRET, old: tuple[str, ...] = (), allow_private: bool = True, deadline_seconds: float = 10.0
+    ) -> WebhookSender:
+        olds = tuple(map(SecretStr, old))
+        config = WebhookConfig(secret=SecretStr(secret), old_secrets=olds, allow_private=allow_private)
         senders.append(WebhookSender(shop.ledger, config, deadline_seconds=deadline_seconds))
         return senders[-1]
 
     yield make
     for sender in senders:
         sender.close()
+
+
+def secret_of(tenant: str, root: str = SECRET) -> str:
+    """What the operator gives to the tenant's receiver."""
+    (secret,) = tenant_secrets(WebhookConfig(secret=SecretStr(root)), tenant)
+    return secret
 
 
 def end_a_job(shop: Shop, url: str | None) -> str:
@@ -102,14 +116,15 @@ def test_an_owner_gets_one_message_that_the_public_library_verifies(
     sender = make_sender()
     assert [sender.deliver_due(), sender.deliver_due()] == [1, 0]
     ((headers, body),) = receiver.requests
-    payload = Webhook(SECRET).verify(body, headers)
+    payload = Webhook(secret_of("acme")).verify(body, headers)
     assert payload == {"type": "job.ended", "job_id": job_id, "state": "answered", "reason": "done"}
     assert headers["webhook-id"] == f"msg_{job_id}"
     assert headers["host"] == receiver.url.split("/")[2]
+    for other in ("whsec_" + "QUJE" * 8, secret_of("other"), SECRET):  # another tenant's receiver can forge nothing
+        with pytest.raises(WebhookVerificationError):
+            Webhook(other).verify(body, headers)
     with pytest.raises(WebhookVerificationError):
-        Webhook("whsec_" + "QUJE" * 8).verify(body, headers)
-    with pytest.raises(WebhookVerificationError):
-        Webhook(SECRET).verify(json.dumps({**payload, "state": "published"}), headers)
+        Webhook(secret_of("acme")).verify(json.dumps({**payload, "state": "published"}), headers)
     assert shop.scalar("SELECT delivered_at IS NOT NULL AND next_at IS NULL FROM notification")
 
 
@@ -195,3 +210,77 @@ def test_without_a_secret_nothing_is_sent_and_nothing_is_lost(
     assert make_sender(secret="").deliver_due() == 0
     assert make_sender().deliver_due() == 1
     assert len(receiver.requests) == 1
+
+
+def test_while_secrets_change_both_the_old_and_the_new_one_verify(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    end_a_job(shop, receiver.url)
+    new = "whsec_" + "TkVX" * 8
+    make_sender(secret=new, old=(SECRET,)).deliver_due()
+    ((headers, body),) = receiver.requests
+    for secret in (secret_of("acme"), secret_of("acme", new)):
+        assert Webhook(secret).verify(body, headers)["type"] == "job.ended"
+
+
+def test_what_came_of_each_try_is_on_record_and_a_replay_sends_the_same_message_again(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    receiver.status = 503
+    job_id = UUID(end_a_job(shop, receiver.url))
+    notifications, sender = Notifications(shop.ledger), make_sender()
+    for _ in range(len(RETRY_SECONDS) + 1):
+        make_due(shop)
+        sender.deliver_due()
+    given_up = notifications.show(job_id, tenant="acme")
+    assert given_up.state == "undelivered"
+    assert [(one.number, one.outcome, one.status) for one in given_up.deliveries] == [
+        (number, "failed", 503) for number in range(1, len(RETRY_SECONDS) + 2)
+    ]
+    (listed,) = notifications.not_delivered("acme").notifications
+    assert listed.job_id == job_id
+    receiver.status = 204
+    for replays in (1, 2):  # once because it never arrived, once because its receiver lost it
+        assert notifications.replay(job_id, tenant="acme", actor="key:k").state == "pending"
+        assert sender.deliver_due() == 1
+        now = notifications.show(job_id, tenant="acme")
+        assert (now.state, now.replays, now.deliveries[-1].outcome) == ("delivered", replays, "delivered")
+    assert len({(headers["webhook-id"], body) for headers, body in receiver.requests}) == 1
+    assert notifications.not_delivered("acme").notifications == []
+    assert shop.scalar("SELECT count(*) FROM audit WHERE action = 'notification_replayed'") == 2
+
+
+def test_an_address_that_may_not_be_called_says_so_in_the_list_of_tries(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    job_id = UUID(end_a_job(shop, receiver.url))
+    make_sender(allow_private=False).deliver_due()
+    (delivery,) = Notifications(shop.ledger).show(job_id, tenant="acme").deliveries
+    assert (delivery.outcome, delivery.status) == ("refused", None)
+    assert "not public" in delivery.detail
+
+
+def test_what_was_never_owed_cannot_be_sent_again(shop: Shop) -> None:
+    notifications = Notifications(shop.ledger)
+    silent, running = UUID(end_a_job(shop, None)), shop.running(tier=None, callback_url="https://a.example/").job.id
+    often = UUID(end_a_job(shop, "https://a.example/"))
+    shop.execute(f"UPDATE notification SET replays = {MAX_REPLAYS} WHERE job_id = '{often}'")
+    for job_id, reason in ((silent, "no_callback"), (running, "not_ended"), (often, "too_often")):
+        with pytest.raises(NotReplayableError) as refused:
+            notifications.replay(job_id, tenant="acme", actor="cli")
+        assert refused.value.reason == reason
+    assert [notifications.show(job_id, tenant="acme").state for job_id in (silent, running)] == ["none", "none"]
+    with pytest.raises(JobNotFoundError):
+        notifications.replay(often, tenant="somebody", actor="cli")
+
+
+def test_pages_of_what_did_not_arrive_hold_each_notification_once(shop: Shop) -> None:
+    jobs = [UUID(end_a_job(shop, "https://a.example/")) for _ in range(5)]
+    notifications, seen, cursor = Notifications(shop.ledger), [], None
+    for _ in range(5):
+        page = notifications.not_delivered("acme", wanted="pending", cursor=cursor, limit=2)
+        seen += [one.job_id for one in page.notifications]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == jobs[::-1]

@@ -5,17 +5,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
-def test_the_configuration_page_is_what_the_models_say() -> None:
+@pytest.mark.parametrize(
+    ("program", "page"),
+    [
+        ("generate.py", "configuration.md"),
+        ("generate_http.py", "reference/http.md"),
+        ("generate_cli.py", "reference/cli.md"),
+    ],
+)
+def test_a_page_that_is_made_from_the_code_is_what_the_code_says(program: str, page: str) -> None:
     made = subprocess.run(
-        [sys.executable, "docs/generate.py"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, f"docs/{program}"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
 
-    assert made == (ROOT / "docs" / "configuration.md").read_text(), "run `make docs`"
+    assert made == (ROOT / "docs" / page).read_text(), "run `make docs`"
 
 
 def test_every_link_between_the_pages_leads_somewhere() -> None:

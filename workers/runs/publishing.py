@@ -23,7 +23,7 @@ from routing.ticket import Ticket
 from sandbox.forge import ForgeError, PullRequest, open_pull_request
 from workers.lifecycle import Resources
 from workers.patience import try_later
-from workers.retries import is_passing
+from workers.retries import away_of, is_passing
 from workers.runs.errors import WorkspaceError
 from workers.runs.exchange import push
 from workers.runs.pull_request import GateLine, PullRequestFacts, StepLine, branch_of, describe
@@ -48,7 +48,7 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     try:
         facts = _hand_over(rows, resources, workspace, check=lambda: _check(claimed, resources))
     except (WorkspaceError, ForgeError, OSError) as error:
-        if is_passing(error) and try_later(claimed, resources, why=str(error)):
+        if is_passing(error) and try_later(claimed, resources, reason=away_of(error), why=str(error)):
             return
         detail = f"{error}; what was done is kept at {rows.run.head_commit}, and nothing was merged"
         _end(

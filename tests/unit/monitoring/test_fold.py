@@ -32,7 +32,9 @@ def test_a_call_counts_dollars_and_tokens_exactly() -> None:
     folded = fold([Happened("call", data)] * 3)
     assert of(folded, "cost_usd_total") == {("m", "p", "spec"): 3_703_701}
     assert of(folded, "cost_wasted_usd_total") == {("spec",): 21}
-    assert of(folded, "tokens_total") == {("input", "m"): 30, ("output", "m"): 6, ("cache_read", "m"): 15}
+    assert of(folded, "tokens_total") == {
+        ("input", "m", "spec"): 30, ("output", "m", "spec"): 6, ("cache_read", "m", "spec"): 15,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,36 @@ def test_a_job_that_is_not_routed_yet_counts_no_route() -> None:
 def test_a_job_used_a_container_or_none(boxes: int, label: str) -> None:
     data = {"queue": "agent", "tier": 3, "state": "failed", "reason": "cost_cap", "boxes": boxes}
     assert of(fold([Happened("ended", data)]), "jobs_by_box_total") == {(label, "agent"): 1}
+
+
+def test_a_box_counts_by_its_queue_and_by_whether_it_stood_ready() -> None:
+    opened = [Happened("box", {"queue": "agent", "warm": warm}) for warm in (True, False, True)]
+    assert of(fold(opened), "boxes_opened_total") == {("agent", "warm"): 2, ("agent", "cold"): 1}
+
+
+def test_what_a_sweep_took_away_counts_by_sort() -> None:
+    swept = Happened("reaped", {"container": 2, "network": 1, "volume": 0})
+    assert of(fold([swept, swept]), "orphans_reaped_total") == {("container",): 4, ("network",): 2}
+
+
+@pytest.mark.parametrize(("step", "label"), [("scan", "scan"), ("model:claude", "model"), ("rm -rf", "other")])
+def test_a_step_counts_by_its_name_alone(step: str, label: str) -> None:
+    folded = fold([Happened("step", {"step": step, "seconds": 0.3})])
+    assert of(folded, "step_seconds_sum") == {(label,): 300}
+
+
+@pytest.mark.req("S-099")
+@pytest.mark.parametrize(("gates", "bucket"), [(0, "0.0"), (1, "1.0"), (4, "5.0"), (40, "+Inf")])
+def test_a_run_that_ends_counts_how_often_it_waited_for_a_person(gates: int, bucket: str) -> None:
+    data = {"queue": "control", "tier": None, "state": "published", "reason": "done", "gates": gates}
+    folded = fold([Happened("ended", data)])
+    assert of(folded, "gates_per_run_bucket") == {(bucket, "published"): 1}
+    assert of(folded, "gates_per_run_sum") == {("published",): gates}
+
+
+def test_a_job_that_made_nothing_counts_no_bytes() -> None:
+    ends = [Happened("ended", {"tier": 1, "state": "published", "output_bytes": size}) for size in (5000, None)]
+    assert of(fold(ends), "output_bytes_bucket") == {("16384.0", "spec"): 1}
 
 
 @pytest.mark.parametrize(("tier", "label"), [(1, "spec"), (2, "patch"), (3, "agent"), (None, "none"), (9, "none")])

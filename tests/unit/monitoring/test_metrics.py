@@ -3,12 +3,25 @@ from __future__ import annotations
 import re
 
 from monitoring.exporter import Snapshot, SnapshotCollector
-from monitoring.metrics import FOLDED, PREFIX, PROBED, Kind, Metric, SeriesKey, series_key
+from monitoring.gauges import PROBED
+from monitoring.metrics import FOLDED, PREFIX, Kind, Metric, SeriesKey, series_key
 
 NAMES = """
+attempt_cost_usd_total{tier,queue_name} counter
 attempt_duration_seconds{tier,queue_name} histogram
+attempt_oldest_age_seconds{queue_name} gauge
 attempts_running{tier,queue_name} gauge
 audit_unsealed_age_seconds{} gauge
+backlog_usd{queue_name} gauge
+backlog_work_seconds{queue_name} gauge
+boxes_opened_total{queue_name,start} counter
+boxes_working{queue_name} gauge
+broker_clients{} gauge
+broker_evicted_keys_total{} counter
+broker_memory_limit_bytes{} gauge
+broker_memory_used_bytes{} gauge
+broker_messages{queue_name} gauge
+broker_up{} gauge
 budget_limit_usd{scope} gauge
 budget_reserved_usd{scope} gauge
 budget_spent_usd{scope} gauge
@@ -17,10 +30,15 @@ build_info{version,policy,prices_as_of} gauge
 clarifications_total{mode,confidence} counter
 cost_usd_total{tier,model,provider} counter
 cost_wasted_usd_total{tier} counter
+dead_letters{queue_name} gauge
 debates_total{kind,verdict} counter
 dispatcher_leader_present{} gauge
 duplicates_fenced_total{queue_name} counter
+fleet_slots_busy{} gauge
+fleet_slots{} gauge
 fold_lag_seconds{} gauge
+gates_per_run{state} histogram
+held_jobs{reason} gauge
 job_attempts_total{tier,queue_name,outcome,reason} counter
 job_cost_usd{tier} histogram
 job_duration_seconds{tier,state} histogram
@@ -32,10 +50,13 @@ jobs_started_total{tier,queue_name} counter
 ladder_events_total{event,reason} counter
 lane_parked_seconds{provider,model} gauge
 lane_parks_total{provider,model,reason} counter
+lease_age_seconds_max{queue_name} gauge
 limit_hits_total{tier,queue_name,limit,phase} counter
 messages_unread_total{queue_name} counter
 mirror_bytes_total{} counter
 mirror_requests_total{result} counter
+orphans_reaped_total{sort} counter
+output_bytes{tier} histogram
 provider_breaker_state{provider,model} gauge
 provider_requests_total{provider,model,code} counter
 queue_depth{queue_name} gauge
@@ -46,8 +67,13 @@ requests_refused_total{door,field} counter
 routes_total{mode,confidence,tier} counter
 run_gates_total{kind,state} counter
 run_tokens_total{part} counter
+slots_busy{queue_name} gauge
+slots{queue_name} gauge
+step_seconds{step} histogram
 tier_escalations_total{origin,target,reason} counter
-tokens_total{model,kind} counter
+tokens_total{tier,model,kind} counter
+wanted_slots{queue_name} gauge
+workers{standing} gauge
 """
 """Dashboards and alerts of our users rely on these: a change here is a change for them, and belongs in CHANGELOG.md."""
 
@@ -109,3 +135,9 @@ def test_single_buckets_become_cumulative_ones() -> None:
 
 def test_a_series_from_before_a_label_existed_is_still_shown() -> None:
     assert rendered({series_key("cost_wasted_usd_total", {}): 2e9})["cost_wasted_usd_total", ("none",)] == 2
+
+
+def test_what_was_counted_before_a_label_existed_is_added_to_what_has_none() -> None:
+    old, new = ({"model": "m", "kind": "input"} | more for more in ({}, {"tier": "none"}))
+    samples = rendered({series_key("tokens_total", old): 2, series_key("tokens_total", new): 3})
+    assert samples["tokens_total", ("none", "m", "input")] == 5

@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from producers.cli import app
 from producers.commands.context import print_table
+from producers.commands.helping import EXAMPLES, PANELS
 
 ROOT = Path(__file__).parents[3]
 UNREACHABLE = "postgresql://nobody@127.0.0.1:1/none"
@@ -19,7 +22,7 @@ SOME_ID = "6b1b1f0e-0000-4000-8000-000000000000"
 
 def run(*arguments: str, **environment: str) -> Result:
     nothing = {"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
-    return CliRunner().invoke(app, arguments, env={**nothing, **environment})
+    return CliRunner().invoke(app, arguments, env={**nothing, **environment}, prog_name="pointsman")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -41,6 +44,68 @@ def test_every_command_tells_what_it_does_and_every_option_what_it_is_for() -> N
     ]
 
     assert silent == []
+
+
+def leaves() -> dict[str, Any]:
+    """Every command that does something, by its words."""
+    found = {path.removeprefix("pointsman").strip(): command for path, command in commands()}
+    return {words: command for words, command in found.items() if not getattr(command, "commands", None)}
+
+
+PROGRAMS = {"up", "demo", "worker", "api", "gateway", "dispatcher", "exporter", "mirror", "rehearsal"}
+"""These run until they are stopped."""
+OWN_FORMAT = {"ladder": "JSON lines", "audit export": "JSON lines", "broker acl": "an ACL file"}
+"""These print a format that another program asks for."""
+
+
+def test_programs_can_read_whatever_a_command_prints() -> None:
+    without = {
+        words
+        for words, command in leaves().items()
+        if "--json" not in [name for p in command.params for name in p.opts]
+    }
+
+    assert without - {"doctor"} == PROGRAMS | set(OWN_FORMAT)
+
+
+def test_every_command_stands_in_one_of_the_panels_and_what_comes_first_is_shown_first() -> None:
+    root = typer.main.get_command(app)
+    known = getattr(root, "commands", {})
+    panels = [known[name].rich_help_panel for name in root.list_commands(None)]  # type: ignore[attr-defined]
+
+    assert [panel for panel, before in zip(panels, [None, *panels], strict=False) if panel != before] == list(PANELS)
+
+
+def test_every_example_of_the_help_is_a_right_use_of_its_command() -> None:
+    real = {"ID": SOME_ID, "GATE": SOME_ID, "RELEASE": SOME_ID}
+    known = leaves()
+    for words, lines in EXAMPLES.items():
+        for line in lines:
+            program, *arguments = shlex.split(line.split(" > ")[0], comments=True)
+            own = [part for part in words.split() if part != "prompt"]
+            assert (program, arguments[: len(own)]) == ("pointsman", own), line
+            rest = [real.get(argument, argument) for argument in arguments[len(own) :]]
+            exists = not re.search(r"\./|\.(yaml|jsonl?|diff|md)\b|--dir", line)  # a path would have to be there
+            if exists and words in known:
+                known[words].make_context(words, list(rest))
+
+
+def test_completion_can_be_installed_and_completes_commands() -> None:
+    shown = run("--show-completion", "bash")
+    done = run(_POINTSMAN_COMPLETE="complete_bash", COMP_WORDS="pointsman web", COMP_CWORD="1")
+
+    assert shown.exit_code == 0
+    assert "_POINTSMAN_COMPLETE=complete_bash" in shown.stdout
+    assert "webhook" in done.stdout.split()
+
+
+def test_completion_of_what_the_ledger_knows_is_silent_where_there_is_none() -> None:
+    done = run(
+        _POINTSMAN_COMPLETE="complete_bash", COMP_WORDS="pointsman job ", COMP_CWORD="2",
+        POINTSMAN_LEDGER__URL=UNREACHABLE,
+    )  # fmt: skip
+
+    assert (done.stdout.strip(), done.stderr.strip()) == ("", "")
 
 
 def test_it_tells_its_version() -> None:

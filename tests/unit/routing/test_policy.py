@@ -188,3 +188,11 @@ def test_a_queue_may_call_only_the_models_of_its_purposes() -> None:
     assert policy.models_of(QueueName.SPEC) == {policy.calls["spec_edit"].model, policy.calls["spec_create"].model}
     assert policy.models_of(QueueName.TOOLS) == frozenset()
     assert policy.limits_of(Tier.AGENT) == policy.queues[QueueName.AGENT]
+
+
+def test_a_policy_file_from_before_work_rested_between_its_tries_still_loads(tmp_path: Path) -> None:
+    path = tmp_path / "older.yaml"
+    values = document()
+    shipped = values.pop("pauses")
+    path.write_text(yaml.safe_dump(values))
+    assert load_policy(path).pauses.model_dump(mode="json") == shipped

@@ -8,7 +8,7 @@ from routing.jobs import Reason
 from routing.policy import platform_policy
 from routing.waits import pause_before
 from sandbox.forge import ForgeError
-from workers.retries import is_passing, step_pause
+from workers.retries import away_of, is_passing, step_pause
 from workers.runs.errors import BranchTakenError, RemoteAuthError, RemoteError, WorkspaceMissingError
 
 
@@ -39,6 +39,19 @@ def test_the_shipped_pauses_never_shrink() -> None:
 )
 def test_what_is_away_may_come_back_and_what_is_wrong_stays_wrong(error: Exception, passes: bool) -> None:
     assert is_passing(error) is passes
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ForgeError("502", is_passing=True), Reason.REMOTE_UNREACHABLE),
+        (RemoteError("no route"), Reason.REMOTE_UNREACHABLE),
+        (ConnectionResetError(104, "reset"), Reason.REMOTE_UNREACHABLE),
+        (OSError(28, "No space left on device"), Reason.STORAGE_UNAVAILABLE),
+    ],
+)
+def test_it_is_told_apart_what_was_away(error: Exception, reason: Reason) -> None:
+    assert away_of(error) is reason
 
 
 def test_a_step_rests_only_where_its_surroundings_failed_it() -> None:

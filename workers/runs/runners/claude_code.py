@@ -50,10 +50,12 @@ class ClaudeCodeRunner:
                 held = hold_session(
                     attempt, box, _plan(order, attempt), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )  # fmt: skip
-            if (obstacle := obstacle_of(attempt, held.verdict, model=order.model)) is not None:
+            cap_hit = attempt.cap_hit() if held.verdict.end in (End.FAILED, End.BUDGET) else None
+            obstacle = obstacle_of(attempt, held.verdict, model=order.model, cap_hit=cap_hit)
+            if obstacle is not None:
                 raise obstacle
             with attempt.step("extract"):
-                return _extract(attempt, box, held, order)
+                return _extract(attempt, box, held, order, cap_hit=cap_hit)
         finally:
             with attempt.step("teardown"):
                 box.close()
@@ -77,9 +79,11 @@ def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
     )  # fmt: skip
 
 
-def _extract(attempt: Attempt, box: Box, held: Held, order: AgentOrder) -> AgentRun:
+def _extract(
+    attempt: Attempt, box: Box, held: Held, order: AgentOrder, *, cap_hit: str | None
+) -> AgentRun:  # fmt: skip
     """Take the files out, whatever the session's end was; they are given back without the instructions."""
-    failed = _failure(held.verdict, attempt)
+    failed = _failure(held.verdict, cap_hit=cap_hit)
     facts = {"agent": held.facts}
     try:
         files, refused = collect(box, attempt, order.files)
@@ -96,10 +100,10 @@ def _extract(attempt: Attempt, box: Box, held: Held, order: AgentOrder) -> Agent
     return AgentRun(kept, failed, facts=facts)
 
 
-def _failure(verdict: Verdict, attempt: Attempt) -> Failed | None:
+def _failure(verdict: Verdict, *, cap_hit: str | None) -> Failed | None:
     if verdict.is_done:
         return None
-    if verdict.end in (End.FAILED, End.BUDGET) and (cap := attempt.cap_hit()) is not None:
-        return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"the {cap} cap had no room for another model call")
+    if verdict.end in (End.FAILED, End.BUDGET) and cap_hit is not None:
+        return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"the {cap_hit} cap had no room for another model call")
     state, reason = ENDS[verdict.end]
     return Failed(state, reason, f"the agent's session ended: {verdict.text}")

@@ -80,12 +80,22 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("waiting_since IS NOT NULL AND held_for IS NULL"),
     )
+    op.create_index("ix_job_site_open", "job", ["site_id"], unique=False, postgresql_where=sa.text("ended_at IS NULL"))
     op.create_index(
         "ix_job_supersede",
         "job",
         ["tenant", "supersede_key"],
         unique=False,
         postgresql_where=sa.text("supersede_key IS NOT NULL AND ended_at IS NULL"),
+    )
+    op.drop_index("ix_job_waiting", table_name="job")
+    op.create_index(
+        "ix_job_waiting",
+        "job",
+        ["queue", "waiting_since"],
+        unique=False,
+        postgresql_include=["tenant"],
+        postgresql_where=sa.text("waiting_since IS NOT NULL"),
     )
     op.create_index(op.f("ix_release_job_id"), "release", ["job_id"], unique=False)
     op.add_column("tenant", sa.Column("weight", sa.Integer(), server_default="1", nullable=False))

@@ -1,0 +1,30 @@
+"""Small files that have to outlive a crash: replaced as a whole, and on the disk when the call returns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put a file in place of the one before it; a reader finds all of one of them.
+
+    Raises:
+        OSError: the operator's fault: the file cannot be written.
+    """
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the disk has the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

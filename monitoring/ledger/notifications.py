@@ -1,0 +1,167 @@
+"""The notification that a job's end owes its owner: who may send it when, what came of each try, and sending it again.
+
+It stays one notification however often it is sent: a replay has the same id and the same body, so a receiver that keeps
+the ids it has seen does nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import select, tuple_
+from sqlalchemy import update as sql_update
+from sqlmodel import Session, col
+
+from monitoring.errors import MonitoringError
+from monitoring.ledger import audit
+from monitoring.ledger.clock import after, moment, now
+from monitoring.ledger.jobs import find_job, lock_job
+from monitoring.ledger.record_tables import Delivery, Notification
+from monitoring.ledger.tables import Job
+
+MAX_REPLAYS = 100
+"""How often one notification is sent anew when asked to: a loop that asks for more is a mistake."""
+_SHOWN_DELIVERIES = 50
+_CLAIM_SECONDS = 60
+_LONGEST_DETAIL = 200
+
+Refusal = Literal["not_ended", "no_callback", "too_often"]
+Wanted = Literal["undelivered", "pending"]
+
+_REFUSALS: dict[Refusal, str] = {
+    "not_ended": "the job has not ended, so there is no notification yet",
+    "no_callback": "the job was submitted without a callback_url",
+    "too_often": f"it was sent again {MAX_REPLAYS} times, which is enough",
+}
+
+
+class NotReplayableError(MonitoringError, ValueError):
+    """A notification cannot be sent again (the caller's fault); nothing changed."""
+
+    def __init__(self, job_id: UUID, reason: Refusal) -> None:
+        super().__init__(job_id, reason)
+        self.reason: Refusal = reason
+
+    def __str__(self) -> str:
+        return f"job {self.args[0]} has nothing to send again: {_REFUSALS[self.reason]}"
+
+
+class Due(NamedTuple):
+    """A notification that its claimer has to send now."""
+
+    job_id: UUID
+    tenant: str
+    callback_url: str
+    payload: dict[str, object]
+    number: int
+    """Which try of its round this is, from 1."""
+
+
+class Told(NamedTuple):
+    """A notification, and the newest tries to deliver it, the oldest of them first."""
+
+    notification: Notification | None
+    """None while its job has not ended, and for a step, whose run tells."""
+    deliveries: Sequence[Delivery]
+
+
+class NotificationMark(NamedTuple):
+    """Where a page of notifications ended."""
+
+    created_at: datetime
+    job_id: UUID
+
+
+def claim_due(session: Session, limit: int) -> list[Due]:
+    """Take the notifications that are due, so that no other sender takes them within a minute."""
+    query = (
+        select(Notification, col(Job.tenant))
+        .join(Job, col(Job.id) == col(Notification.job_id))
+        .where(col(Notification.delivered_at).is_(None), col(Notification.next_at) <= moment())
+        .order_by(col(Notification.next_at))
+        .limit(limit)
+        .with_for_update(of=Notification, skip_locked=True)
+    )
+    claimed = []
+    for notification, tenant in session.execute(query):
+        notification.attempts += 1
+        notification.next_at = after(_CLAIM_SECONDS)
+        url, payload = notification.callback_url or "", notification.payload
+        claimed.append(Due(notification.job_id, tenant, url, payload, notification.attempts))
+    session.flush()
+    return claimed
+
+
+def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | None) -> None:
+    """Put one try on record, and say when the next one is.
+
+    Args:
+        session: the caller's transaction.
+        due: as it was claimed.
+        delivery: what came of it.
+        again_in: seconds until the next try; None when there is none.
+    """
+    delivery.detail = delivery.detail[:_LONGEST_DETAIL]
+    session.add(delivery)
+    own = col(Notification.job_id) == due.job_id
+    if delivery.outcome == "delivered":
+        values = {"delivered_at": now(), "next_at": None}
+    else:  # a sender that was away for long has no say in what another is doing
+        own &= col(Notification.attempts) == due.number
+        values = {"next_at": None if again_in is None else after(again_in)}
+    session.execute(sql_update(Notification).where(own).values(**values))
+
+
+def told(session: Session, job_id: UUID, *, tenant: str) -> Told:
+    """Return a job's notification.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    find_job(session, job_id, tenant=tenant)
+    notification = session.get(Notification, job_id)
+    query = select(Delivery).where(col(Delivery.job_id) == job_id).order_by(col(Delivery.id).desc())
+    return Told(notification, session.scalars(query.limit(_SHOWN_DELIVERIES)).all()[::-1])
+
+
+def not_delivered(
+    session: Session, tenant: str, *, wanted: Wanted, after: NotificationMark | None = None, limit: int = 50
+) -> Sequence[Notification]:
+    """Return what a tenant's receivers do not have, the newest first: given up, or still being tried."""
+    query = (
+        select(Notification)
+        .join(Job, col(Job.id) == col(Notification.job_id))
+        .where(col(Job.tenant) == tenant, col(Notification.delivered_at).is_(None))
+        .where(col(Notification.callback_url).is_not(None))
+    )
+    due = col(Notification.next_at)
+    query = query.where(due.is_(None) if wanted == "undelivered" else due.is_not(None))
+    place = tuple_(col(Notification.created_at), col(Notification.job_id))
+    if after is not None:
+        query = query.where(place < tuple_(after.created_at, after.job_id))
+    newest_first = (col(Notification.created_at).desc(), col(Notification.job_id).desc())
+    return session.scalars(query.order_by(*newest_first).limit(limit)).all()
+
+
+def replay(session: Session, job_id: UUID, *, tenant: str, actor: str) -> None:
+    """Have a job's notification sent again, now, with all its tries before it.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        NotReplayableError: the caller's fault; nothing changed.
+    """
+    job = lock_job(session, job_id, tenant=tenant)
+    notification = session.get(Notification, job_id, with_for_update=True)
+    if notification is None:
+        raise NotReplayableError(job_id, "not_ended")
+    if notification.callback_url is None:
+        raise NotReplayableError(job_id, "no_callback")
+    if notification.replays >= MAX_REPLAYS:
+        raise NotReplayableError(job_id, "too_often")
+    audit.append(session, "notification_replayed", actor=actor, job=job, was_delivered=bool(notification.delivered_at))
+    anew = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
+    session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**anew))
+    session.refresh(notification)

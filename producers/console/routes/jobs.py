@@ -1,0 +1,124 @@
+"""Jobs as they are looked at: the list with filter and search, one job with all about it, and its live events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Form, Query, Request
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from monitoring.ledger.jobs import find_job
+from producers.api.stream import News, Tail, look, watch
+from producers.console import listing
+from producers.console.job_facts import facts_of
+from producers.console.reasons import reasons_of
+from producers.console.web import (
+    REFUSALS,
+    ConsoleDep,
+    ConsoleResources,
+    Submitter,
+    ViewerDep,
+    go,
+    is_part,
+    render,
+    told,
+)
+from routing.jobs import Door, State
+
+router = APIRouter()
+
+
+@router.get("/jobs")
+def show_jobs(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: ViewerDep,
+    state: Annotated[list[State | Literal[""]] | None, Query()] = None,
+    site: Annotated[str, Query(max_length=64)] = "",
+    text: Annotated[str, Query(max_length=200)] = "",
+    before: Annotated[datetime | None, Query()] = None,
+) -> Response:
+    """List the tenant's jobs, newest first, by state, site and words of the prompt."""
+    states = tuple(one for one in state or () if one)
+    wanted = listing.Filter(states=states, site=site.strip(), text=text.strip(), before=before)
+    with resources.ledger.begin() as session:
+        page = listing.page_of(session, viewer.caller.tenant, wanted)
+    sites = [one.name for one in resources.sites.all(viewer.caller.tenant)] if not is_part(request) else []
+    template = "parts/jobs.html" if is_part(request) else "jobs.html"
+    return render(request, template, viewer=viewer, page=page, wanted=wanted, states=tuple(State), sites=sites)
+
+
+@router.post("/jobs")
+def submit(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: Submitter,
+    prompt: Annotated[str, Form()],
+    site: Annotated[str, Form()] = "",
+    tier: Annotated[str, Form()] = "",
+    budget: Annotated[str, Form()] = "",
+) -> Response:
+    """Submit a job by hand."""
+    body = {"prompt": prompt, "site": site.strip(), "tier": tier, "budget_usd": budget}
+    try:
+        accepted = resources.submitter.submit(
+            {name: value for name, value in body.items() if value}, tenant=viewer.caller.tenant, door=Door.HTTP,
+            actor=viewer.caller.actor,
+        )  # fmt: skip
+    except REFUSALS as error:
+        return go(request, "/jobs", notice=told(error), is_error=True)
+    return go(request, f"/jobs/{accepted.job.id}")
+
+
+@router.get("/jobs/{job_id}")
+def show_job(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
+    """Show one job: its question or preview first, since somebody may be waited for."""
+    facts = facts_of(resources, job_id, tenant=viewer.caller.tenant)
+    template = "parts/job.html" if is_part(request) else "job.html"
+    return render(request, template, viewer=viewer, **facts)
+
+
+@router.get("/jobs/{job_id}/why")
+def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
+    """Tell which words and rules decided where a job went, and what would have changed it."""
+    with resources.ledger.begin() as session:
+        job = find_job(session, job_id, tenant=viewer.caller.tenant)
+        found = reasons_of(session, job, policy=resources.policy, vocabularies=resources.vocabularies)
+    template = "parts/why.html" if is_part(request) else "why.html"
+    return render(request, template, viewer=viewer, job_id=job_id, why=found)
+
+
+@router.get("/jobs/{job_id}/stream")
+async def stream(
+    request: Request,
+    resources: ConsoleResources,
+    console: ConsoleDep,
+    viewer: ViewerDep,
+    job_id: UUID,
+    after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+) -> Response:
+    """Send a job's events as lines of its page, while they happen."""
+    tail = Tail(after)
+    tenant = viewer.caller.tenant
+    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=tenant, tail=tail)
+    line = console.templates.get_template("parts/event.html")
+    news = watch(
+        resources.ledger, job_id, tenant=tenant, tail=tail, first=first, poll_seconds=resources.poll_seconds,
+        stopping=request.app.state.stopping,
+    )  # fmt: skip
+    return EventSourceResponse(_lines(news, line.render), ping=15, headers={"Cache-Control": "no-store"})
+
+
+async def _lines(news: AsyncIterator[News], render_line: Callable[..., str]) -> AsyncIterator[ServerSentEvent]:
+    async for one in news:
+        for event in one.events:
+            yield ServerSentEvent(data=render_line(event=event).strip(), event="line", id=str(event.id))
+        if one.events:
+            yield ServerSentEvent(data="changed", event="changed")
+        if one.is_over:
+            yield ServerSentEvent(data="over", event="over")

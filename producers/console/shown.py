@@ -1,0 +1,160 @@
+"""How values look on the console's pages: the filters of its templates. Everything is text; templates escape it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote
+
+from producers.console.timeline import offset
+from producers.console.wording import event_line
+from producers.jobs import usd_text
+from routing.jobs import State
+from routing.prices import NANOUSD_PER_USD
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_KIB = 1024
+_FINE_BELOW_USD = 0.1
+
+TONES: Mapping[str, str] = MappingProxyType(
+    {
+        State.ANSWERED: "good", State.PUBLISHED: "good", State.AWAITING_APPROVAL: "ask", State.CLARIFYING: "ask",
+        State.FAILED: "bad", State.TIMED_OUT: "bad", State.BUDGET_EXCEEDED: "bad", State.OUTPUT_EXCEEDED: "bad",
+        State.ESCALATED: "bad", State.REJECTED: "still", State.EXPIRED: "still", State.CANCELLED: "still",
+        "passed": "good", "done": "good", "complete": "good", "open": "ask", "lost": "bad", "planned": "still",
+        "pending": "still", "skipped": "still", "closed": "still", "waiting": "still", "parked": "still",
+        "parked_kept": "still", "escalated": "ask", "blocked": "bad", "needs_rework": "ask",
+    }
+)  # fmt: skip
+"""How a state feels: the colour of its badge, which also says it in words."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What the page before did."""
+
+    text: str
+    is_error: bool
+
+
+def notice(cookie: str) -> Notice | None:
+    """Return what the page before left to be told."""
+    text = unquote(cookie)
+    return Notice(text.removeprefix("!"), text.startswith("!")) if text else None
+
+
+def tone(state: str) -> str:
+    """Return the colour of a state's badge; `busy` for what is under way."""
+    return TONES.get(state, "busy")
+
+
+def words(name: str) -> str:
+    """Return a code as words: `awaiting_approval` is shown as `awaiting approval`."""
+    return name.replace("_", " ")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a span of time, as short as it can be told."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds / _DAY:.0f} d"
+
+
+def ago(at: datetime | None) -> str:
+    """Return how long ago something was."""
+    if at is None:
+        return "–"
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    return "just now" if abs(seconds) < 1 else f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time in UTC to the second."""
+    return "–" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes."""
+    if count is None:
+        return "–"
+    if count < _KIB:
+        return f"{count} B"
+    return f"{count / _KIB:.1f} KiB" if count < _KIB**2 else f"{count / _KIB**2:.1f} MiB"
+
+
+def short(value: object) -> str:
+    """Return the beginning of an id: enough to tell it from others on a page."""
+    return str(value)[:8]
+
+
+def excerpt(text: str, length: int = 120) -> str:
+    """Return the beginning of a text on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def money(nanousd: int) -> str:
+    """Return an amount in USD to the cent's hundredth, which model calls need."""
+    exact = usd_text(nanousd)
+    whole, _, digits = exact.partition(".")
+    return f"${whole}.{digits[:4].ljust(2, '0')}"
+
+
+def usd(amount: float) -> str:
+    """Return a limit in USD."""
+    return f"${amount:,.2f}"
+
+
+def dollars(text: str) -> str:
+    """Return an exact decimal string as an amount."""
+    whole, _, digits = text.partition(".")
+    return f"${whole}.{digits[:4].ljust(2, '0')}"
+
+
+def cents(nanousd: int) -> str:
+    """Return an amount in USD as small as it needs: to the cent from ten cents on, finer below."""
+    usd = nanousd / NANOUSD_PER_USD
+    return f"${usd:,.2f}" if nanousd == 0 or usd >= _FINE_BELOW_USD else f"${usd:.4f}"
+
+
+def plural(count: int, name: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands told apart."""
+    return f"{number:,}"
+
+
+def share(part: float, whole: float) -> int:
+    """Return a part of a whole in per cent, never above 100."""
+    return 0 if whole <= 0 else max(0, min(100, round(100 * part / whole)))
+
+
+def diff_lines(diff: str | None) -> list[tuple[str, str]]:
+    """Return a unified diff as lines with their kind: `add`, `del`, `hunk` or `same`."""
+    return [(_kind(line), line) for line in (diff or "").splitlines() if not line.startswith(("--- ", "+++ "))]
+
+
+def _kind(line: str) -> str:
+    return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "tone": tone, "words": words, "duration": duration, "ago": ago, "moment": moment, "size": size,
+        "short": short, "excerpt": excerpt, "money": money, "dollars": dollars, "diff_lines": diff_lines,
+        "share": share, "cents": cents, "plural": plural, "count": count, "event_line": event_line, "offset": offset,
+        "usd": usd,
+    }
+)  # fmt: skip

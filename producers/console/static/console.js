@@ -1,0 +1,51 @@
+// What HTML cannot do by itself: previews at another width, a key for search, and an event log that stays at its end.
+"use strict";
+
+function fit() {
+  for (const frame of document.querySelectorAll(".frame")) {
+    const page = frame.querySelector("iframe");
+    if (!page || frame.clientWidth === 0) continue;
+    const previews = frame.closest("[data-frames]");
+    const scale = Math.min(1, frame.clientWidth / (previews ? Number(previews.dataset.frames) : 1440));
+    page.style.transform = `scale(${scale})`;
+    page.style.height = `${Math.round(frame.clientHeight / scale)}px`;
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-width]");
+  if (!button) return;
+  const card = button.closest(".card");
+  card.querySelector(".previews").dataset.frames = button.dataset.width;
+  for (const other of card.querySelectorAll("[data-width]")) other.setAttribute("aria-pressed", String(other === button));
+  fit();
+});
+
+// "/" leads to the page's search, as in the tools that people come from.
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.matches("input, textarea, select");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+  if (field) {
+    event.preventDefault();
+    field.focus();
+  }
+});
+
+// A refreshed part keeps what a person chose or opened in it: morphing keeps the elements, this their state.
+document.addEventListener("htmx:load", () => {
+  if (!window.Idiomorph) return;
+  Idiomorph.defaults.ignoreActiveValue = true;
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+    !((name === "open" && node.matches("details")) || name === "data-frames" || name === "aria-pressed" ||
+      (name === "style" && node.matches("iframe")));
+}, { once: true });
+
+document.addEventListener("htmx:sseMessage", (event) => {
+  const box = event.target.closest(".events-box");
+  if (box && event.detail.type === "line") box.scrollTop = box.scrollHeight;
+});
+
+document.addEventListener("htmx:afterSettle", fit);
+window.addEventListener("resize", fit);
+window.addEventListener("DOMContentLoaded", fit);

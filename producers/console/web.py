@@ -1,0 +1,208 @@
+"""What every page of the console goes through: who looks, what a page may load, how it is rendered, what it answers.
+
+Nothing here is global: the application carries its resources, as the HTTP door's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources as files
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
+
+from fastapi import Depends, Form, Header, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.responses import Response
+
+from monitoring.errors import MonitoringError
+from producers.api.resources import Resources, resources_of
+from producers.console import shown
+from producers.console.sessions import COOKIE, ConsoleSession, Sessions
+from producers.errors import ProducerError
+from producers.keys import Caller, MissingScopeError, Scope, holder_of
+from producers.rounds import Asker
+from routing.errors import FieldError, InvalidJobError, RoutingError
+from routing.jobs import Door
+
+PREFIX = "/console"
+_SAFE = frozenset({"GET", "HEAD"})
+_NOTICE = "pointsman_notice"
+_NOTICE_CHARS = 500
+
+
+REFUSALS = (MonitoringError, ProducerError, RoutingError)
+"""How the layers below say no to a person: told on the page, and nothing was done."""
+
+
+class NotLoggedInError(Exception):
+    """Nobody is logged in, or the session is over (nobody's fault): leads to the login page."""
+
+
+class ForgedFormError(Exception):
+    """A form that no page of this session made (the sender's fault): nothing was done."""
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """Who looks at a page."""
+
+    caller: Caller
+    session: ConsoleSession
+    form_token: str
+
+    @property
+    def can(self) -> dict[str, bool]:
+        """What pages may offer, by scope."""
+        return {scope.value: self.caller.may(scope) for scope in Scope}
+
+
+@dataclass(frozen=True)
+class Console:
+    """What the console works with besides the HTTP door's resources."""
+
+    sessions: Sessions
+    is_secure: bool
+    """Whether the installation is reached by https: then cookies travel no other way."""
+    audit_key: bytes = b""
+    """What the audit trail is sealed with; empty where this process cannot verify it."""
+
+    @cached_property
+    def templates(self) -> Environment:
+        """The templates; everything in them is escaped, and a name that is missing is an error."""
+        environment = Environment(
+            loader=FileSystemLoader(str(files.files("producers.console") / "templates")),
+            autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        environment.filters.update(shown.FILTERS)
+        return environment
+
+
+def console_of(request: Request) -> Console:
+    """Return the console of the application that serves this request."""
+    console = request.app.state.console
+    assert isinstance(console, Console)
+    return console
+
+
+ConsoleDep = Annotated[Console, Depends(console_of)]
+ConsoleResources = Annotated[Resources, Depends(resources_of)]
+
+
+def viewer_of(request: Request, console: ConsoleDep, resources: ConsoleResources) -> Viewer:
+    """Return who is logged in.
+
+    Raises:
+        NotLoggedInError: nobody is, or the key was revoked.
+        MissingScopeError: the viewer's fault: the key may not even read.
+    """
+    session = console.sessions.read(request.cookies.get(COOKIE, ""))
+    if session is None:
+        raise NotLoggedInError
+    with resources.ledger.begin() as transaction:
+        caller = holder_of(transaction, session.key_id)
+    if caller is None:
+        raise NotLoggedInError
+    caller.require(Scope.READ)
+    return Viewer(caller, session, console.sessions.form_token(session))
+
+
+ViewerDep = Annotated[Viewer, Depends(viewer_of)]
+
+
+def acting(scope: Scope) -> Callable[..., Viewer]:
+    """Return a dependency of what changes something: the form must be the session's own, and the key must allow it."""
+
+    def actor_of(
+        request: Request,
+        console: ConsoleDep,
+        viewer: ViewerDep,
+        form_token: Annotated[str, Form()] = "",
+        sec_fetch_site: Annotated[str | None, Header()] = None,
+    ) -> Viewer:
+        is_foreign = sec_fetch_site not in (None, "same-origin", "none")
+        if request.method in _SAFE or is_foreign or not console.sessions.is_own_form(viewer.session, form_token):
+            raise ForgedFormError
+        viewer.caller.require(scope)
+        return viewer
+
+    return actor_of
+
+
+Submitter = Annotated[Viewer, Depends(acting(Scope.SUBMIT))]
+Approver = Annotated[Viewer, Depends(acting(Scope.APPROVE))]
+Operator = Annotated[Viewer, Depends(acting(Scope.OPERATE))]
+
+
+def asker_of(viewer: Viewer) -> Asker:
+    """Return a viewer as who asks for a new round of work."""
+    return Asker(tenant=viewer.caller.tenant, door=Door.HTTP, actor=viewer.caller.actor)
+
+
+def policy_of(pages_url: str) -> str:
+    """Return the Content-Security-Policy of the console: its own files, and previews in frames, and nothing else."""
+    parts = urlsplit(pages_url)
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        f"frame-src {parts.scheme}://{parts.netloc}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def render(request: Request, template: str, *, viewer: Viewer | None, status: int = 200, **facts: Any) -> Response:
+    """Return a page, or a part of one."""
+    console = console_of(request)
+    notice = request.cookies.get(_NOTICE, "")
+    told = {
+        "notice": shown.notice(notice),
+        "viewer": viewer,
+        "prefix": PREFIX,
+        "here": request.url.path,
+        "status": status,
+    }
+    body = console.templates.get_template(template).render(**told, **facts)
+    response = HTMLResponse(body, status_code=status, headers=_headers(resources_of(request)))
+    if notice and not is_part(request):
+        response.delete_cookie(_NOTICE, path=PREFIX)
+    return response
+
+
+def is_part(request: Request) -> bool:
+    """Tell whether htmx asks for a part of a page."""
+    return request.headers.get("hx-request") == "true"
+
+
+def _headers(resources: Resources) -> Mapping[str, str]:
+    return {
+        "Content-Security-Policy": policy_of(resources.pages_url),
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+
+
+def go(request: Request, path: str, *, notice: str = "", is_error: bool = False) -> Response:
+    """Lead to another page of the console, which tells what was done."""
+    response = RedirectResponse(f"{PREFIX}{path}", status_code=303, headers={"Cache-Control": "no-store"})
+    if notice:
+        text = quote(f"{'!' if is_error else ''}{notice[:_NOTICE_CHARS]}")
+        response.set_cookie(
+            _NOTICE, text, path=PREFIX, max_age=60, httponly=True, samesite="lax", secure=console_of(request).is_secure
+        )  # fmt: skip
+    return response
+
+
+def told(error: Exception) -> str:
+    """Return an error in words, as the HTTP door tells it."""
+    if isinstance(error, InvalidJobError):
+        return "; ".join(_field(item) for item in error.errors)
+    if isinstance(error, MissingScopeError):
+        return f"This needs a key with scope {error.scope.value}."
+    return str(error)
+
+
+def _field(item: FieldError) -> str:
+    return f"{item.field}: {item.rule}"

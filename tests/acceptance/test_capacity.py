@@ -1,0 +1,72 @@
+"""`pointsman capacity` says how long jobs will wait; here a real fleet tells how long they did.
+
+`make capacity` runs it: about five minutes, on a machine that does nothing else. On a busy one service takes longer
+under load than it did when it was measured, which no model of queues can know.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from monitoring.capacity.limits import read_limits
+from monitoring.capacity.measure import Measured
+from monitoring.capacity.plan import Plan, Question, make_plan
+from routing.policy import platform_policy
+from routing.tiers import QueueName
+from tests.acceptance.capacity_fleet import SLOTS, Fleet, Observed, expected_p95, poisson, running_fleet, typical
+
+ANSWER = QueueName.ANSWER
+LOADS = (0.6, 0.85)
+CALIBRATION_SECONDS = 45
+LOAD_SECONDS = {0.6: 90.0, 0.85: 120.0}
+NOMINAL_SECONDS = 1.35
+"""What a job about takes: only for the rate of the calibration."""
+WITHIN = 0.25
+
+
+def plan_for(found: Measured, busy: float) -> tuple[Plan, float]:
+    work = found.workload.queues[ANSWER]
+    rate = busy * SLOTS / work.occupancy.mean
+    question = Question(
+        arriving={ANSWER: rate}, p95_targets={}, ceiling_usd=500, fixed={ANSWER: SLOTS}, attempts=200_000
+    )
+    return make_plan(found.workload, question, limits=read_limits(None), policy=platform_policy()), rate
+
+
+def compare(fleet: Fleet, found: Measured, busy: float, *, kinds: Mapping[str, float]) -> dict[str, object]:
+    work = found.workload.queues[ANSWER]
+    plan, rate = plan_for(found, busy)
+    predicted = plan.queues[0]
+    occupied = {kind: seconds + work.turnaround_seconds for kind, seconds in kinds.items()}
+    p95 = predicted.simulated.waits.p95
+    jobs = typical(rate, LOAD_SECONDS[busy], p95=p95, occupied=occupied, pickup=work.pickup_seconds)
+    seen: Observed = fleet.play(jobs)
+    return {
+        "busy": busy, "rate": rate, "jobs": seen.jobs, "observed_p95": seen.p95,
+        "simulated": asdict(predicted.simulated.waits), "formula": asdict(predicted.formula),
+        "of_these_arrivals_p95": expected_p95(jobs, occupied, work.pickup_seconds),
+        "simulation_off": p95 / seen.p95 - 1, "formula_off": predicted.formula.p95 / seen.p95 - 1,
+        "mean_service_predicted": work.service.mean, "mean_service_observed": seen.mean_service,
+        "pickup": work.pickup_seconds, "turnaround": work.turnaround_seconds,
+    }  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.timeout(540)
+def test_the_p95_wait_of_a_real_fleet_is_predicted_within_a_quarter_at_two_loads() -> None:
+    scratch = tempfile.TemporaryDirectory(prefix="pointsman-capacity-", ignore_cleanup_errors=True)
+    with scratch as directory, running_fleet(Path(directory)) as fleet:
+        fleet.play(poisson(0.5 * SLOTS / NOMINAL_SECONDS, 5, seed=1))  # connections and caches
+        fleet.forget()
+        fleet.play(poisson(0.72 * SLOTS / NOMINAL_SECONDS, CALIBRATION_SECONDS, seed=2))
+        found = fleet.measured()
+        kinds = fleet.kinds()
+        results = [compare(fleet, found, busy, kinds=kinds) for busy in LOADS]
+    print(json.dumps(results, indent=2))
+    for result in results:
+        for method in ("simulation_off", "formula_off"):
+            assert abs(float(str(result[method]))) <= WITHIN, (method, result)

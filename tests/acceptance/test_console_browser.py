@@ -1,0 +1,278 @@
+"""The console in a real browser: a reviewer's whole day on an embedded fleet, and every page under scrutiny."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.acceptance.installation import Installation
+from tests.console_stage import LONG, Stage, log_in, open_stage
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
+    ),
+]
+QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+AXE = "axe-core@4.10.3"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+SECONDS = 30_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with open_stage(tmp_path_factory.mktemp("stage")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checker as its makers publish it: fetched for the test, and no part of the product."""
+    if shutil.which("npm") is None:
+        pytest.skip("no npm: `make test SYSTEM=1` as root installs it")
+    home = tmp_path_factory.mktemp("axe")
+    install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", AXE]
+    try:
+        done = subprocess.run(install, cwd=home, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"npm could not fetch {AXE} within 120 s")
+    if done.returncode != 0:
+        pytest.skip(f"npm could not fetch {AXE}: {done.stderr[-300:]}")
+    return home / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@contextmanager
+def open_page(browser: Browser, *, width: int = 1440, scheme: Any = "light") -> Iterator[Page]:
+    """A page that must end without a complaint: no refused script or style, no failed request, no error."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    context.close()
+    # A page that is left while its event stream is open says so; a page that is not there answers 404.
+    assert [one for one in complaints if "404" not in one and "ERR_INCOMPLETE" not in one] == []
+
+
+def enter(page: Page, installation: Installation) -> None:
+    page.goto(f"{installation.embedded.api_url}/")
+    page.get_by_label("API key").fill(installation.embedded.api_key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
+
+
+def badge(page: Page, text: str) -> None:
+    expect(page.locator("#job .head .badge").first).to_have_text(text, timeout=SECONDS)
+
+
+def job_of(page: Page) -> UUID:
+    return UUID(page.url.split("?")[0].rstrip("/").rsplit("/", 1)[1])
+
+
+def submit(page: Page, prompt: str, *, site: str = "", tier: str = "") -> UUID:
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    page.get_by_text("New job").click()
+    page.get_by_label("What is to be done").fill(prompt)
+    form = page.locator("details.new")
+    form.get_by_label("Site").fill(site)
+    if tier:
+        form.get_by_label("Tier").select_option(tier)
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))
+    return job_of(page)
+
+
+def test_a_reviewer_submits_follows_looks_approves_and_goes_back(installation: Installation, browser: Browser) -> None:
+    installation.embedded.import_site("counter")
+    with open_page(browser) as page:
+        enter(page, installation)
+        submit(page, "Change the hero heading to 'Seen in the console'", site="counter")
+        badge(page, "awaiting approval")  # told by the event stream: nobody reloads the page
+        expect(page.locator("#events")).to_contain_text("awaiting approval")
+        after = page.frame_locator("figure:last-of-type iframe")
+        expect(after.locator("h1")).to_have_text("Seen in the console", timeout=SECONDS)
+        page.get_by_role("button", name="Phone 390").click()
+        expect(page.locator("#previews")).to_have_attribute("data-frames", "390")
+        assert after.locator("html").evaluate("element => element.clientWidth") == 390
+        page.get_by_role("button", name="Approve and publish").click()
+        badge(page, "published")
+        expect(page.locator("#previews")).to_have_attribute("data-frames", re.compile("390|1440"))
+        page.get_by_role("link", name="Sites", exact=True).click()
+        page.get_by_role("link", name="counter", exact=True).click()
+        page.get_by_role("button", name="Go back to").click()
+        expect(page.get_by_role("status")).to_contain_text("live again")
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    live = installation.http.get(f"{installation.embedded.pages_url}/live/demo/counter/")
+    assert "Seen in the console" not in live.text
+
+
+@pytest.mark.long
+def test_a_preview_is_rejected_revised_and_done_over(installation: Installation, browser: Browser) -> None:
+    installation.embedded.import_site("desk")
+    with open_page(browser) as page:
+        enter(page, installation)
+        first = submit(page, "Change the hero heading to 'One'", site="desk")
+        badge(page, "awaiting approval")
+        page.get_by_label("Revise").fill("Change the hero heading to 'Two'")
+        page.get_by_role("button", name="Revise").click()
+        expect(page.get_by_role("status").first).to_contain_text("goes on from the one before")
+        assert job_of(page) != first
+        badge(page, "awaiting approval")
+        page.get_by_label("Override the tier").select_option("patch")
+        page.get_by_role("button", name="Do it over").click()
+        expect(page.get_by_role("status").first).to_contain_text("on tier patch")
+        expect(page.locator(".crumbs").first).to_contain_text("patch")
+        page.wait_for_timeout(500)
+        badge(page, "awaiting approval")
+        page.get_by_label("Reject because").fill("Neither one nor two")
+        page.get_by_role("button", name="Reject", exact=True).click()
+        badge(page, "rejected")
+        expect(page.locator("#job .head")).to_contain_text("Neither one nor two")
+        expect(page.get_by_role("status").first).to_contain_text("stays as it is")
+
+
+@pytest.mark.long
+def test_a_question_is_answered_by_a_button_and_a_running_job_is_cancelled(
+    installation: Installation, browser: Browser
+) -> None:
+    for name in ("left", "right"):
+        installation.embedded.import_site(name)
+    with open_page(browser) as page:
+        enter(page, installation)
+        submit(page, "Change the hero heading to 'Which one?'")
+        badge(page, "clarifying")
+        page.get_by_role("button", name=re.compile("right")).first.click()
+        badge(page, "awaiting approval")
+        expect(page.locator(".crumbs").first).to_contain_text("right")
+        submit(page, "Add a section about our history to the page [rehearse:pause]", site="left", tier="patch")
+        badge(page, "running")
+        page.get_by_role("button", name="Cancel this job").click()
+        badge(page, "cancelled")
+
+
+@pytest.mark.long
+def test_a_job_that_ran_out_of_money_goes_on_with_more_and_dead_letters_are_replayed_together(
+    installation: Installation, browser: Browser
+) -> None:
+    installation.embedded.import_site("purse")
+    with open_page(browser) as page:
+        enter(page, installation)
+        for number in (1, 2):
+            submit(page, f"Add {number} sentences about flour to the page [rehearse:down]", site="purse", tier="patch")
+            expect(page.locator("#job .head .badge").first).to_have_class(re.compile("bad"), timeout=60_000)
+        page.get_by_role("link", name="Dead letters").click()
+        cluster = page.locator(".cluster").first
+        expect(cluster).to_contain_text("2 jobs")
+        cluster.get_by_role("button", name="Replay all").click()
+        expect(page.get_by_role("status")).to_contain_text("2 of 2 are replayed")
+        page.get_by_role("link", name="all dead letters").click()
+
+
+@pytest.mark.long
+def test_a_gate_is_passed_on_the_page_of_its_run_and_the_trail_is_verified(stage: Stage, browser: Browser) -> None:
+    with open_page(browser) as page:
+        log_in(page, stage)
+        page.get_by_role("link", name="Runs", exact=True).click()
+        page.get_by_role("link", name="Add a page with our opening hours").click()
+        expect(page.locator("svg.graph")).to_contain_text("gate open")
+        page.get_by_label("Because").fill("It reads well")
+        page.get_by_role("button", name="Pass").click()
+        expect(page.get_by_role("status")).to_contain_text("The gate is passed")
+        stage.yard.settle()
+        expect(page.locator("#run .head .badge")).to_have_text("published", timeout=SECONDS)
+        expect(page.locator("svg.graph")).to_contain_text("gate passed")
+        page.get_by_role("link", name="Audit").click()
+        page.get_by_role("button", name="Verify").click()
+        expect(page.get_by_role("status")).to_contain_text("The chain is whole")
+        page.get_by_label("Action").fill("gate passed")
+        page.get_by_role("button", name="Show").click()
+
+
+@pytest.mark.long
+def test_everything_is_reached_and_done_by_keyboard_alone(stage: Stage, browser: Browser) -> None:
+    with open_page(browser) as page:
+        log_in(page, stage)
+        page.goto(f"{stage.url}/console/jobs")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+        page.keyboard.press("/")
+        page.keyboard.type("lunch")
+        expect(page.locator("#jobs tbody tr")).to_have_count(1)
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            if (page.evaluate("document.activeElement.id") or "").startswith("job-"):
+                break
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(str(stage.offered)))
+        reached = set()
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.id || document.activeElement.name || ''"))
+        assert {"approve", "reason", "width-390", "revise", "instead", "cancel"} <= reached
+        page.goto(f"{stage.url}/console/")
+        page.locator("#tile-dead").focus()
+        page.wait_for_response(lambda response: response.url.endswith("/console/"))  # the page asks again by itself
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.activeElement.id") == "tile-dead", "a refresh leaves the focus where it is"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_page_is_wider_than_its_window_whatever_stands_in_it(stage: Stage, browser: Browser, width: int) -> None:
+    with open_page(browser, width=width) as page:
+        log_in(page, stage)
+        for name, path in stage.pages.items():
+            page.goto(f"{stage.url}/console{path}", wait_until="load")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        page.goto(f"{stage.url}/console/jobs?text=Rindfleisch")
+        assert LONG[:20] in page.locator("#jobs").inner_text()
+
+
+@pytest.mark.long
+@pytest.mark.node
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_axe_finds_nothing_on_any_page(
+    stage: Stage, browser: Browser, axe: Path, scheme: str, width: int
+) -> None:  # fmt: skip
+    with open_page(browser, width=width, scheme=scheme) as page:
+        page.goto(f"{stage.url}/console/login")
+        found = {"login": complaints_of(page, axe)}
+        log_in(page, stage)
+        for name, path in stage.pages.items():
+            page.goto(f"{stage.url}/console{path}", wait_until="load")
+            found[name] = complaints_of(page, axe)
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+def complaints_of(page: Page, axe: Path) -> list[str]:
+    """Run axe in the page; the debugger's own evaluation is not held to the page's policy."""
+    page.evaluate(axe.read_text())
+    options = {"runOnly": RULES, "iframes": False, "resultTypes": ["violations"]}
+    result = page.evaluate("options => axe.run(document, options)", options)
+    return [
+        f"{wrong['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
+        for wrong in result["violations"]
+        for node in wrong["nodes"][:3]
+    ]

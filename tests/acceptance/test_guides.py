@@ -1,0 +1,126 @@
+"""Each ten-minute guide, run as it is written, against a real fleet. `make guides` runs all of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from producers.supervisor import free_port
+from tests.acceptance.installation import Installation
+from tests.guides import PAGES, ROOT, Guide, environment_of
+from tests.services import wait_until
+
+
+@pytest.fixture
+def guide(request: pytest.FixtureRequest, installation: Installation, tmp_path: Path) -> Guide:
+    if shutil.which("curl") is None:
+        pytest.skip("no curl, which the guides use")
+    installation.embedded.import_site("bakery")
+    made = Guide(PAGES / f"{request.param}.md", tmp_path, environment_of(installation.embedded))
+    made.set_up()
+    return made
+
+
+@pytest.mark.parametrize("guide", ["fastapi"], indirect=True)
+def test_the_fastapi_guide_runs_as_it_is_written(guide: Guide, installation: Installation) -> None:
+    with guide.serving() as url:
+        said = guide.run("try.sh", APP=url)
+    assert '"is_new":false' in said
+    assert f'"preview_url":"{installation.embedded.pages_url}/preview/' in said
+    assert '"state":"published"' in said
+    assert '"detail":[{"field":"site","rule":' in said
+    assert "is sent again" in said
+
+
+@pytest.mark.parametrize("guide", ["celery"], indirect=True)
+def test_the_guide_for_celery_only_services_runs_as_it_is_written(guide: Guide) -> None:
+    said = guide.run("try.sh")
+    assert "look at http" in said
+    assert "published for 0.00 USD" in said
+    assert "cancelled: True" in said
+    assert "rejected site" in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("guide", ["django"], indirect=True)
+def test_the_django_guide_runs_as_it_is_written(guide: Guide) -> None:
+    files = {name: code for name, code in guide.blocks.items() if name.startswith("shop/")}
+    shutil.rmtree(guide.directory / "shop")
+    guide.run("start.sh")
+    for name, code in files.items():
+        (guide.directory / name).write_text(code)
+    with guide.serving() as url:
+        said = guide.run("try.sh", APP=url)
+    assert '"is_new": false' in said
+    assert '"ended": "rejected"' in said
+    assert '"field": "site"' in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("guide", ["node"], indirect=True)
+def test_the_node_guide_runs_as_it_is_written(guide: Guide) -> None:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("no Node.js with npm: `make test SYSTEM=1` as root installs them")
+    try:
+        guide.run("install.sh", seconds=180)
+    except (AssertionError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"npm could not fetch what the guide needs: {error}")
+    said = guide.run("try.sh")
+    assert "the same key, the same job: true" in said
+    assert "the webhook says published" in said
+    assert "refused: 422" in said
+    assert "by celery: answered celery" in said
+
+
+@pytest.mark.long
+def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s_place(tmp_path: Path) -> None:
+    port, home = free_port(), tmp_path / "home"
+    home.mkdir()
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home), "PYTHONPATH": str(ROOT),
+        "ANTHROPIC_API_KEY": "sk-ant-of-the-tests", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}",
+    }  # fmt: skip
+    tutorial = Guide(ROOT / "docs" / "tutorial.md", tmp_path, environment)
+    log = tmp_path / "requests.jsonl"
+    provider = ["pointsman", "rehearsal", "--port", str(port), "--speed", "max", "--log", str(log)]
+    with running(provider, tmp_path, environment), running(["bash", "up.sh"], tmp_path, environment) as said:
+        wait_until(lambda: "Ctrl-C stops" in said.read_text(), seconds=60, what="pointsman up says that it is ready")
+        assert "Claude, paid by your key" in said.read_text()
+        pages = re.search(r"pages\s+(http://\S+)", said.read_text())
+        assert pages is not None
+        whole = "\n".join(tutorial.blocks[f"{name}.sh"] for name in ("check", "site", "route", "submit", "publish"))
+        (tmp_path / "first.sh").write_text(whole)
+        told = tutorial.run("first.sh", seconds=120)
+        assert "awaiting_approval" in (tmp_path / "job.json").read_text()
+        assert "published" in told
+        live = f"{pages[1]}/live/demo/corner/site.css"
+        assert ":hover" in httpx.get(live, trust_env=False).text
+        tutorial.run("back.sh")
+        assert ":hover" not in httpx.get(live, trust_env=False).text
+        told = tutorial.run("after.sh")
+        assert "0 broken promises" in told or "no broken promises" in told
+    assert log.read_text().count('"model"') >= 1, "the provider was asked, with the key's own URL"
+
+
+@contextmanager
+def running(argv: list[str], directory: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Run a program until the block ends; gives the file with what it said."""
+    said = directory / f"{argv[-1].strip('/').replace('/', '-')}.out"
+    with said.open("w") as out, subprocess.Popen(
+        argv, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT
+    ) as program:  # fmt: skip
+        try:
+            yield said
+        finally:
+            program.send_signal(signal.SIGINT)
+            program.wait(60)

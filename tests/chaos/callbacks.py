@@ -1,0 +1,83 @@
+"""Where owners are told of an end: a receiver that reads signatures, fails at times, and keeps what it was told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from uuid import UUID
+
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+_FAILS_FIRST = 8
+"""Of so many owners, one is out of order when it is told for the first time."""
+
+
+class Callbacks:
+    """A running receiver: `url_of` an order is where its end is told."""
+
+    def __init__(self, secret: str) -> None:
+        self.told: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        """By order: every message that was taken, whether or not it had been told before."""
+        self.wrong: list[str] = []
+        self._failed: set[str] = set()
+        self._lock = threading.Lock()
+        self._signer = Webhook(secret)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def url_of(self, order: UUID) -> str:
+        """Where the end of an order is told."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/{order}"
+
+    def problems(self, ends: Mapping[UUID, tuple[UUID, str]]) -> list[str]:
+        """Hold what was told against how each order's job ended (job and state, by order)."""
+        found = list(self.wrong)
+        for order, (job_id, state) in ends.items():
+            told = self.told.get(str(order), [])
+            expected = {"job_id": str(job_id), "state": state}
+            if not told:
+                found.append(f"job {job_id} ended {state} and its owner was not told")
+            found += [f"job {job_id} ended {state}: {one}" for one in told if not expected.items() <= one.items()]
+        return found
+
+    def _take(self, order: str, headers: Mapping[str, str], body: bytes) -> int:
+        with self._lock:
+            try:
+                message = self._signer.verify(body, dict(headers))
+            except WebhookVerificationError as error:
+                self.wrong.append(f"{order}: {error}")
+                return 401
+            if int(order[-2:], 16) % _FAILS_FIRST == 0 and order not in self._failed:
+                self._failed.add(order)
+                return 503
+            self.told[order].append(message if isinstance(message, dict) else json.loads(body))
+            return 204
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        take = self._take
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                self.send_response(take(self.path.strip("/"), headers, body))
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler

@@ -1,0 +1,98 @@
+"""The command line on a real ledger: what programs read, what a person is told to do next, what the shell completes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from producers.cli import app
+from routing.jobs import Reason, State
+from tests.factories import Shop
+
+
+def run(shop: Shop, *arguments: str, **environment: str) -> Result:
+    given = {
+        "HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": shop.url,
+        "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0", "POINTSMAN_WEBHOOK__SECRET": "whsec_of-the-tests",
+    }  # fmt: skip
+    return CliRunner().invoke(app, arguments, env={**given, **environment}, prog_name="pointsman")
+
+
+def completed(shop: Shop, words: str) -> list[str]:
+    done = run(shop, _POINTSMAN_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1))
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (("job", "{unknown}"), 1, "`pointsman jobs` lists"),
+        (("watch", "{unknown}", "--json"), 1, "`pointsman jobs` lists"),
+        (("approve", "{waiting}"), 1, "`pointsman job ID` says"),
+        (("submit", "Make it red", "--site", "nowhere"), 2, "site: "),
+        (("submit", "pwd", "--tenant", "nobody"), 2, "pointsman key create --tenant nobody"),
+        (("site", "releases", "nowhere"), 1, "`pointsman site list` shows"),
+        (("gate", "pass", "{unknown}"), 1, "`pointsman gate list` shows"),
+        (("dead", "--signature", "0123456789"), 1, "`pointsman dead` lists"),
+        (("webhook", "replay"), 2, "--undelivered"),
+        (("webhook", "replay", "{waiting}", "--undelivered"), 2, "--undelivered"),
+        (("webhook", "replay", "{waiting}"), 1, "has not ended"),
+        (("key", "revoke", "none"), 1, "no key 'none'"),
+        (("key", "create", "--scope", "everything"), 2, "scope"),
+        (("job", "no-uuid"), 2, "ID"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_error_says_what_to_do_and_ends_with_its_code(
+    shop: Shop, arguments: tuple[str, ...], code: int, hint: str
+) -> None:
+    shop.tenant("demo")
+    waiting = json.loads(run(shop, "submit", "What is bread?", "--json").stdout)["id"]
+    result = run(shop, *(argument.format(unknown=uuid4(), waiting=waiting) for argument in arguments))
+    assert result.exit_code == code, result.output
+    assert hint in " ".join(result.output.replace("│", " ").split())
+    assert "Traceback" not in result.output
+
+
+def test_what_commands_print_for_programs_is_json(shop: Shop, tmp_path: Path) -> None:
+    shop.tenant("demo")
+    made = json.loads(run(shop, "submit", "What is bread?", "--json").stdout)
+    for arguments in (
+        ("jobs",), ("job", made["id"]), ("cancel", made["id"]), ("queue", "pause", "spec"), ("queue", "list"),
+        ("tenant", "limit", "demo", "3"), ("tenant", "pause", "demo"), ("tenant", "list"), ("key", "create"),
+        ("key", "list"), ("key", "revoke", "default"), ("lanes",), ("webhook", "secret"), ("webhook", "list"),
+        ("webhook", "show", made["id"]), ("migrate",), ("dead",), ("gate", "list"), ("site", "list"),
+    ):  # fmt: skip
+        done = run(shop, *arguments, "--json")
+        assert done.exit_code == 0, (arguments, done.output)
+        json.loads(done.stdout)
+    assert json.loads(run(shop, "job", made["id"], "--json").stdout)["state"] == "cancelled"
+    assert json.loads(run(shop, "tenant", "show", "demo", "--json").stdout)["max_running"] == 3
+
+
+def test_a_notification_that_never_arrived_is_shown_and_sent_again_from_the_command_line(shop: Shop) -> None:
+    claimed = shop.running(tier=None, callback_url="https://receiver.example/hook")
+    shop.end(claimed, State.ANSWERED, Reason.DONE)
+    shop.execute("UPDATE notification SET next_at = NULL")
+    job_id = str(claimed.job.id)
+    assert job_id in run(shop, "webhook", "list", "--tenant", "acme").stdout
+    done = run(shop, "webhook", "replay", "--undelivered", "--tenant", "acme", "--json")
+    assert json.loads(done.stdout) == [{"job_id": job_id, "is_done": True, "why_not": None}]
+    shown = run(shop, "webhook", "show", job_id, "--tenant", "acme").stdout
+    assert "pending" in shown
+    assert "https://receiver.example/hook" in shown
+    assert run(shop, "webhook", "list", "--tenant", "acme").stdout.splitlines()[1:] == []
+
+
+def test_the_shell_completes_sites_and_jobs_of_the_tenant(shop: Shop) -> None:
+    shop.site("bakery", tenant="demo")
+    shop.site("bookshop", tenant="demo")
+    shop.site("secret", tenant="acme")
+    job_id = json.loads(run(shop, "submit", "What is bread?", "--json").stdout)["id"]
+    assert completed(shop, "pointsman submit x --site b") == ["bakery", "bookshop"]
+    assert completed(shop, f"pointsman job {job_id[:4]}") == [str(UUID(job_id))]
+    assert completed(shop, "pointsman submit x --site s") == []

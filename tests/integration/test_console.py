@@ -1,0 +1,312 @@
+"""The console, page by page, as a browser without scripts would use it; `test_console_browser` uses a real one."""
+
+import re
+from html import unescape
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from httpx import Response
+
+from monitoring.audit import seal
+from producers.console.sessions import Sessions
+from producers.keys import keys_of, revoke
+from routing.jobs import State
+from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, shared_ledger, world
+
+__all__ = ["shared_ledger", "world"]
+
+TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
+REDDER = {**PAGES, "style.css": STYLE.replace(b"123456", b"aa0000")}
+
+
+class Browser:
+    """A person with a key, who follows redirects and sends the forms of the pages they got."""
+
+    def __init__(self, world: World, *scopes: str, tenant: str | None = None) -> None:
+        self.world = world
+        self.client = world.client
+        self.client.cookies.clear()
+        self.secret = world.headers(*scopes, tenant=tenant)["Authorization"].removeprefix("Bearer ")
+        self.page = self.post("/login", key=self.secret)
+
+    def get(self, path: str, **headers: str) -> Response:
+        self.page = self.client.get(f"/console{path}", headers=headers, follow_redirects=True)
+        return self.page
+
+    def post(self, path: str, **form: str) -> Response:
+        token = TOKEN.search(self.page.text) if hasattr(self, "page") else None
+        if token is not None:
+            form.setdefault("form_token", token.group(1))
+        self.page = self.client.post(f"/console{path}", data=form, follow_redirects=True)
+        return self.page
+
+    @property
+    def text(self) -> str:
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text)).split())
+
+
+@pytest.fixture
+def offered(world: World, tmp_path: Path) -> UUID:
+    """A job whose preview waits for a person."""
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(prompt="Make the headline red", site="bakery", tier="patch")
+    world.offer(job_id, REDDER)
+    return job_id
+
+
+def test_who_is_not_logged_in_is_led_to_the_login_and_sees_nothing_else(world: World) -> None:
+    world.client.cookies.clear()
+    for path in ("/", "/jobs", f"/jobs/{uuid4()}", "/runs", "/sites", "/limits", "/audit"):
+        answer = world.client.get(f"/console{path}", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/console/login")
+    part = world.client.get("/console/", headers={"hx-request": "true"}, follow_redirects=False)
+    assert (part.status_code, part.headers["hx-redirect"]) == (401, "/console/login")
+
+
+def test_a_wrong_key_opens_nothing_and_is_not_repeated(world: World) -> None:
+    world.client.cookies.clear()
+    answer = world.client.post("/console/login", data={"key": "pmk_" + "x" * 43}, follow_redirects=False)
+    assert answer.status_code == 401
+    assert "x" * 43 not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_key_that_may_not_read_opens_nothing(world: World) -> None:
+    assert "scope read" in Browser(world, "submit").text
+
+
+def test_the_cookie_names_the_key_and_never_holds_it(world: World) -> None:
+    browser = Browser(world)
+    cookie = world.client.cookies["pointsman_console"]
+    assert browser.secret not in cookie
+    assert "Fleet" in browser.text
+
+
+def test_a_revoked_key_ends_its_sessions_at_once(world: World) -> None:
+    browser = Browser(world, "read")
+    assert "Fleet" in browser.text
+    with world.ledger.begin() as session:
+        for name in (key.name for key in keys_of(session, world.tenant)):
+            revoke(session, world.tenant, name=name)
+    assert "Log in" in browser.get("/").text
+
+
+def test_every_page_says_what_it_may_load_and_that_nobody_frames_it(world: World) -> None:
+    headers = Browser(world).get("/").headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["cache-control"] == "no-store"
+
+
+def test_no_page_has_a_script_or_a_style_of_its_own(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    for path in ("/", "/jobs", f"/jobs/{offered}", "/runs", "/sites", "/sites/bakery", "/limits", "/audit"):
+        page = browser.get(path)
+        assert page.status_code == 200, page.text[:300]
+        assert not re.search(r"<script(?![^>]*\bsrc=)|\sstyle=|<style|\son[a-z]+=", page.text), path
+
+
+def test_a_prompt_is_text_on_every_page_that_shows_it(world: World, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(prompt='Add "<script>alert(1)</script><img src=x onerror=alert(2)>" to it', site="bakery")
+    browser = Browser(world)
+    for path in ("/", "/jobs", f"/jobs/{job_id}"):
+        assert "<script>alert" not in browser.get(path).text
+        assert "<img src=x" not in browser.page.text
+
+
+def test_a_form_that_no_page_of_the_session_made_does_nothing(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    for token in ("", "0" * 64, Sessions(["another-key-0123456789-0123456789"]).open(uuid4())):
+        assert browser.post(f"/jobs/{offered}/cancel", form_token=token).status_code == 403
+    browser.get(f"/jobs/{offered}")
+    token = TOKEN.search(browser.page.text)
+    assert token is not None
+    foreign = world.client.post(
+        f"/console/jobs/{offered}/cancel", data={"form_token": token.group(1)}, headers={"sec-fetch-site": "cross-site"}
+    )
+    assert foreign.status_code == 403
+    assert world.job(offered).state == State.AWAITING_APPROVAL
+
+
+def test_a_job_s_page_tells_why_it_went_there_what_it_cost_and_what_it_changes(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    page = browser.get(f"/jobs/{offered}")
+    assert "Make the headline red" in browser.text
+    assert "awaiting approval" in browser.text
+    assert "+h1 { color: #aa0000 }" in browser.text
+    assert "Why it went there" in browser.text
+    assert page.text.count("<iframe") == 2
+
+
+def test_the_console_s_links_can_be_framed_by_the_console_alone_and_a_reviewer_s_by_nobody(
+    world: World, offered: UUID
+) -> None:
+    links = re.findall(r'<iframe src="([^"]+)"', Browser(world).get(f"/jobs/{offered}").text)
+    for link in links:
+        shown = world.pages.get(link)
+        assert shown.status_code == 200
+        assert "frame-ancestors http://testserver;" in shown.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" not in shown.headers["content-security-policy"]
+        assert "x-frame-options" not in shown.headers
+    mailed = world.call("GET", f"/v1/jobs/{offered}").json()["preview_url"]
+    assert world.pages.get(mailed).headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in world.pages.get(mailed).headers["content-security-policy"]
+
+
+def test_an_approval_publishes_exactly_what_the_page_showed(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    shown = browser.get(f"/jobs/{offered}").text
+    release = re.search(r'name="release_id" value="([^"]+)"', shown)
+    digest = re.search(r'name="report_digest" value="([^"]*)"', shown)
+    assert release is not None
+    assert digest is not None
+    wrong = browser.post(f"/jobs/{offered}/approve", release_id=str(uuid4()), report_digest=digest.group(1))
+    assert world.job(offered).state == State.AWAITING_APPROVAL
+    assert 'role="alert"' in wrong.text
+    browser.post(f"/jobs/{offered}/approve", release_id=release.group(1), report_digest=digest.group(1))
+    assert "Approved" in browser.text
+    world.publish(offered)
+    assert str(world.active("bakery")) == release.group(1)
+
+
+def test_a_rejection_needs_a_reason_and_leaves_the_site_as_it_is(world: World, offered: UUID) -> None:
+    before = world.active("bakery")
+    browser = Browser(world)
+    browser.get(f"/jobs/{offered}")
+    browser.post(f"/jobs/{offered}/reject", reason="  ")
+    assert "Say why" in browser.text
+    browser.get(f"/jobs/{offered}")
+    browser.post(f"/jobs/{offered}/reject", reason="Too red")
+    assert "Rejected" in browser.text
+    assert (world.job(offered).state, world.active("bakery")) == (State.REJECTED, before)
+
+
+def test_a_key_that_only_reads_is_offered_nothing_and_can_do_nothing(world: World, offered: UUID) -> None:
+    browser = Browser(world, "read")
+    page = browser.get(f"/jobs/{offered}").text
+    assert "Approve and publish" not in page
+    assert "Cancel this job" not in page
+    assert browser.post(f"/jobs/{offered}/cancel").status_code == 403
+    assert world.job(offered).state == State.AWAITING_APPROVAL
+
+
+def test_another_tenant_s_job_site_and_run_do_not_exist(world: World, offered: UUID) -> None:
+    browser = Browser(world, tenant=f"{world.tenant}-b")
+    for path in (f"/jobs/{offered}", f"/runs/{offered}", "/sites/bakery"):
+        assert browser.get(path).status_code == 404, path
+    assert "Make the headline red" not in browser.get("/jobs").text
+    browser.get("/")
+    assert browser.post(f"/jobs/{offered}/cancel").status_code == 404
+    assert world.job(offered).state == State.AWAITING_APPROVAL
+
+
+def test_a_revision_with_another_tier_goes_on_in_a_new_round(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    browser.get(f"/jobs/{offered}")
+    browser.post(f"/jobs/{offered}/revise", text="Change the headline to blue instead", tier="agent")
+    assert "Rounds of this session" in browser.text, browser.text
+    assert world.job(offered).state == State.REJECTED
+
+
+def test_a_question_is_answered_by_a_button(world: World, tmp_path: Path) -> None:
+    for name in ("bakery", "bistro"):
+        world.site(name, PAGES, tmp_path)
+    job_id = world.submit(prompt="Make the headline red")
+    browser = Browser(world)
+    page = browser.get(f"/jobs/{job_id}").text
+    options = re.findall(r'name="option" value="([^"]+)"', page)
+    assert {"bakery", "bistro"} <= set(options)
+    browser.post(f"/jobs/{job_id}/reply", option="bistro")
+    assert world.job(job_id).state != State.CLARIFYING
+
+
+def test_jobs_are_found_by_words_state_site_and_the_beginning_of_their_id(world: World, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    red = world.submit(prompt="Make the headline red", site="bakery")
+    blue = world.submit(prompt="Make the 100% footer blue", site="bakery")
+    browser = Browser(world)
+
+    def found(query: str) -> set[str]:
+        return set(re.findall(r"/console/jobs/([0-9a-f-]{36})", browser.get(f"/jobs?{query}").text))
+
+    assert found("text=HEADLINE") == {str(red)}
+    assert found("text=100%25") == {str(blue)}
+    assert found(f"text={str(blue)[:8]}") == {str(blue)}
+    assert found("site=bakery") == {str(red), str(blue)}
+    assert found("site=other") == set()
+    assert found("state=published") == set()
+    assert found("state=&text=&site=") == {str(red), str(blue)}
+
+
+def test_the_list_goes_on_where_the_page_before_ended(world: World) -> None:
+    for number in range(45):
+        world.submit(prompt=f"What does page {number} say?")
+    browser = Browser(world)
+    first = re.findall(r"/console/jobs/([0-9a-f-]{36})", browser.get("/jobs").text)
+    older = re.search(r'href="/console(/jobs\?[^"]+)">Older', browser.page.text)
+    assert older is not None
+    second = re.findall(r"/console/jobs/([0-9a-f-]{36})", browser.get(unescape(older.group(1))).text)
+    assert (len(first), len(second)) == (40, 5)
+    assert not set(first) & set(second)
+
+
+def test_a_rollback_is_one_click_on_the_site_s_page(world: World, tmp_path: Path) -> None:
+    first = world.site("bakery", PAGES, tmp_path)
+    world.site("bakery", {**PAGES, "index.html": HOME.replace(b"Bread", b"Rolls")}, tmp_path)
+    browser = Browser(world)
+    assert browser.get("/sites/bakery").text.count("Go back to it") == 1
+    browser.post("/sites/bakery/rollback", release_id=str(first.id))
+    assert "live again" in browser.text
+    assert world.active("bakery") == first.id
+
+
+def test_only_an_operator_pauses_queues_and_verifies_the_audit_trail(world: World) -> None:
+    browser = Browser(world, "admin")
+    assert "Pause spec" not in browser.get("/").text
+    assert browser.post("/queues/spec", paused="true").status_code == 403
+    assert browser.post("/audit/verify").status_code == 403
+    with world.ledger.begin() as session:
+        seal(session, signing_key=AUDIT_KEY)
+    operator = Browser(world, "operate", "read")
+    assert "Resume spec" in operator.get("/").text
+    operator.post("/queues/spec", paused="false")
+    assert "Pause spec" in operator.get("/").text
+    operator.post("/queues/spec", paused="true")
+    operator.post("/audit/verify")
+    assert "The chain is whole" in operator.text
+
+
+def test_everyone_but_an_operator_sees_the_audit_rows_of_their_tenant_alone(world: World) -> None:
+    other = f"{world.tenant}-b"
+    world.headers(tenant=other)
+    world.submit(prompt="What does the page say?")
+    browser = Browser(world, "admin")
+    browser.get("/audit")
+    assert world.tenant in browser.text
+    assert other not in browser.text
+    assert other in Browser(world, "operate", "read").get("/audit?action=key_created").text
+
+
+def test_a_submission_that_breaks_a_rule_says_which(world: World) -> None:
+    browser = Browser(world)
+    browser.get("/jobs")
+    browser.post("/jobs", prompt="Make it red", site="nowhere")
+    assert "site: no site of this name belongs to the tenant" in browser.text
+    browser.get("/jobs")
+    browser.post("/jobs", prompt="What does the page say?")
+    assert "What does the page say?" in browser.text
+
+
+def test_the_stream_of_a_job_sends_lines_of_its_page(world: World) -> None:
+    job_id = world.submit(prompt="What does the page say?")
+    browser = Browser(world)
+    world.finish(job_id, State.ANSWERED, answer="It says <b>bread</b>.")
+    lines = world.client.get(f"/console/jobs/{job_id}/stream").text
+    assert lines.count("event: line") >= 3
+    assert "event: over" in lines
+    assert "<li><time" in lines
+    assert "It says &lt;b&gt;bread&lt;/b&gt;." in browser.get(f"/jobs/{job_id}").text

@@ -1,0 +1,74 @@
+"""A job's phases: cut where events say so, drawn so that hours of waiting for people do not hide seconds of work."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from producers.console.timeline import offset, phases_of
+from producers.job_views import EventView
+
+BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def event(seconds: float, kind: str, **data: Any) -> EventView:
+    return EventView(id=1, at=at(seconds), kind=kind, data=data)
+
+
+EDIT = [
+    event(0, "accepted", state="queued", queue="spec", door="http"),
+    event(0, "waiting", queue="spec"),
+    event(1, "started", attempt=1, queue="spec"),
+    event(3, "state", origin="queued", target="running"),
+    event(5, "attempt_ended", attempt=1, outcome="escalated"),
+    event(5, "waiting", queue="patch"),
+    event(6, "started", attempt=2, queue="patch"),
+    event(10, "state", origin="scanning", target="awaiting_approval"),
+    event(10, "attempt_ended", attempt=2, outcome="awaiting_approval"),
+    event(7210, "state", origin="awaiting_approval", target="publishing"),
+    event(7210, "waiting", queue="control"),
+    event(7211, "started", attempt=3, queue="control"),
+    event(7212, "ended", state="published"),
+]
+
+
+def test_a_job_s_time_is_cut_into_what_waited_worked_and_asked() -> None:
+    phases = phases_of(EDIT, until=at(7212))
+    told = [(phase.kind, phase.name, round(phase.seconds(at(7212)))) for phase in phases]
+    assert told == [
+        ("wait", "Waits", 1), ("work", "Attempt 1", 4), ("wait", "Waits", 1), ("work", "Attempt 2", 4),
+        ("person", "Asks", 7200), ("wait", "Waits", 1), ("work", "Attempt 3", 1),
+    ]  # fmt: skip
+    assert phases[1].outcome == "escalated"
+
+
+def test_two_hours_of_review_leave_the_seconds_of_work_most_of_the_width() -> None:
+    phases = phases_of(EDIT, until=at(7212))
+    person = next(phase for phase in phases if phase.kind == "person")
+    assert person.width == pytest.approx(12)
+    assert sum(phase.width for phase in phases) == pytest.approx(100, abs=1)
+    assert phases[-1].left + phases[-1].width == pytest.approx(100, abs=1)
+
+
+def test_what_has_not_ended_lasts_until_now() -> None:
+    phases = phases_of(EDIT[:3], until=at(9))
+    assert [phase.seconds(at(9)) for phase in phases] == [1, 8]
+    assert phases[-1].ended is None
+
+
+def test_a_question_before_anything_else_is_told_as_one() -> None:
+    phases = phases_of([event(0, "accepted", state="clarifying", queue="intake")], until=at(60))
+    assert [(phase.kind, phase.note, phase.width) for phase in phases] == [("person", "a person's question", 100)]
+
+
+def test_no_events_make_no_phases() -> None:
+    assert phases_of([], until=at(1)) == ()
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, "+0.0 s"), (59.94, "+59.9 s"), (600, "+10 min"), (7200, "+2.0 h")])
+def test_an_offset_is_as_short_as_it_can_be_told(seconds: float, shown: str) -> None:
+    assert offset(BEGAN, at(seconds)) == shown
