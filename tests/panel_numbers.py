@@ -77,9 +77,10 @@ RUNNING = "SELECT queue, count(*) FROM attempt WHERE ended_at IS NULL GROUP BY 1
 DEAD = "SELECT queue, count(*) FROM job WHERE failure_signature IS NOT NULL AND dismissed_at IS NULL GROUP BY 1"
 HITS = events("limit_hit", "data ->> 'limit', data ->> 'phase'")
 LIVE = "attempt WHERE ended_at IS NULL AND lost_cause IS NULL AND lease_until > now()"
-BUSY = f"""SELECT served, count(*) FROM worker, jsonb_array_elements_text(queues) AS served
+SERVING = "(SELECT * FROM worker WHERE NOT is_draining AND seen_at > now() - interval '35 s') AS worker"
+BUSY = f"""SELECT served, count(*) FROM {SERVING}, jsonb_array_elements_text(queues) AS served
              JOIN (SELECT worker AS held FROM {LIVE}) AS live ON true WHERE held = worker.id GROUP BY 1"""
-SLOTS = "SELECT served, sum(slots) FROM worker, jsonb_array_elements_text(queues) AS served GROUP BY 1"
+SLOTS = f"SELECT served, sum(slots) FROM {SERVING}, jsonb_array_elements_text(queues) AS served GROUP BY 1"
 BUDGET = """SELECT coalesce(sum({column}), 0) / 1e9::float FROM cap
              WHERE scope = 'fleet_day' AND key = to_char(timezone('UTC', now()), 'YYYY-MM-DD')"""
 ATTEMPT_SECONDS = "SELECT queue, extract(epoch FROM ended_at - started_at) FROM attempt WHERE ended_at IS NOT NULL"
@@ -119,9 +120,9 @@ TOTAL = "SELECT sum(number) FROM ({}) AS found (label, number)"
 PANELS: Mapping[Place, Number] = {
     (F, "Waiting", 0): Now("SELECT count(*) FROM job WHERE waiting_since IS NOT NULL"),
     (F, "Running", 0): Now("SELECT count(*) FROM attempt WHERE ended_at IS NULL"),
-    (F, "Oldest wait", 0): Now("SELECT coalesce(max(extract(epoch FROM now() - waiting_since)), 0) FROM job", 6),
-    (F, "Slots taken", 0): Now(f"SELECT (SELECT count(*) FROM {LIVE})::float / nullif(sum(slots), 0) FROM worker"),
-    (F, "Workers", 0): Now("SELECT count(*) FROM worker"),
+    (F, "Oldest wait", 0): Now("SELECT greatest(0, max(extract(epoch FROM now() - waiting_since))) FROM job", 6),
+    (F, "Slots taken", 0): Now(f"SELECT (SELECT count(*) FROM {LIVE})::float / nullif(sum(slots), 0) FROM {SERVING}"),
+    (F, "Workers", 0): Now(f"SELECT count(*) FROM {SERVING}"),
     (F, "Ended well", 0): Grown(ENDS_WELL, per=ENDS),
     (F, "Spent today", 0): Now(BUDGET.format(column="spent_nanousd")),
     (F, "Dispatcher leads", 0): Now("SELECT count(*) FROM leader WHERE role = 'dispatcher' AND until > now()"),
@@ -134,7 +135,9 @@ PANELS: Mapping[Place, Number] = {
         f"SELECT queue, taken::float / slots FROM ({BUSY}) AS busy (queue, taken) JOIN ({SLOTS}) AS all_ (queue, slots)"
         " USING (queue)"
     ),
-    (F, "Workers by standing", 0): Now("SELECT 'serving', count(*) FROM worker"),
+    (F, "Workers by standing", 0): Now("""
+        SELECT CASE WHEN seen_at < now() - interval '35 s' THEN 'lost' WHEN is_draining THEN 'draining' ELSE 'serving'
+               END, count(*) FROM worker GROUP BY 1"""),
     (F, "Jobs that something holds", 0): Now(
         "SELECT held_for, count(*) FROM job WHERE held_for IS NOT NULL GROUP BY 1"
     ),

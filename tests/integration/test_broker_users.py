@@ -177,7 +177,7 @@ def test_a_tenant_cannot(guarded: Valkey, deed: str) -> None:
 
 
 def test_nobody_of_the_fleet_can_do_more_than_its_work(guarded: Valkey) -> None:
-    for user in ("api", "dispatcher", "worker", "doctor"):
+    for user in ("api", "dispatcher", "worker", "exporter", "doctor"):
         with Redis.from_url(url_of(guarded, user)) as client:
             for deed in ("list keys", "read the users", "watch everybody", "empty the broker", "stop the broker"):
                 with pytest.raises(NoPermissionError):
