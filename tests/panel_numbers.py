@@ -41,7 +41,6 @@ Number = Grown | Now | Spread
 
 TIER = "CASE tier WHEN 1 THEN 'spec' WHEN 2 THEN 'patch' WHEN 3 THEN 'agent' ELSE 'none' END"
 TOLD_TIER = TIER.replace("tier", "(data ->> 'tier')::int", 1)
-ENDED = "SELECT {what} FROM job WHERE ended_at IS NOT NULL {more}"
 WELL = "state IN ('answered', 'published')"
 BAD = "state IN ('failed', 'timed_out', 'budget_exceeded', 'output_exceeded', 'escalated')"
 
@@ -67,7 +66,9 @@ def spread(
 
 COST = "SELECT coalesce(sum(cost_nanousd), 0) / 1e9::float FROM call"
 WASTED = "SELECT coalesce(sum((data ->> 'wasted_nanousd')::bigint), 0) / 1e9::float FROM event"
-ENDS = "SELECT count(*) FROM job WHERE ended_at IS NOT NULL"
+ACCEPTED = "request_digest <> ''"
+"""A message refused at the Celery door leaves a row without one: it never was a job."""
+ENDS = f"SELECT count(*) FROM job WHERE ended_at IS NOT NULL AND {ACCEPTED}"
 ENDS_WELL = f"{ENDS} AND {WELL}"
 WAITING = "SELECT queue, count(*) FROM job WHERE waiting_since IS NOT NULL GROUP BY 1"
 OLDEST = (
@@ -106,7 +107,9 @@ _STEP_NAME = "split_part(data ->> 'step', ':', 1)"
 STEP = f"CASE WHEN {_STEP_NAME} IN ({_STEPS}) THEN {_STEP_NAME} ELSE 'other' END"
 
 
-JOB_SECONDS = f"SELECT {TIER}, extract(epoch FROM ended_at - created_at) FROM job WHERE ended_at IS NOT NULL"
+JOB_SECONDS = (
+    f"SELECT {TIER}, extract(epoch FROM ended_at - created_at) FROM job WHERE ended_at IS NOT NULL AND {ACCEPTED}"
+)
 JOB_USD = f"SELECT {TOLD_TIER}, (data ->> 'cost_nanousd')::bigint / 1e9::float FROM event WHERE kind = 'ended'"
 JOB_BYTES = f"""SELECT {TOLD_TIER}, (data ->> 'output_bytes')::bigint FROM event
                  WHERE kind = 'ended' AND data ->> 'output_bytes' IS NOT NULL"""
@@ -126,7 +129,7 @@ PANELS: Mapping[Place, Number] = {
     (F, "Ended well", 0): Grown(ENDS_WELL, per=ENDS),
     (F, "Spent today", 0): Now(BUDGET.format(column="spent_nanousd")),
     (F, "Dispatcher leads", 0): Now("SELECT count(*) FROM leader WHERE role = 'dispatcher' AND until > now()"),
-    (F, "Accepted and ended", 0): Grown("SELECT count(*) FROM job WHERE queue <> 'steps'"),
+    (F, "Accepted and ended", 0): Grown(f"SELECT count(*) FROM job WHERE {ACCEPTED}"),
     (F, "Accepted and ended", 1): Grown(ENDS),
     (F, "Ends by state", 0): Grown(f"{ENDS.replace('count', 'state, count')} GROUP BY 1"),
     (F, "Waiting by queue", 0): Now(WAITING),
@@ -216,7 +219,7 @@ PANELS: Mapping[Place, Number] = {
         " CASE data ->> 'target' WHEN '2' THEN 'patch' ELSE 'agent' END, count(*) FROM event WHERE kind = 'escalated'"
         " GROUP BY 1, 2, 3"
     ),
-    (R, "Doors", 0): Grown("SELECT door, count(*) FROM job WHERE queue <> 'steps' GROUP BY 1"),
+    (R, "Doors", 0): Grown(f"SELECT door, count(*) FROM job WHERE {ACCEPTED} GROUP BY 1"),
     (R, "Requests refused", 0): Grown(events("refused", "data ->> 'field'")),
     (R, "Questions to owners", 0): Grown(
         f"SELECT sure, coalesce(mode, 'none'), count(*) FROM (SELECT {MODE} AS mode, {SURE} AS sure {ASKED}) AS asked"
