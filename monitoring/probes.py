@@ -139,8 +139,8 @@ def _read_attempts(session: Session, lease_seconds: float) -> list[Reading]:
 
 def _read_counts(session: Session) -> list[Reading]:
     most = {"most": COUNTED_AT_MOST}
-    held: dict[str, int] = {hold.value: 0 for hold in Hold} | dict(map(tuple, session.execute(_HELD, most)))
-    dead: dict[str, int] = dict.fromkeys(SERVED, 0) | dict(map(tuple, session.execute(_DEAD, most)))
+    held = {hold.value: 0 for hold in Hold} | {reason: count for reason, count in session.execute(_HELD, most)}
+    dead = dict.fromkeys(SERVED, 0) | {queue: count for queue, count in session.execute(_DEAD, most)}
     return [
         *(Reading("held_jobs", (reason,), count) for reason, count in held.items()),
         *(Reading("dead_letters", (queue,), count) for queue, count in dead.items()),
