@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import NamedTuple
 
-from sqlalchemy import text
-from sqlmodel import Session
+from sqlalchemy import select, text
+from sqlmodel import Session, col
 
 from monitoring.gauges import COUNTED_AT_MOST
 from monitoring.ledger.lanes import lanes
+from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED
 from monitoring.rollup import lag_seconds
@@ -19,6 +20,8 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.waits import Hold
 
+MOST_PROVIDERS = 20
+"""Accounts whose series start at 0; those of further ones begin with their first call."""
 DISPATCHER_ROLE = "dispatcher"
 _BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
 
@@ -102,6 +105,12 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
     ]
 
 
+def read_providers(session: Session) -> tuple[str, ...]:
+    """Return the names of the accounts that tenants' calls go to, a label's worth of them."""
+    named = select(col(Tenant.provider)).where(col(Tenant.provider).is_not(None)).distinct()
+    return tuple(name for name in session.scalars(named.order_by(col(Tenant.provider)).limit(MOST_PROVIDERS)) if name)
+
+
 def _read_workers(session: Session) -> list[Reading]:
     fleet = fleet_slots(session)
     readings = [
@@ -130,8 +139,8 @@ def _read_attempts(session: Session, lease_seconds: float) -> list[Reading]:
 
 def _read_counts(session: Session) -> list[Reading]:
     most = {"most": COUNTED_AT_MOST}
-    held: dict[str, int] = {hold.value: 0 for hold in Hold} | dict(session.execute(_HELD, most).tuples())
-    dead: dict[str, int] = dict.fromkeys(SERVED, 0) | dict(session.execute(_DEAD, most).tuples())
+    held: dict[str, int] = {hold.value: 0 for hold in Hold} | dict(map(tuple, session.execute(_HELD, most)))
+    dead: dict[str, int] = dict.fromkeys(SERVED, 0) | dict(map(tuple, session.execute(_DEAD, most)))
     return [
         *(Reading("held_jobs", (reason,), count) for reason, count in held.items()),
         *(Reading("dead_letters", (queue,), count) for queue, count in dead.items()),

@@ -108,7 +108,10 @@ class OtelRecorder:
     def refer_to(self, trace_of_job: str) -> None:
         """See `traces.refer_to`."""
         span, stored = trace.get_current_span(), _read(trace_of_job)
-        if stored is not None and stored.trace_id != span.get_span_context().trace_id:
+        if stored is None or not span.is_recording():
+            return
+        known = {link.context.trace_id for link in getattr(span, "links", ())}
+        if stored.trace_id not in known | {span.get_span_context().trace_id}:
             span.add_link(stored)
 
     def hurry(self) -> None:

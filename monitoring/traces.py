@@ -120,7 +120,7 @@ def start(config: TracingConfig, *, program: str) -> None:
     try:
         from monitoring.trace_recorder import OtelRecorder
     except ImportError:
-        raise TracingUnavailableError from None
+        raise TracingUnavailableError("POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman[tracing]'`") from None
     stop()
     _recorder = OtelRecorder(config, program=program)
 

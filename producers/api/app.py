@@ -29,7 +29,7 @@ from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
-from producers.api.tracing import Tracing
+from producers.api.tracing import NO_TELEMETRY, Tracing
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console
 
@@ -88,6 +88,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=NO_TELEMETRY,
     )
     _serve_docs(app)
     app.state.resources = wiring

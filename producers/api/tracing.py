@@ -6,10 +6,13 @@ collector with nothing to see; metrics and the log have them.
 
 from __future__ import annotations
 
+from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitoring import traces
 
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""The framework's own: its spans hold paths, of which a preview's is a secret, and its logs what an exception says."""
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FAULT = 500
