@@ -1,7 +1,7 @@
 """The span of an HTTP request: where a trace begins, or goes on that a caller began.
 
-Only requests that may change something are traced, of callers who show a key: strangers cannot fill a collector. Those that look, a poll for a job's state above all, would fill a
-collector with nothing to see; metrics and the log have them.
+Only requests that may change something are traced, of callers who show a key: strangers cannot fill a collector.
+Those that look, a poll for a job's state above all, would fill it with nothing to see; metrics and the log have them.
 """
 
 from __future__ import annotations
