@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import NamedTuple
 
-from sqlalchemy import text
-from sqlmodel import Session
+from sqlalchemy import select, text
+from sqlmodel import Session, col
 
 from monitoring.gauges import COUNTED_AT_MOST
 from monitoring.ledger.lanes import lanes
+from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED
 from monitoring.rollup import lag_seconds
@@ -19,6 +20,8 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.waits import Hold
 
+MOST_PROVIDERS = 20
+"""Accounts whose series start at 0; those of further ones begin with their first call."""
 DISPATCHER_ROLE = "dispatcher"
 _BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
 
@@ -100,6 +103,12 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
         Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),
     ]
+
+
+def read_providers(session: Session) -> tuple[str, ...]:
+    """Return the names of the accounts that tenants' calls go to, a label's worth of them."""
+    named = select(col(Tenant.provider)).where(col(Tenant.provider).is_not(None)).distinct()
+    return tuple(name for name in session.scalars(named.order_by(col(Tenant.provider)).limit(MOST_PROVIDERS)) if name)
 
 
 def _read_workers(session: Session) -> list[Reading]:

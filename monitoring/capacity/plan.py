@@ -146,8 +146,8 @@ def make_plan(workload: Workload, question: Question, *, limits: Limits, policy:
     sizer = _Sizer(workload, rates, question)
     queues = sizer.plan()
     beside = components(
-        workload, rates, arriving=total, peak=question.peak, limits=limits, policy=policy,
-        instances=question.instances,
+        workload, rates, arriving=total, slots=sum(plan.slots for plan in queues), peak=question.peak, limits=limits,
+        policy=policy, instances=question.instances,
     )  # fmt: skip
     pools = [Component(f"workers of {plan.queue.value}", sizer.loads[plan.queue].offered, plan.slots, "slots", POOL)
              for plan in queues]  # fmt: skip

@@ -96,6 +96,15 @@ _PROBLEMS = {
 }
 _FULL = _problem(429, "queue_full", "queue spec has 5000 jobs of the tenant waiting; try again in 20 s")
 
+EVENT_STREAM = """id: 4711
+event: state
+data: {"id":4711,"at":"2026-11-20T09:30:00Z","kind":"state","data":{"origin":"scanning","target":"publishing"}, ...}
+
+: ping
+
+"""
+"""A reader that is cut off sends `Last-Event-ID: 4711`, and goes on behind it."""
+
 NO_ROOM: dict[int | str, dict[str, Any]] = {
     429: {
         "description": "There is no room now: a full queue (`queue_full`) or a budget that is spent (`budget_full`).",

@@ -55,7 +55,7 @@ def complete(order: Order, callbacks: Callbacks) -> Order:
     if order.delay_seconds is not None:
         more["start_at"] = (datetime.now(UTC) + timedelta(seconds=order.delay_seconds)).isoformat()
     if order.has_callback:
-        more["callback_url"] = callbacks.url_of(order.id)
+        more["callback_url"] = callbacks.url_of(order.id, tenant=order.tenant)
     return replace(order, body={**order.body, **more})
 
 

@@ -40,9 +40,8 @@ def stack(*files: str) -> dict[str, Any]:
 
 
 def _interpolated(text: str) -> str:
-    """Put defaults in the place of variables, the innermost first; `$$` is a dollar."""
-    while (once := re.sub(r"(?<!\$)\$\{\w+:-((?:[^${}])*)\}", r"\1", text)) != text:
-        text = once
+    """Put defaults in the place of variables, as docker-compose 1.29 does: none within another; `$$` is a dollar."""
+    text = re.sub(r"(?<!\$)\$\{\w+:-([^${}]*)\}", r"\1", text)
     assert not re.findall(r"(?<!\$)\$\{", text), "every variable has a default"
     return text.replace("$$", "$")
 

@@ -32,13 +32,15 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A refreshed part keeps what a person chose or opened in it: morphing keeps the elements, this their state.
+// A refreshed part keeps what a person typed, chose or opened in it, and the pages that stand in its frames.
+const OWN = ["open", "data-frames", "aria-pressed", "style", "value", "checked", "selected"];
+const isTheirs = (name, node) => OWN.includes(name) && !node.matches("input[type=hidden], button");
 document.addEventListener("htmx:load", () => {
-  if (!window.Idiomorph) return;
   Idiomorph.defaults.ignoreActiveValue = true;
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-    !((name === "open" && node.matches("details")) || name === "data-frames" || name === "aria-pressed" ||
-      (name === "style" && node.matches("iframe")));
+    !isTheirs(name, node) && !(name === "aria-pressed" && node.matches("[data-width]"));
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) =>
+    !(old instanceof Element && old.hasAttribute("data-keep") && old.id === fresh.id);
 }, { once: true });
 
 document.addEventListener("htmx:sseMessage", (event) => {

@@ -18,7 +18,7 @@ from routing.tiers import QueueName
 
 SPEC, PATCH = QueueName.SPEC, QueueName.PATCH
 HAIKU = "anthropic/haiku"
-BOUNDLESS = read_limits(None).override(dict.fromkeys(NAMES[:6], 1e9))
+BOUNDLESS = read_limits(None).override(dict.fromkeys((*NAMES[:6], "ledger_connections"), 1e9))
 
 
 def workload(**changes: Any) -> Workload:
@@ -108,6 +108,7 @@ def test_jobs_can_come_as_they_came() -> None:
         ("ledger_transactions_per_second", "ledger"),
         ("fold_events_per_second", "exporter"),
         ("dispatcher_rounds_per_second", "runway of spec"),
+        ("ledger_connections", "ledger connections"),
         (f"requests:{HAIKU}", f"provider {HAIKU}"),
         (f"tokens:{HAIKU}", f"provider {HAIKU}"),
     ],
