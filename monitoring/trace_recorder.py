@@ -137,11 +137,12 @@ class OtelRecorder:
 class _Recorded:
     """A span that is the current one until its block ends."""
 
-    __slots__ = ("_span", "_token")
+    __slots__ = ("_is_discarded", "_span", "_token")
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
         self._token: Token[context.Context] | None = None
+        self._is_discarded = False
 
     def __enter__(self) -> Span:
         self._token = context.attach(trace.set_span_in_context(self._span))
@@ -154,7 +155,8 @@ class _Recorded:
             self._span.set_status(Status(StatusCode.ERROR))
             if "error.type" not in (getattr(self._span, "attributes", None) or {}):
                 self._span.set_attribute("error.type", kind.__name__)
-        self._span.end()
+        if not self._is_discarded:
+            self._span.end()  # what does not end is never sent
         if self._token is not None:
             context.detach(self._token)
 
@@ -165,6 +167,10 @@ class _Recorded:
     def rename(self, name: str) -> None:
         """See `traces.Span`."""
         self._span.update_name(name)
+
+    def discard(self) -> None:
+        """See `traces.Span`."""
+        self._is_discarded = True
 
 
 def _read(header: str | None) -> SpanContext | None:

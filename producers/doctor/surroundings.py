@@ -27,7 +27,7 @@ from producers.doctor.findings import (
     warn,
 )
 from producers.runway import open_broker
-from routing.config import PREFIX, read_settings
+from routing.config import IN_FILE, PREFIX, read_settings
 from routing.errors import PolicyError
 from routing.policy import Policy
 from routing.tiers import QueueName
@@ -38,6 +38,7 @@ from sandbox.gateway.config import GatewayConfig
 
 _PATIENCE_SECONDS = 3.0
 _LAG = "pointsman_fold_lag_seconds "
+_GATEWAY_URL = f"{PREFIX}WORKER__GATEWAY_URL"
 _MOST_BYTES = 4_000_000
 
 
@@ -75,19 +76,22 @@ def check_transport(installation: Installation) -> Iterator[Finding]:
 
 
 def check_files(installation: Installation) -> Iterator[Finding]:
-    """Yield whether the Den can do all that releases need of a file system, and how full it is."""
-    root = installation.settings.den.root
+    """Yield whether the Den can do all that releases need of a file system, and how full it is. It is not made here."""
+    root = installation.settings.den.root.absolute()
+    there = next(place for place in (root, *root.parents) if place.exists())
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=root) as scratch:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=there) as scratch:
             _try_out(Path(scratch))
     except OSError as error:
         seen = f"{root}: {error.strerror or error}"
         yield fail("den", seen, "POINTSMAN_DEN__ROOT needs a directory of this account's own on a POSIX file system, "
                                 "the same for API, workers and dispatcher")  # fmt: skip
         return
-    yield ok("den", f"{root} is written to, linked and moved in")
-    yield judge_disk("den disk", free_bytes=shutil.disk_usage(root).free, where=str(root))
+    if there == root:
+        yield ok("den", f"{root} is written to, linked and moved in")
+    else:
+        yield warn("den", f"there is no {root} yet", "it is made at first use; if others have one, mount it here")
+    yield judge_disk("den disk", free_bytes=shutil.disk_usage(there).free, where=str(there))
 
 
 def _try_out(scratch: Path) -> None:
@@ -107,9 +111,10 @@ def _try_out(scratch: Path) -> None:
 
 
 def check_secrets(installation: Installation) -> Iterator[Finding]:
-    """Yield which secrets are missing; none is ever shown."""
+    """Yield which secrets are not here, where they may not be needed; none is ever shown."""
     if installation.signer is None:
-        yield fail("preview keys", "there are none", "set POINTSMAN_PREVIEW__KEYS: `pointsman api` needs one to start")
+        hint = "where `pointsman api` runs set POINTSMAN_PREVIEW__KEYS: it does not start without"
+        yield warn("preview keys", "there are none here", hint)
     else:
         yield ok("preview keys")
 
@@ -133,11 +138,13 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
         url: where workers look for it.
         environment: of this process. Only the gateway's own has keys, and no other should.
     """
-    if _get(f"{url}/healthz") is None:
-        yield fail("gateway", f"nothing answers at {url}", "start `pointsman gateway`, or mend "
-                                                           "POINTSMAN_WORKER__GATEWAY_URL")  # fmt: skip
-    else:
+    if _get(f"{url}/healthz") is not None:
         yield ok("gateway", url)
+    elif {_GATEWAY_URL, f"{_GATEWAY_URL}{IN_FILE}"}.isdisjoint(environment):
+        hint = f"start `pointsman gateway`; where it is on another machine, workers need {_GATEWAY_URL}"
+        yield warn("gateway", f"nothing answers at {url}", hint)
+    else:
+        yield fail("gateway", f"nothing answers at {url}", f"start `pointsman gateway`, or mend {_GATEWAY_URL}")
     if not any(name.startswith(f"{PREFIX}GATEWAY__") for name in environment):
         return
     try:

@@ -92,7 +92,7 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
         cut = by_name(record.check_ledger(installation))["audit chain"]
         assert (cut.verdict.value, "kept head 3:" in cut.seen) == ("FAIL", True)
     with installed(ledger__url=ledger_url, audit__signing_key="") as keyless:
-        assert verdicts(record.check_ledger(keyless))["audit key"] == "FAIL"
+        assert verdicts(record.check_ledger(keyless))["audit key"] == "WARN"
 
 
 def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) -> None:
@@ -113,6 +113,9 @@ def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) ->
 
 def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
     with installed(den__root=tmp_path / "den") as installation:
+        assert verdicts(surroundings.check_files(installation))["den"] == "WARN"
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "den").mkdir()
         assert verdicts(surroundings.check_files(installation))["den"] == "OK"
         assert list((tmp_path / "den").iterdir()) == []
     (tmp_path / "file").write_text("")
@@ -152,11 +155,15 @@ def test_an_exporter_is_asked_how_far_it_is_behind(ledger: Ledger) -> None:
 
 def test_a_gateway_that_accepts_and_says_nothing_costs_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as hole:
-        (finding,) = surroundings.check_gateway(f"http://127.0.0.1:{hole.getsockname()[1]}", {})
+        url = f"http://127.0.0.1:{hole.getsockname()[1]}"
+        (finding,) = surroundings.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
     assert (finding.name, finding.verdict.value) == ("gateway", "FAIL")
 
 
 @pytest.mark.parametrize("url", ["no-url", "http://127.0.0.1:1"])
-def test_a_gateway_that_is_not_there_names_the_setting(url: str) -> None:
-    (finding,) = surroundings.check_gateway(url, {})
-    assert "POINTSMAN_WORKER__GATEWAY_URL" in finding.hint
+def test_a_gateway_that_is_not_there_names_the_setting_and_fails_where_it_is_set(url: str) -> None:
+    (unset,), (given,) = (
+        surroundings.check_gateway(url, environment) for environment in ({}, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+    )
+    assert (unset.verdict.value, given.verdict.value) == ("WARN", "FAIL")
+    assert all("POINTSMAN_WORKER__GATEWAY_URL" in finding.hint for finding in (unset, given))

@@ -197,6 +197,18 @@ def test_a_job_that_no_door_traced_is_traced_by_nobody(
     assert collector.spans == []
 
 
+def test_a_stranger_at_the_door_leaves_no_span(
+    places: tuple[Ledger, str], collector: Collector, tmp_path: Path
+) -> None:
+    with traced(collector.url), fleet(places, tmp_path) as running:
+        for key in ("", "Bearer pmk_nobodys"):
+            headers = {"authorization": key, "traceparent": HEADER}
+            assert running.world.client.post("/v1/jobs", json={"prompt": PROMPT}, headers=headers).status_code == 401
+        assert running.world.call("POST", "/v1/jobs", json={"prompt": ""}).status_code == 422
+    assert tree_of(collector.spans) == {"POST /v1/jobs": "", "submit": "POST /v1/jobs"}
+    assert IDS[0] not in {span.trace for span in collector.spans}
+
+
 def test_a_trace_that_is_not_sampled_sends_nothing_and_works_as_well(
     places: tuple[Ledger, str], collector: Collector, tmp_path: Path
 ) -> None:
