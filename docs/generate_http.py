@@ -48,6 +48,8 @@ def page_of(document: dict[str, Any]) -> str:
             groups.setdefault(tag, []).append("\n".join(_operation(document, method.upper(), path, operation)))
     for tag, operations in groups.items():
         parts.append(f"## {tag.capitalize()}\n\n" + "\n\n".join(operations) + "\n")
+    for name, sent in document["webhooks"].items():
+        parts.append("\n".join(_webhook(name, sent["post"])))
     parts.append("## Objects\n")
     for name, schema in sorted(document["components"]["schemas"].items()):
         if "properties" in schema and name not in ("Problem", "FieldProblem"):
@@ -74,6 +76,15 @@ def _operation(document: dict[str, Any], method: str, path: str, operation: dict
     for code, answer in operation["responses"].items():
         if code.startswith("2") or code == "429":
             yield from _answer(code, answer)
+
+
+def _webhook(name: str, sent: dict[str, Any]) -> Iterator[str]:
+    yield f"## Webhook {name}\n"
+    yield f"{sent['summary']}. {sent['description']} [How to take it](../integration/README.md#webhooks).\n"
+    yield "| header | meaning |\n|---|---|"
+    yield from (f"| `{item['name']}` | {_text(item['description'])} |" for item in sent["parameters"])
+    yield ""
+    yield from _body(sent["requestBody"]["content"]["application/json"])
 
 
 def _body(content: dict[str, Any]) -> Iterator[str]:
