@@ -162,7 +162,7 @@ def describe_webhook(document: dict[str, Any]) -> None:
         "job.ended": {
             "post": {
                 "summary": "A job has ended",
-                "description": "Sent once to its `callback_url`, again after 5 s, 30 s, 2 min, 10 min and 1 h until the "
+                "description": "Sent to its `callback_url`, again after 5 s, 30 s, 2 min, 10 min and 1 h until the "
                 "answer is 2xx, and whenever a replay is asked for.",
                 "parameters": [
                     {"name": name, "in": "header", "required": True, "description": words, "schema": {"type": "string"}}
