@@ -33,16 +33,13 @@ from monitoring.metrics import (
     FOLDED,
     NONE,
     PREFIX,
-    TIERS,
-    TOKEN_KINDS,
-    TOKENS,
     Kind,
     Metric,
     SeriesKey,
     bounds_of,
 )  # fmt: skip
 from monitoring.outlook import outlook, recent_experience
-from monitoring.probes import Reading, read_gauges
+from monitoring.probes import Reading, read_gauges, read_providers
 from monitoring.rollup import fold_pending, read_series
 from routing.policy import Policy
 
@@ -61,8 +58,10 @@ class Snapshot(NamedTuple):
 
     series: Mapping[SeriesKey, float]
     readings: Iterable[Reading]
-    models: Iterable[str]
-    """Models that the policy prices: their token series start at 0."""
+    models: tuple[str, ...]
+    """Models that the policy prices."""
+    providers: tuple[str, ...]
+    """Accounts that tenants' calls go to."""
 
 
 def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> Snapshot:
@@ -80,10 +79,11 @@ def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None
     with ledger.begin() as session:
         series, readings = read_series(session), read_gauges(session, policy)
         expected = outlook(series, recent_experience(session), policy)
+        providers = read_providers(session)
     readings += [Reading("backlog_work_seconds", (each.queue,), each.work_seconds) for each in expected]
     readings += [Reading("backlog_usd", (each.queue,), each.usd) for each in expected]
     readings += read_broker(broker) if broker is not None else []
-    return Snapshot(series, readings, tuple(policy.prices))
+    return Snapshot(series, readings, tuple(policy.prices), providers)
 
 
 def render_metrics(ledger: Ledger, *, policy: Policy, broker: Redis | None = None) -> bytes:
@@ -106,8 +106,9 @@ class SnapshotCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield every metric, each with the series that it has or starts with."""
         stored = _by_metric(self._snapshot.series)
+        open_labels = {"model": self._snapshot.models, "provider": self._snapshot.providers}
         for metric in FOLDED:
-            yield _histogram(metric, stored) if metric.kind == Kind.HISTOGRAM else self._plain(metric, stored)
+            yield _histogram(metric, stored) if metric.kind == Kind.HISTOGRAM else _plain(metric, stored, open_labels)
         readings: dict[str, dict[LabelValues, float]] = defaultdict(dict)
         for reading in self._snapshot.readings:
             readings[reading.name][reading.labels] = reading.value
@@ -118,15 +119,18 @@ class SnapshotCollector(Collector):
         """Return nothing: registering must not read the ledger."""
         return ()
 
-    def _plain(self, metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]]) -> Family:
-        zeros: Iterable[LabelValues] = metric.zeros
-        if metric is TOKENS:
-            zeros = product(TIERS, self._snapshot.models, TOKEN_KINDS)
-        values = dict.fromkeys((_values(zero) for zero in zeros), 0.0)
-        for labels, value in stored.get(metric.name, ()):
-            key = _in_order(metric, labels)  # a series from before a label existed may share it with a newer one
-            values[key] = values.get(key, 0.0) + value / metric.scale
-        return _family(metric, values)
+
+def _plain(
+    metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]], open_labels: Mapping[str, tuple[str, ...]]
+) -> Family:
+    """Return a counter or gauge; its series are there from the start, since `increase` never sees a first value."""
+    domains = {**open_labels, **metric.domains}
+    zeros = product(*(domains[label] for label in metric.labels)) if metric.domains else metric.zeros
+    values = dict.fromkeys((_values(zero) for zero in zeros), 0.0)
+    for labels, value in stored.get(metric.name, ()):
+        key = _in_order(metric, labels)  # a series from before a label existed may share it with a newer one
+        values[key] = values.get(key, 0.0) + value / metric.scale
+    return _family(metric, values)
 
 
 def _by_metric(series: Mapping[SeriesKey, float]) -> Mapping[str, list[tuple[dict[str, str], float]]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import product
 from typing import Any, NamedTuple
@@ -72,7 +72,8 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
     *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
     ("lost", Reason.WORKER_STOPPED),
-    *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED)),
+    *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED,
+                                           Reason.PATCH_INVALID, Reason.BUILD_SLOW)),
 )  # fmt: skip
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
 DEBATES_HELD = (
@@ -136,6 +137,8 @@ class Metric:
     buckets: tuple[float, ...] = ()
     zeros: tuple[tuple[str, ...], ...] = ()
     """Label values of the series that start at 0."""
+    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Instead of `zeros`, where the values of other labels are an installation's own: those of the closed ones."""
 
 
 class SeriesKey(NamedTuple):
@@ -145,11 +148,15 @@ class SeriesKey(NamedTuple):
     labels: str
 
 
-def counter(name: str, help_text: str, labels: str = "", *, scale: int = 1, zeros: Iterable[Any] = ((),)) -> Metric:
+def counter(
+    name: str, help_text: str, labels: str = "", *, scale: int = 1, zeros: Iterable[Any] = ((),),
+    domains: Mapping[str, tuple[str, ...]] | None = None,
+) -> Metric:  # fmt: skip
     """Return a counter; its labels are named in one string."""
     return Metric(
-        name=name, kind=Kind.COUNTER, help=help_text, labels=tuple(labels.split()), scale=scale, zeros=tuple(zeros)
-    )
+        name=name, kind=Kind.COUNTER, help=help_text, labels=tuple(labels.split()), scale=scale,
+        zeros=() if domains else tuple(zeros), domains=domains or {},
+    )  # fmt: skip
 
 
 def gauge(name: str, help_text: str, labels: str = "", *, zeros: Iterable[Any] = ()) -> Metric:
@@ -217,13 +224,17 @@ ATTEMPT_DURATION = _histogram(
     scale=MILLISECONDS, buckets=_ATTEMPT_BUCKETS, zeros=PLACES,
 )  # fmt: skip
 COST = counter(
-    "cost_usd_total", "USD charged for model calls.", "tier model provider", scale=NANOUSD_PER_USD, zeros=()
+    "cost_usd_total", "USD charged for model calls.", "tier model provider", scale=NANOUSD_PER_USD,
+    domains={"tier": TIERS},
 )  # fmt: skip
 COST_WASTED = counter(
     "cost_wasted_usd_total", "USD charged for attempts whose result was not used.", "tier", scale=NANOUSD_PER_USD,
     zeros=_each(TIERS),
 )  # fmt: skip
-TOKENS = counter("tokens_total", "Tokens of model calls, in four disjoint kinds.", "tier model kind", zeros=())
+TOKENS = counter(
+    "tokens_total", "Tokens of model calls, in four disjoint kinds.", "tier model kind",
+    domains={"tier": TIERS, "kind": TOKEN_KINDS},
+)  # fmt: skip
 JOB_COST = _histogram(
     "job_cost_usd", "USD that a job had cost when it ended.", "tier", scale=NANOUSD_PER_USD, buckets=_COST_BUCKETS,
     zeros=_each(TIERS),
@@ -238,7 +249,10 @@ LIMIT_HITS = counter(
 )  # fmt: skip
 ESCALATIONS = counter(
     "tier_escalations_total", "Jobs handed to a higher tier.", "origin target reason",
-    zeros=_each([Tier.SPEC.name.lower()], [Tier.PATCH.name.lower()], [Reason.SPEC_INVALID, Reason.SPEC_POOR]),
+    zeros=[
+        *_each(["spec"], ["patch"], [Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED]),
+        *_each(["patch"], ["agent"], [Reason.PATCH_INVALID, Reason.BUILD_SLOW]),
+    ],
 )  # fmt: skip
 DEBATES = counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
 DUPLICATES_FENCED = counter(
@@ -283,11 +297,11 @@ ORPHANS_REAPED = counter(
 )  # fmt: skip
 PROVIDER_REQUESTS = counter(
     "provider_requests_total", "Model calls ended, by how the provider took them: an HTTP status, or `none`.",
-    "provider model code", zeros=(),
+    "provider model code", domains={"code": CODES},
 )  # fmt: skip
 LANE_PARKS = counter(
     "lane_parks_total", "How often a model of an account was parked for the whole fleet.", "provider model reason",
-    zeros=(),
+    domains={"reason": LANE_REASONS},
 )  # fmt: skip
 QUEUE_DEPTH = gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(SERVED))
 ATTEMPTS_RUNNING = gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from itertools import product
 from typing import NamedTuple
 
-from sqlalchemy import text
-from sqlmodel import Session
+from sqlalchemy import select, text
+from sqlmodel import Session, col
 
 from monitoring.gauges import COUNTED_AT_MOST
 from monitoring.ledger.lanes import lanes
+from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED
 from monitoring.rollup import lag_seconds
@@ -19,6 +21,8 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.waits import Hold
 
+MOST_PROVIDERS = 20
+"""Accounts whose series start at 0; those of further ones begin with their first call."""
 DISPATCHER_ROLE = "dispatcher"
 _BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
 
@@ -94,12 +98,18 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
         *(Reading("wanted_slots", (queue,), slots) for queue, slots in read_wanted(session, policy).items()),
         *_read_counts(session),
         *_read_budgets(session),
-        *_read_lanes(session),
+        *_read_lanes(session, tuple(policy.prices)),
         Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),
         Reading("fold_lag_seconds", (), lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
         Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),
     ]
+
+
+def read_providers(session: Session) -> tuple[str, ...]:
+    """Return the names of the accounts that tenants' calls go to, a label's worth of them."""
+    named = select(col(Tenant.provider)).where(col(Tenant.provider).is_not(None)).distinct()
+    return tuple(name for name in session.scalars(named.order_by(col(Tenant.provider)).limit(MOST_PROVIDERS)) if name)
 
 
 def _read_workers(session: Session) -> list[Reading]:
@@ -130,8 +140,8 @@ def _read_attempts(session: Session, lease_seconds: float) -> list[Reading]:
 
 def _read_counts(session: Session) -> list[Reading]:
     most = {"most": COUNTED_AT_MOST}
-    held: dict[str, int] = {hold.value: 0 for hold in Hold} | dict(session.execute(_HELD, most).tuples())
-    dead: dict[str, int] = dict.fromkeys(SERVED, 0) | dict(session.execute(_DEAD, most).tuples())
+    held = {hold.value: 0 for hold in Hold} | {reason: count for reason, count in session.execute(_HELD, most)}
+    dead = dict.fromkeys(SERVED, 0) | {queue: count for queue, count in session.execute(_DEAD, most)}
     return [
         *(Reading("held_jobs", (reason,), count) for reason, count in held.items()),
         *(Reading("dead_letters", (queue,), count) for queue, count in dead.items()),
@@ -146,12 +156,16 @@ def _read_queues(session: Session) -> list[Reading]:
     return readings
 
 
-def _read_lanes(session: Session) -> list[Reading]:
-    readings = []
+def _read_lanes(session: Session, models: tuple[str, ...]) -> list[Reading]:
+    """Return every lane that there may be: one that never had trouble flows."""
+    flowing = (0.0, float(_BREAKER.index(LaneState.FLOWING)))
+    standing = dict.fromkeys(product(read_providers(session), models), flowing)
     for lane in lanes(session):
-        labels = (lane.provider, lane.model)
-        readings.append(Reading("lane_parked_seconds", labels, lane.parked_seconds))
-        readings.append(Reading("provider_breaker_state", labels, float(_BREAKER.index(lane.state))))
+        standing[lane.provider, lane.model] = (lane.parked_seconds, float(_BREAKER.index(lane.state)))
+    readings = []
+    for labels, (parked_seconds, state) in standing.items():
+        readings.append(Reading("lane_parked_seconds", labels, parked_seconds))
+        readings.append(Reading("provider_breaker_state", labels, state))
     return readings
 
 

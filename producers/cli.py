@@ -15,8 +15,10 @@ from producers.commands import (
     boxes,
     broker,
     capacity,
+    dashboards,
     dead,
     decide,
+    doctor,
     image,
     jobs,
     ladder,
@@ -24,6 +26,7 @@ from producers.commands import (
     local,
     operate,
     programs,
+    review,
     rounds,
     route,
     runs,
@@ -48,7 +51,9 @@ app = typer.Typer(
     epilog="Exit codes: 0 ok, 1 the job or check failed, 2 wrong use. With `--json` programs can read what is printed; "
     "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
 )
-for module in (jobs, rounds, dead, decide, apply, ladder, local, programs, operate, lanes, capacity, backup):
+for module in (
+    jobs, review, rounds, dead, decide, apply, ladder, local, programs, doctor, lanes, capacity, dashboards, backup,
+):  # fmt: skip
     app.add_typer(module.app)
 for name, group in {
     "route": route.app, "project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app,

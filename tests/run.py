@@ -23,6 +23,7 @@ NEEDS = [
     Need("npm", lambda: shutil.which("npm") is not None, "npm", "tests beside the real json-render"),
     Need("Docker", lambda: shutil.which("dockerd") is not None, "docker.io", "tests of boxes"),
     Need("debootstrap", lambda: shutil.which("debootstrap") is not None, "debootstrap", "tests of boxes"),
+    Need("Prometheus", lambda: shutil.which("prometheus") is not None, "prometheus", "tests of panels and alerts"),
     Need("docker-compose", lambda: shutil.which("docker-compose") is not None, "docker-compose", "tests of compose/"),
     Need("faketime", lambda: shutil.which("faketime") is not None, "faketime", "tests of skewed clocks"),
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),

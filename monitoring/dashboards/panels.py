@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 Unit = Literal["short", "s", "currencyUSD", "percentunit", "bytes", "ops", "none"]
@@ -10,6 +12,20 @@ Shape = Literal["lines", "stack", "number", "bars"]
 
 RATE = "[$__rate_interval]"
 """How far back a rate looks: Grafana fills it in from the scrape interval and the width of the panel."""
+RANGE = "[$__range]"
+"""All that the dashboard shows."""
+_SERIES = re.compile(r"\b(pointsman_[a-z_]+)(\{)?")
+
+
+class Choice(StrEnum):
+    """A label that a person chooses values of, for a whole dashboard: `$queue_name` then stands in its queries."""
+
+    QUEUE = "queue_name"
+    TIER = "tier"
+
+
+QUEUES = f'{{{Choice.QUEUE.value}=~"$queue_name"}}'
+TIERS = f'{{{Choice.TIER.value}=~"$tier"}}'
 
 
 @dataclass(frozen=True)
@@ -18,6 +34,11 @@ class Query:
 
     expression: str
     legend: str = ""
+
+    @property
+    def of_installation(self) -> str:
+        """The expression, over the series of the chosen installations alone: one Prometheus may watch several."""
+        return _SERIES.sub(lambda found: f'{found[1]}{{job=~"$job"{"," if found[2] else "}"}', self.expression)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +74,7 @@ class Board:
     title: str
     why: str
     rows: tuple[Row, ...]
-    by_queue: bool = False
-    """Whether a person chooses queues on it: `$queue_name` then stands in its queries."""
+    choices: tuple[Choice, ...] = ()
 
     @property
     def panels(self) -> tuple[Panel, ...]:
@@ -62,12 +82,17 @@ class Board:
         return tuple(panel for row in self.rows for panel in row.panels)
 
 
-def quantiles(histogram: str, by: str, matching: str = "") -> tuple[Query, ...]:
-    """Return the median and the 95th percentile of a histogram for each value of a label."""
+def quantiles(histogram: str, by: str, matching: str = "", *, of: tuple[float, ...] = (0.5, 0.95)) -> tuple[Query, ...]:
+    """Return quantiles of a histogram for each value of a label."""
     return tuple(
         Query(
             f"histogram_quantile({quantile}, sum by (le, {by}) (rate({histogram}_bucket{matching}{RATE})))",
             f"{{{{{by}}}}} p{round(100 * quantile)}",
         )
-        for quantile in (0.5, 0.95)
+        for quantile in of
     )
+
+
+def share(part: str, whole: str) -> str:
+    """Return a quotient of two sums that is no number at all, and not 0/0, while the whole is nothing."""
+    return f"{part} / ({whole} > 0)"

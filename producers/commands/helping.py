@@ -18,7 +18,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     "Review": ("approve", "reject", "revise", "gate", "site"),
     "Operate": (
         "doctor", "queue", "tenant", "key", "webhook", "lane", "lanes", "dead", "replay", "dismiss", "audit",
-        "capacity", "backup", "restore", "broker",
+        "capacity", "dashboards", "backup", "restore", "broker",
     ),
     "Run the fleet": (
         "up", "demo", "worker", "api", "gateway", "dispatcher", "exporter", "mirror", "rehearsal", "migrate", "image",
@@ -53,6 +53,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "site rollback": ("pointsman site rollback bakery",),
     "site diff": ("pointsman site diff bakery",),
     "queue pause": ("pointsman queue pause agent",),
+    "dashboards": (
+        "pointsman dashboards --out /etc/grafana/dashboards --rules /etc/prometheus/rules/pointsman.yaml "
+        "--grafana https://grafana.example.com",
+    ),
     "queue list": ("pointsman queue list --json",),
     "tenant limit": ("pointsman tenant limit acme 20",),
     "key create": (

@@ -105,7 +105,7 @@ def test_series_that_start_at_0_have_a_value_for_each_label_and_stay_few() -> No
 
 
 def rendered(series: dict[SeriesKey, float]) -> dict[tuple[str, tuple[str, ...]], float]:
-    collector = SnapshotCollector(Snapshot(series, (), ()))
+    collector = SnapshotCollector(Snapshot(series, (), (), ()))
     return {
         (sample.name.removeprefix(PREFIX), tuple(sample.labels.values())): sample.value
         for family in collector.collect()
