@@ -93,12 +93,12 @@ def test_every_panel_shows_what_the_ledger_says_of_a_history_in_which_everything
     prometheus: Prometheus, shop: Shop, tmp_path: Path
 ) -> None:
     yard = Yard(shop, tmp_path)
-    fleet = Fleet(shop.ledger, shop.url, platform_policy(), shop.site("other"))
+    fleet, other = (Fleet(shop.ledger, shop.url, platform_policy(), shop.site(name)) for name in ("one", "other"))
     proof = Proof.begin(prometheus, shop.ledger, begun=prometheus.scraped_after(time.time()))
     yard.play(yard.submit("Fix the broken header", priority="P0"))
     drive_everything(fleet)
-    fleet.end(fleet.claim(fleet.accept()), State.BUDGET_EXCEEDED, Reason.COST_CAP)
-    use_boxes(fleet)
+    other.end(other.claim(other.accept()), State.BUDGET_EXCEEDED, Reason.COST_CAP)
+    use_boxes(other)
     stand_by(shop)
     at = prometheus.scraped_after(time.time())
     assert proof.differences(at=at) == {}
