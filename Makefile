@@ -72,8 +72,9 @@ docs: setup ## pages that are generated from the code
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 
 .PHONY: screenshots
-screenshots: setup ## pictures of the example sites in docs/pictures/; needs Chromium, and is no part of CI
+screenshots: setup ## pictures of the example sites and the console in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m docs.console_pictures
 
 .PHONY: capacity
 capacity: setup ## a real fleet at two loads against what `pointsman capacity` predicts of it; five minutes on a quiet machine

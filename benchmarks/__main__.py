@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import box
+from benchmarks import box, capacity
 from benchmarks.answer import Answer
 
-QUESTIONS: dict[str, Callable[[int], Answer]] = {"box": box.measure}
+QUESTIONS: dict[str, Callable[[int], Answer]] = {"box": box.measure, "capacity": capacity.measure}
 """By the name that ONLY takes; each is given how often to repeat."""
 
 

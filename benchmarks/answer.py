@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,8 @@ class Answer:
     rows: tuple[tuple[str | float, ...], ...]
     targets: tuple[Target, ...] = ()
     notes: tuple[str, ...] = ()
+    limits: Mapping[str, object] | None = None
+    """What `pointsman capacity --limits` reads of it."""
     machine: str = field(default_factory=lambda: f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.release()}")
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 

@@ -27,7 +27,7 @@ messages go to stderr. Commands act on the installation that the environment nam
 """
 
 
-def page() -> str:
+def cli_page() -> str:
     """Return docs/reference/cli.md."""
     root = typer.main.get_command(app)
     known = getattr(root, "commands", {})
@@ -79,4 +79,4 @@ def _help(item: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(cli_page())

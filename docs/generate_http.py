@@ -33,8 +33,13 @@ _LIMITS = {
 }
 
 
-def page(document: dict[str, Any]) -> str:
+def http_page() -> str:
     """Return docs/reference/http.md."""
+    return page_of(create_app(cast(Resources, None)).openapi())
+
+
+def page_of(document: dict[str, Any]) -> str:
+    """Return the page about an OpenAPI document."""
     parts = [_HEAD]
     groups: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
@@ -43,6 +48,8 @@ def page(document: dict[str, Any]) -> str:
             groups.setdefault(tag, []).append("\n".join(_operation(document, method.upper(), path, operation)))
     for tag, operations in groups.items():
         parts.append(f"## {tag.capitalize()}\n\n" + "\n\n".join(operations) + "\n")
+    for name, sent in document["webhooks"].items():
+        parts.append("\n".join(_webhook(name, sent["post"])))
     parts.append("## Objects\n")
     for name, schema in sorted(document["components"]["schemas"].items()):
         if "properties" in schema and name not in ("Problem", "FieldProblem"):
@@ -71,6 +78,15 @@ def _operation(document: dict[str, Any], method: str, path: str, operation: dict
             yield from _answer(code, answer)
 
 
+def _webhook(name: str, sent: dict[str, Any]) -> Iterator[str]:
+    yield f"## Webhook {name}\n"
+    yield f"{sent['summary']}. {sent['description']} [How to take it](../integration/README.md#webhooks).\n"
+    yield "| header | meaning |\n|---|---|"
+    yield from (f"| `{item['name']}` | {_text(item['description'])} |" for item in sent["parameters"])
+    yield ""
+    yield from _body(sent["requestBody"]["content"]["application/json"])
+
+
 def _body(content: dict[str, Any]) -> Iterator[str]:
     schema = content["schema"]
     if "$ref" in schema:
@@ -90,6 +106,8 @@ def _answer(code: str, answer: dict[str, Any]) -> Iterator[str]:
     shown = f" {_link(content['schema'])}" if content.get("schema") else f" {', '.join(kinds)}" if kinds else ""
     said = "" if answer["description"] == "Successful Response" else f": {answer['description']}"
     yield f"**{code}**{shown}{said}\n"
+    if stream := kinds.get("text/event-stream"):
+        yield f"```text\n{stream['example'].strip()}\n```\n"
     if "example" in content:
         yield from _example(content["example"], "")
 
@@ -138,6 +156,8 @@ def _type(schema: dict[str, Any]) -> str:
     """Say a schema's type in a word or two."""
     if "$ref" in schema:
         return _short(schema["$ref"].rpartition("/")[2])
+    if "const" in schema:
+        return f"`{schema['const']}`"
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_type(item) for item in schema["anyOf"]))
     if "enum" in schema:
@@ -158,4 +178,4 @@ def _text(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(create_app(cast(Resources, None)).openapi()))
+    sys.stdout.write(http_page())

@@ -144,6 +144,27 @@ def newest_head(session: Session) -> str:
     return head_of(session.scalars(newest).one_or_none())
 
 
+def check_newest(session: Session, *, signing_key: bytes, kept_head: str | None) -> list[str]:
+    """Return what is wrong with the end of the chain: in a moment, where `verify` reads all of it.
+
+    Args:
+        session: the caller's transaction.
+        signing_key: the key that the seals were signed with.
+        kept_head: the head that was kept elsewhere, if one was.
+    """
+    newest = list(session.scalars(select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(2)))
+    head = newest[0] if newest else None
+    problems = []
+    if kept_head is not None:  # which the sealer writes after the seal
+        kept = session.scalar(select(AuditSeal).where(col(AuditSeal.hash) == kept_head.partition(":")[2]))
+        if head_of(kept) != kept_head:
+            problems.append(f"the chain does not hold the kept head {kept_head}: seals removed or rewritten")
+    previous = newest[1] if len(newest) > 1 else None
+    if head is not None and (previous is not None or head.number == 1):
+        problems += _check_link(previous, head, signing_key=signing_key)
+    return problems
+
+
 def export(session: Session, out: TextIO) -> int:
     """Write seals and rows as JSON lines, each seal before its rows, unsealed rows last; return how many.
 

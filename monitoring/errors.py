@@ -107,12 +107,6 @@ class LedgerBusyError(MonitoringError):
 class TracingUnavailableError(MonitoringError):
     """Traces are wanted, and what sends them is not installed (the operator's fault)."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
-    def __str__(self) -> str:
-        return "POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman[tracing]'`"
-
 
 class CapacityError(MonitoringError):
     """A question about capacity that has no answer (the caller's fault): it names the place and the rule."""

@@ -108,7 +108,10 @@ class OtelRecorder:
     def refer_to(self, trace_of_job: str) -> None:
         """See `traces.refer_to`."""
         span, stored = trace.get_current_span(), _read(trace_of_job)
-        if stored is not None and stored.trace_id != span.get_span_context().trace_id:
+        if stored is None or not span.is_recording():
+            return
+        known = {link.context.trace_id for link in getattr(span, "links", ())}
+        if stored.trace_id not in known | {span.get_span_context().trace_id}:
             span.add_link(stored)
 
     def hurry(self) -> None:
@@ -134,11 +137,12 @@ class OtelRecorder:
 class _Recorded:
     """A span that is the current one until its block ends."""
 
-    __slots__ = ("_span", "_token")
+    __slots__ = ("_is_discarded", "_span", "_token")
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
         self._token: Token[context.Context] | None = None
+        self._is_discarded = False
 
     def __enter__(self) -> Span:
         self._token = context.attach(trace.set_span_in_context(self._span))
@@ -151,7 +155,8 @@ class _Recorded:
             self._span.set_status(Status(StatusCode.ERROR))
             if "error.type" not in (getattr(self._span, "attributes", None) or {}):
                 self._span.set_attribute("error.type", kind.__name__)
-        self._span.end()
+        if not self._is_discarded:
+            self._span.end()  # what does not end is never sent
         if self._token is not None:
             context.detach(self._token)
 
@@ -162,6 +167,10 @@ class _Recorded:
     def rename(self, name: str) -> None:
         """See `traces.Span`."""
         self._span.update_name(name)
+
+    def discard(self) -> None:
+        """See `traces.Span`."""
+        self._is_discarded = True
 
 
 def _read(header: str | None) -> SpanContext | None:

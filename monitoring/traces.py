@@ -44,6 +44,9 @@ class Span(Protocol):
     def rename(self, name: str) -> None:
         """Call it otherwise, now that more is known."""
 
+    def discard(self) -> None:
+        """Let it leave no trace. To be called before anything was done as a part of it."""
+
 
 class Recorder(Protocol):
     """Records spans, and sends them away without anybody waiting."""
@@ -98,6 +101,9 @@ class _Unrecorded:
     def rename(self, name: str) -> None:
         """Stay without a name."""
 
+    def discard(self) -> None:
+        """Leave no trace, as ever."""
+
 
 UNRECORDED = _Unrecorded()
 """What is not traced."""
@@ -120,7 +126,7 @@ def start(config: TracingConfig, *, program: str) -> None:
     try:
         from monitoring.trace_recorder import OtelRecorder
     except ImportError:
-        raise TracingUnavailableError from None
+        raise TracingUnavailableError("POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman[tracing]'`") from None
     stop()
     _recorder = OtelRecorder(config, program=program)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import text
 from sqlmodel import Session
@@ -33,46 +33,68 @@ _STANDING = text("""
       FROM unnest(CAST(:queues AS text[])) AS names (name)
 """)
 
-_DURATIONS = text("""
-    SELECT queue, count(*) AS attempts, avg(seconds) AS mean, var_pop(seconds) AS variance FROM (
-        SELECT queue, extract(epoch FROM ended_at - started_at)::float AS seconds FROM attempt
-         WHERE ended_at IS NOT NULL AND started_at > (SELECT clock_timestamp() - interval '1 hour')
+_LATELY = text("""
+    SELECT queue, count(*) AS begun, count(seconds) AS attempts, avg(seconds) AS mean, var_pop(seconds) AS variance,
+           count(*) FILTER (WHERE ago <= 300) / 300.0 AS in_5_minutes,
+           count(*) FILTER (WHERE ago <= 1800) / 1800.0 AS in_30_minutes FROM (
+        SELECT queue, extract(epoch FROM ended_at - started_at)::float AS seconds,
+               extract(epoch FROM clock_timestamp() - started_at)::float AS ago FROM attempt
+         WHERE started_at > (SELECT clock_timestamp() - interval '1 hour')
          ORDER BY started_at DESC LIMIT :newest
     ) AS newest GROUP BY queue
 """)
+"""Of the newest attempts: how long they took, and how many of a queue began in so long."""
+_ATTEMPTS_IN_A_WINDOW = 3
+"""Starts are counted over so many times what an attempt takes, a minute at least: one start in a minute is no rate."""
 
 
-class Durations(NamedTuple):
-    """How long attempts take."""
+class Lately(NamedTuple):
+    """How a queue's attempts were."""
 
     mean_seconds: float
     variability: float
+    in_5_minutes: float = 0.0
+    """Starts per second."""
+    in_30_minutes: float = 0.0
 
 
 def read_wanted(session: Session, policy: Policy) -> Mapping[QueueName, int]:
     """Return how many slots each queue wants that workers can serve."""
-    durations = _durations(session)
+    lately = {QueueName(row.queue): row for row in session.execute(_LATELY, {"newest": _NEWEST})}
+    is_whole = sum(row.begun for row in lately.values()) < _NEWEST
     rows = session.execute(_STANDING, {"queues": [queue.value for queue in WAIT_TARGETS], "most": MOST_COUNTED})
     wanted = {}
     for row in rows:
         queue = QueueName(row.queue)
-        took = durations.get(queue) or _default(policy, queue)
+        took = _took(lately.get(queue), policy, queue)
         demand = Demand(
-            waiting=row.waiting, running=row.running, starts_per_second=float(row.starts_per_second),
-            mean_seconds=took.mean_seconds, variability=took.variability, is_paused=row.is_paused,
+            waiting=row.waiting, running=row.running, mean_seconds=took.mean_seconds, variability=took.variability,
+            starts_per_second=_rate(took, in_a_minute=float(row.starts_per_second), is_whole=is_whole),
+            is_paused=row.is_paused,
         )  # fmt: skip
         wanted[queue] = wanted_slots(demand, target_seconds=WAIT_TARGETS[queue])
     return wanted
 
 
-def _durations(session: Session) -> dict[QueueName, Durations]:
-    rows = session.execute(_DURATIONS, {"newest": _NEWEST}).all()
-    return {
-        QueueName(row.queue): Durations(row.mean, row.variance / row.mean**2)
-        for row in rows if row.attempts >= _LEAST and row.mean > 0
-    }  # fmt: skip
+def _took(row: Any, policy: Policy, queue: QueueName) -> Lately:
+    if row is not None and row.attempts >= _LEAST and row.mean > 0:
+        mean, variability = row.mean, row.variance / row.mean**2
+    else:
+        service = default_work(policy, queue).service
+        mean, variability = service.mean, service.variability
+    starts = (0.0, 0.0) if row is None else (float(row.in_5_minutes), float(row.in_30_minutes))
+    return Lately(mean, variability, *starts)
 
 
-def _default(policy: Policy, queue: QueueName) -> Durations:
-    service = default_work(policy, queue).service
-    return Durations(service.mean, service.variability)
+def _rate(took: Lately, *, in_a_minute: float, is_whole: bool) -> float:
+    """Return starts per second over the shortest window that is long enough for such attempts.
+
+    Args:
+        took: how attempts were.
+        in_a_minute: starts per second in the last one, as the dispatcher counts them.
+        is_whole: whether the newest attempts reach back far enough; a fleet that begins more has enough in a minute.
+    """
+    needed = _ATTEMPTS_IN_A_WINDOW * took.mean_seconds
+    if needed <= 60 or not is_whole:
+        return in_a_minute
+    return took.in_5_minutes if needed <= 300 else took.in_30_minutes

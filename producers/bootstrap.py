@@ -10,7 +10,7 @@ from monitoring.audit_heads import FILE_NAME, HeadFile
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
-from producers.config import ApiConfig, DispatcherConfig, PagesConfig, RunsPlace, WebhookConfig
+from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesConfig, RunsPlace, WebhookConfig
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
 from producers.notifications import Notifications
@@ -49,6 +49,7 @@ class Settings(BaseModel):
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
     runs: RunsPlace = RunsPlace()
+    worker: GatewayPlace = GatewayPlace()
     webhook: WebhookConfig = WebhookConfig()
     mirror: MirrorConfig = MirrorConfig()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,8 @@ from monitoring.capacity.arrivals import Arrival, Bursts, replayed
 from monitoring.capacity.defaults import WAIT_TARGETS, default_workload
 from monitoring.capacity.limits import Instances, Limits, read_limits
 from monitoring.capacity.measure import Measured, measure
-from monitoring.capacity.plan import MOST_BUSY, Plan, Question, make_plan
+from monitoring.capacity.plan import Plan, make_plan
+from monitoring.capacity.sizing import MOST_BUSY, Question
 from monitoring.capacity.words import by_queue, read_amounts, read_rates
 from monitoring.capacity.workload import Workload, read_workload
 from monitoring.errors import CapacityError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 DAY_PEAK = 2.5
 """The busiest hour over the mean of its day, where a rate is given by the day and nobody says otherwise."""
-LEDGER, DEFAULTS = "ledger", "defaults"
+LEDGER, DEFAULTS, NOW = "ledger", "defaults", "now"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,8 @@ class Answer(NamedTuple):
     question: Question
     workload: Workload
     limits: Limits
+    slots_now: Mapping[QueueName, int]
+    """As the workers of the ledger's fleet say."""
 
 
 def answer(installation: Installation, asked: Asked) -> Answer:
@@ -72,7 +75,7 @@ def answer(installation: Installation, asked: Asked) -> Answer:
     borne = read_limits(asked.limits_file).override(read_amounts("--limit", asked.limits)[1])
     question = _question(found, asked, fleet_day_usd=installation.policy.budgets.fleet_day_usd)
     plan = make_plan(found.workload, question, limits=borne, policy=installation.policy)
-    return Answer(plan, question, found.workload, borne)
+    return Answer(plan, question, found.workload, borne, found.slots)
 
 
 def find_workload(installation: Installation, source: str | None, *, hours: int) -> Measured:
@@ -87,15 +90,15 @@ def find_workload(installation: Installation, source: str | None, *, hours: int)
         CapacityError: the caller's fault: the file cannot be read.
     """
     if source == DEFAULTS:
-        return Measured(default_workload(installation.policy), ())
+        return Measured(default_workload(installation.policy))
     if source not in (None, LEDGER):
-        return Measured(read_workload(Path(source)), ())
+        return Measured(read_workload(Path(source)))
     if source == LEDGER:
         return measure(installation.ledger, installation.policy, hours=hours)
     with suppress(OperationalError):
         return measure(installation.ledger, installation.policy, hours=hours)
     taken = default_workload(installation.policy)
-    return Measured(taken.model_copy(update={"source": f"{taken.source}, as the ledger cannot be reached"}), ())
+    return Measured(taken.model_copy(update={"source": f"{taken.source}, as the ledger cannot be reached"}))
 
 
 def save_workload(workload: Workload, path: Path) -> None:
@@ -117,7 +120,6 @@ def _question(found: Measured, asked: Asked, *, fleet_day_usd: float) -> Questio
         arriving = {queue: rate * peak for queue, rate in arriving.items()}
     for_all, named = read_amounts("--wait", asked.waits)
     base = dict.fromkeys(WAIT_TARGETS, for_all) if for_all is not None else WAIT_TARGETS
-    fixed = by_queue("--slots", _named("--slots", asked.slots))
     return Question(
         arriving=arriving,
         p95_targets={**base, **by_queue("--wait", named)},
@@ -126,7 +128,7 @@ def _question(found: Measured, asked: Asked, *, fleet_day_usd: float) -> Questio
         slot_usd_hour=asked.slot_usd_hour,
         bursts=asked.bursts,
         replay=_replay(found.arrivals, sum(arriving.values())) if asked.is_replay else None,
-        fixed={queue: max(1, round(slots)) for queue, slots in fixed.items()},
+        fixed=_fixed(found, asked.slots),
         most_busy=asked.most_busy,
         attempts=asked.attempts,
         seed=asked.seed,
@@ -136,11 +138,15 @@ def _question(found: Measured, asked: Asked, *, fleet_day_usd: float) -> Questio
     )  # fmt: skip
 
 
-def _named(option: str, words: Sequence[str]) -> dict[str, float]:
-    for_all, named = read_amounts(option, words)
+def _fixed(found: Measured, words: Sequence[str]) -> dict[QueueName, int]:
+    """Return the pools that are given: those that are there `now`, and those that are named."""
+    if NOW in words and not found.slots:
+        raise CapacityError("--slots now: no worker of this ledger says that it is there")
+    for_all, named = read_amounts("--slots", [word for word in words if word != NOW])
     if for_all is not None:
-        raise CapacityError(f"{option}: must name a queue: QUEUE=N")
-    return named
+        raise CapacityError("--slots: must name a queue: QUEUE=N; or be `now`")
+    given = {queue: max(1, round(slots)) for queue, slots in by_queue("--slots", named).items()}
+    return {**(found.slots if NOW in words else {}), **given}
 
 
 def _arriving(found: Measured, asked: Asked) -> tuple[dict[QueueName, float], bool]:

@@ -18,6 +18,7 @@ from producers.commands import (
     dashboards,
     dead,
     decide,
+    doctor,
     image,
     jobs,
     ladder,
@@ -25,6 +26,7 @@ from producers.commands import (
     local,
     operate,
     programs,
+    review,
     rounds,
     route,
     runs,
@@ -50,20 +52,8 @@ app = typer.Typer(
     "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
 )
 for module in (
-    jobs,
-    rounds,
-    dead,
-    decide,
-    apply,
-    ladder,
-    local,
-    programs,
-    operate,
-    lanes,
-    capacity,
-    backup,
-    dashboards,
-):
+    jobs, review, rounds, dead, decide, apply, ladder, local, programs, doctor, lanes, capacity, dashboards, backup,
+):  # fmt: skip
     app.add_typer(module.app)
 for name, group in {
     "route": route.app, "project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app,

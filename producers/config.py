@@ -54,6 +54,15 @@ class RunsPlace(Section):
     """A directory that the workers of `steps` and `control` share with the dispatcher."""
 
 
+class GatewayPlace(Section):
+    """Where workers find the gateway; what else the section holds is the workers' (workers/config.py)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    gateway_url: str = "http://127.0.0.1:8090"
+    """The gateway: the only way to a model."""
+
+
 class WebhookConfig(Section):
     """How callbacks are signed and where they may go."""
 

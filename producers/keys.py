@@ -39,8 +39,8 @@ class Scope(StrEnum):
     ADMIN = "admin"
     """All of these for the key's tenant, and its sites."""
     OPERATE = "operate"
-    """See and steer the whole fleet: every tenant's queues, money, dead letters and audit rows. No other scope holds
-    it, and a key has it only when it was asked for by name."""
+    """See and steer the whole fleet: its workers, queues, money and audit rows, never what another tenant's jobs say.
+    No other scope holds it, and a key has it only when it was asked for by name."""
 
 
 TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)

@@ -75,4 +75,5 @@ class Overrides:
         site = session.get_one(Site, job.site_id)
         target = {"site": site.name} if site.active_release_id else {"new_site": site.name}
         kept = {name: value for name, value in job.request.items() if name not in _OF_THEIR_TIME}
-        return {**kept, **target, "prompt": job.prompt, "tier": tier}
+        # Whoever clicks twice gets one job.
+        return {**kept, **target, "prompt": job.prompt, "tier": tier, "idempotency_key": f"override-{job.id}-{tier}"}

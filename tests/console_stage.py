@@ -26,6 +26,7 @@ from monitoring.ledger.releases import active_release, find_site
 from monitoring.ledger.runway import lead, pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Cap
+from monitoring.ledger.workers import Sign, sign_in
 from producers.supervisor import free_port
 from routing.jobs import Reason, State
 from routing.tiers import TASK_OF_QUEUE, QueueName
@@ -39,6 +40,10 @@ TENANT = "acme"
 SITES = Path(__file__).parents[1] / "docs" / "sites"
 LONG = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz" * 2
 """A word that no line breaks by itself."""
+WORKERS = (
+    ("worker-edits", 4, ("spec", "patch")), ("worker-quick", 8, ("intake", "tools", "answer", "control")),
+    ("worker-agent", 2, ("agent", "steps")),
+)  # fmt: skip
 QUESTIONS = ("Which pages have no description?", "How many words are on the menu page?", "Is there a contact form?")
 
 
@@ -115,6 +120,8 @@ def _serve(app: FastAPI, port: int) -> Iterator[None]:
 def _furnish(url: str, world: World, shop: Shop, directory: Path) -> Stage:
     with world.ledger.begin() as session:
         lead(session, "dispatcher", "stage", seconds=86_400)
+        for name, slots, queues in WORKERS:
+            sign_in(session, Sign(id=f"{name}@host-1", host="host-1", pid=1, queues=queues, slots=slots))
     yard = Yard(shop, directory)
     for name in ("restaurant", "guesthouse", "photographer", "saas", "lawfirm"):
         world.resources.sites.import_site(TENANT, name, SITES / name)
@@ -137,6 +144,8 @@ def _furnish(url: str, world: World, shop: Shop, directory: Path) -> Stage:
     claimed = world.claim(running)
     yard.spend(claimed, tokens=900)
     _past(shop, running=running)
+    shop.execute("UPDATE worker SET seen_at = now() + interval '1 hour'")
+    shop.execute("UPDATE attempt SET worker = 'worker-edits@host-1' WHERE ended_at IS NULL")
     _open(world, *(queue for queue in TASK_OF_QUEUE if queue != QueueName.AGENT))
     with world.ledger.begin() as session:
         seal(session, signing_key=AUDIT_KEY)

@@ -7,18 +7,22 @@ import logging
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import signals
 from pydantic import ValidationError
+from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
-from sqlmodel import Session
+from sqlmodel import Session, col
 
 from monitoring import logs, traces
 from monitoring.ledger.attempts import hand_back_all, report_loss
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Job
 from routing.jobs import JobMessage, Reason
 from workers.interrupts import install_interrupts
 from workers.presence import Presence
@@ -117,7 +121,7 @@ class PoolHooks:
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
-        self._tell(lambda session: report_loss(session, message, cause=cause))
+        self._tell(partial(_tell_of_loss, message=message, cause=cause))
 
     def finish(self) -> None:
         """Wait for what a stop still has to tell the ledger, and sign off."""
@@ -137,3 +141,13 @@ class PoolHooks:
             logger.warning("ledger_unreachable")  # leases lapse by themselves
         finally:
             ledger.close()
+
+
+def _tell_of_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:
+    """Put a loss on record, and on the job's trace: the attempt's own span died with the child."""
+    report_loss(session, message, cause=cause)
+    if traces.is_on():
+        trace = session.scalar(select(col(Job.trace)).where(col(Job.id) == message.job_id))
+        at = time.time()
+        facts = {"pointsman.job.id": str(message.job_id), "error.type": cause.value}
+        traces.past("lost", trace, began=at, ended=at, facts=facts)

@@ -6,7 +6,9 @@ attempt, or a long one for which the job gives its worker back.
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,10 +49,13 @@ _SHARE_OF_TIME = 0.25
 _SURROUNDINGS = frozenset(
     {
         Reason.PROVIDER_BUSY, Reason.PROVIDER_ERROR, Reason.GATEWAY_UNREACHABLE, Reason.REMOTE_UNREACHABLE,
-        Reason.BOX_FAILED, Reason.WORKER_LOST,
+        Reason.BOX_FAILED, Reason.WORKER_LOST, Reason.STORAGE_UNAVAILABLE,
     }
 )  # fmt: skip
 """Why a step failed although nobody did anything wrong: its next try waits until that may be over."""
+
+_STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
+"""What a disk that is full, read-only or away answers; any other error of a file is a defect of ours."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,8 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
         return Parked(Reason.PROVIDER_BUSY, f"the model provider is busy: {error}", error.retry_after)
     if isinstance(error, GatewayUnreachableError):
         return Parked(Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
+    if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
+        return Parked(Reason.STORAGE_UNAVAILABLE, f"its files could not be written: {os.strerror(error.errno)}")
     if (ended := _end_of_call(error, kept) or _end_of_box(error, kept) or _end_of_workspace(error)) is not None:
         return ended
     return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"a defect ended it: {type(error).__name__}")

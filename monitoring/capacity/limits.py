@@ -22,8 +22,10 @@ from routing.lanes import LaneName
 from routing.policy import Policy
 
 _MOST_FILE_BYTES = 65_536
-MEASURED, POLICY, POOL = "measured", "policy", "pool"
-"""Whence a limit is: a machine has it, the policy sets it, or it is the pool that a plan chose."""
+MEASURED, POLICY, SETTING, POOL = "measured", "policy", "setting", "pool"
+"""Whence a limit is: a machine has it, the policy or a server's setting makes it, or it is the pool of a plan."""
+_API_CONNECTIONS, _GATEWAY_CONNECTIONS, _OTHER_CONNECTIONS = 8, 6, 12
+"""That each API and gateway process may keep open; and dispatchers, exporter and command line together."""
 PerSecond = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
@@ -57,6 +59,10 @@ class Limits(BaseModel):
     job_events: Amount
     attempt_events: Amount
     call_events: Amount
+    ledger_connections: PerSecond = 100
+    """Clients that the ledger's server admits: PostgreSQL's `max_connections`, whose own default this is."""
+    slot_connections: Amount = 2
+    """That a worker's slot keeps open: one for its work, one for its lease."""
     requests_per_minute: dict[LaneName, PerSecond] = Field(default_factory=dict, max_length=64)
     """What providers take, by `PROVIDER/MODEL`; where it is not said here, as the policy's lanes have it."""
     tokens_per_minute: dict[LaneName, PerSecond] = Field(default_factory=dict, max_length=64)
@@ -85,7 +91,7 @@ NAMES = tuple(name for name in Limits.model_fields if name not in ("machine", "a
 
 
 def read_limits(path: Path | None) -> Limits:
-    """Return the limits of a file, or those that ship with the product.
+    """Return the limits of a file, alone or as a benchmark's answer holds them, or those that ship with the product.
 
     Raises:
         CapacityError: the operator's fault: it names the place and the rule.
@@ -99,7 +105,8 @@ def read_limits(path: Path | None) -> Limits:
         raise CapacityError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError:
         raise CapacityError(f"{path}: is no JSON of at most {_MOST_FILE_BYTES} bytes") from None
-    return _validated(found, source=str(path))
+    is_answer = isinstance(found, dict) and isinstance(found.get("limits"), dict)
+    return _validated(found["limits"] if is_answer else found, source=str(path))
 
 
 def _validated(found: Any, *, source: str) -> Limits:
@@ -120,7 +127,7 @@ class Component:
     limit: float
     unit: str
     whence: str
-    """Who says so: `MEASURED`, `POLICY` or `POOL`."""
+    """Who says so: `MEASURED`, `POLICY`, `SETTING` or `POOL`."""
 
     @property
     def headroom(self) -> float:
@@ -143,7 +150,7 @@ class Instances:
 
 
 def components(
-    workload: Workload, rates: Rates, *, arriving: float, peak: float, limits: Limits, policy: Policy,
+    workload: Workload, rates: Rates, *, arriving: float, slots: int, peak: float, limits: Limits, policy: Policy,
     instances: Instances,
 ) -> list[Component]:  # fmt: skip
     """Return what a load asks of every part but the workers.
@@ -152,6 +159,7 @@ def components(
         workload: what attempts are like.
         rates: attempts per second by queue, at the peak.
         arriving: new jobs per second, at the peak.
+        slots: of all pools together.
         peak: the peak over the day's mean, for what counts by the day.
         limits: what the parts bear.
         policy: whose limits on runways, tenants, lanes and budgets hold.
@@ -170,6 +178,9 @@ def components(
         Component("dispatcher", attempts, limits.dispatcher_pushes_per_second, "pushes/s", MEASURED),
         _runway(rates, limits, policy, instances),
         Component("ledger", writes, limits.ledger_transactions_per_second, "writes/s", MEASURED),
+        Component(
+            "ledger connections", _connections(slots, limits, instances), limits.ledger_connections, "clients", SETTING
+        ),
         Component("exporter", events, limits.fold_events_per_second, "events/s", MEASURED),
         *([] if admitted is None else [
             Component("admission", running, admitted * instances.tenants, "attempts at once", POLICY)
@@ -177,6 +188,11 @@ def components(
         *_lanes(workload, rates, limits, policy),
         *_budgets(workload, rates, peak, policy, instances),
     ]  # fmt: skip
+
+
+def _connections(slots: int, limits: Limits, instances: Instances) -> float:
+    others = instances.apis * _API_CONNECTIONS + instances.gateways * _GATEWAY_CONNECTIONS + _OTHER_CONNECTIONS
+    return slots * limits.slot_connections + others
 
 
 def _runway(rates: Rates, limits: Limits, policy: Policy, instances: Instances) -> Component:

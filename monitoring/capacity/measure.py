@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sqlalchemy import text
@@ -13,6 +15,7 @@ from monitoring.capacity.defaults import default_workload
 from monitoring.capacity.history import AttemptFact, CallTotals, describe, first_arrivals, mix_of
 from monitoring.capacity.workload import QueueWork, Workload
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.workers import slots_by_queue
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import QueueName
@@ -81,8 +84,10 @@ class Measured(NamedTuple):
     """What was read."""
 
     workload: Workload
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[Arrival, ...] = ()
     """When new jobs came, in order."""
+    slots: Mapping[QueueName, int] = MappingProxyType({})
+    """Slots that serve each queue now, as their workers say; one that serves several queues counts on each."""
 
 
 def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_ATTEMPTS) -> Measured:
@@ -101,6 +106,7 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
         attempts = _read_attempts(session, window)
         calls = _read_calls(session, window)
         busiest = session.scalar(_BUSIEST, {"hours": hours}) or 0
+        slots = {QueueName(each.queue): each.slots for each in slots_by_queue(session) if each.slots > 0}
         tenants = session.scalar(_TENANTS, {"hours": hours, "most": MOST_ATTEMPTS}) or 1
     every = [attempt for of_queue in attempts.values() for attempt in of_queue]
     taken = default_workload(policy)
@@ -117,7 +123,7 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
         rate_per_second=busiest / 3600 or None,
         tenants=tenants,
     )
-    return Measured(workload, tuple(first_arrivals(every)))
+    return Measured(workload, tuple(first_arrivals(every)), slots)
 
 
 def _known(work: QueueWork) -> QueueWork:

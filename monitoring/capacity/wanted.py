@@ -1,8 +1,9 @@
 """How many slots a queue wants now: the signal that an autoscaler follows.
 
 Never the queue's length alone: that is 0 while every slot works, and an autoscaler would end busy workers. It is what
-the load of the last minute needs by the formula that also plans pools, and what works off the backlog within the
-queue's target on top of it. What is held back for its site, a time or a provider wants nobody.
+the load of the last minutes needs by the formula that also plans pools, and what works off the backlog within the
+queue's target on top of it: where slots are short less begins than comes, and the rest is backlog. What is held back
+for its site, a time or a provider wants nobody.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from monitoring.capacity.plan import MOST_BUSY
 from monitoring.capacity.queueing import Load, slots_for
+from monitoring.capacity.sizing import MOST_BUSY
 
 MOST_WANTED = 10_000
 """No queue is said to want more."""
@@ -49,12 +50,9 @@ def wanted_slots(demand: Demand, *, target_seconds: float) -> int:
 
 
 def _for_the_load(demand: Demand, target_seconds: float) -> int:
-    """Starts are counted over a minute; of rarer, longer attempts those that run tell the rate better (Little)."""
-    by_running = demand.running / demand.mean_seconds if demand.mean_seconds > 0 else 0.0
-    rate = max(demand.starts_per_second, by_running)
-    if rate * demand.mean_seconds <= 0:
+    if demand.starts_per_second * demand.mean_seconds <= 0:
         return 0
-    load = Load(rate=rate, mean_seconds=demand.mean_seconds, variability=demand.variability)
+    load = Load(rate=demand.starts_per_second, mean_seconds=demand.mean_seconds, variability=demand.variability)
     found = slots_for(load, p95_seconds=target_seconds, most_busy=MOST_BUSY, most=MOST_WANTED)
     return MOST_WANTED if found is None else found
 

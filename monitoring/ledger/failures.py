@@ -42,7 +42,7 @@ DETAIL_LIMIT = 400
 _SURROUNDINGS = frozenset(
     {
         Reason.PROVIDER_BUSY, Reason.TIME_LIMIT, Reason.GATEWAY_UNREACHABLE, Reason.WORKER_LOST, Reason.COST_CAP,
-        Reason.NO_PROVIDER_KEY, Reason.BOX_FAILED,
+        Reason.NO_PROVIDER_KEY, Reason.BOX_FAILED, Reason.STORAGE_UNAVAILABLE,
     }
 )  # fmt: skip
 """Reasons that lie in the fleet or the budget: two tasks that they end have no error of their own in common (R-052)."""

@@ -12,6 +12,7 @@ from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
+from monitoring import traces
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
@@ -133,6 +134,7 @@ def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Jo
     job = session.scalars(query, execution_options={"populate_existing": True}).one_or_none()
     if job is None or (tenant is not None and job.tenant != tenant):
         raise JobNotFoundError(job_id)
+    traces.refer_to(job.trace)  # a judgement, from whatever door, is a request of its own beside the job's trace
     return job
 
 

@@ -24,12 +24,12 @@ from producers.api import (
     site_routes,
     ticket_routes,
 )
-from producers.api.examples import request_schemas, show_answers
+from producers.api.examples import describe_webhook, request_schemas, show_answers
 from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.resources import Resources
-from producers.api.tracing import Tracing
+from producers.api.tracing import NO_TELEMETRY, Tracing
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console
 
@@ -52,6 +52,7 @@ class _Api(FastAPI):
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
             show_answers(document)
+            describe_webhook(document)
             describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema
@@ -88,6 +89,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=NO_TELEMETRY,
     )
     _serve_docs(app)
     app.state.resources = wiring

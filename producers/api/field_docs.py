@@ -22,12 +22,15 @@ _RULE = re.compile(r" \((?:[A-Z]+-\d+|A\d+|ruling A\d+)[^)]*\)")
 
 def describe_fields(document: dict[str, Any]) -> None:
     """Give every field of every model in an OpenAPI document the words that its code has for it."""
-    known = {model.__name__: model for model in _models(BaseModel) if model.__module__.startswith(_OURS)}
+    known: dict[str, list[type[BaseModel]]] = {}
+    for model in _models(BaseModel):
+        if model.__module__.startswith(_OURS):
+            known.setdefault(model.__name__, []).append(model)
     for name, schema in _schemas(document):
-        model = known.get(name)
-        if model is None:
+        named = [model for model in known.get(name, ()) if set(model.model_fields) == set(schema["properties"])]
+        if not named:
             continue
-        words = fields_of(model)
+        words = fields_of(named[0])
         for field, shown in schema["properties"].items():
             if field in words and "description" not in shown:
                 shown["description"] = words[field]

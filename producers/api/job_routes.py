@@ -11,14 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
-from monitoring import traces
 from monitoring.ledger.approvals import Seen, approve, reject
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import find_job, list_jobs, lock_job
 from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body, with_key
-from producers.api.examples import NO_ROOM, SUBMIT_BODY, body_of
+from producers.api.examples import EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
 from producers.api.stream import Tail, as_json, look, watch
@@ -174,7 +173,10 @@ def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Compariso
     responses={
         200: {
             "description": "The events, as a stream or as one list.",
-            "content": {"text/event-stream": {}, "application/json": {"schema": {"type": "array"}}},
+            "content": {
+                "text/event-stream": {"example": EVENT_STREAM},
+                "application/json": {"schema": {"type": "array"}},
+            },
         },
         204: {"description": "The job has ended and the reader has all of it: do not reconnect."},
     },
@@ -245,7 +247,6 @@ def reject_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Bod
 
 
 def _view(resources: Resources, job: Job) -> JobView:
-    traces.refer_to(job.trace)  # a judgement is a request of its own; the job's trace is another one
     return _view_of(resources, job.id, tenant=job.tenant)
 
 

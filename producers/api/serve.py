@@ -96,7 +96,7 @@ def serve(installation: Installation) -> None:
         den=installation.den,
         signer=installation.signer,
         preview_seconds=installation.policy.approval.preview_hours * 3600,
-        console_url=settings.api.public_url,
+        console_url=settings.api.public_url.rstrip("/"),
     )
     console = Console(
         sessions=Sessions([key.get_secret_value() for key in settings.preview.keys]),

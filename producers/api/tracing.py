@@ -1,15 +1,20 @@
 """The span of an HTTP request: where a trace begins, or goes on that a caller began.
 
-Only requests that may change something are traced. Those that look, a poll for a job's state above all, would fill a
-collector with nothing to see; metrics and the log have them.
+Only requests that may change something are traced, of callers who show a key: strangers cannot fill a collector.
+Those that look, a poll for a job's state above all, would fill it with nothing to see; metrics and the log have them.
 """
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
+from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitoring import traces
 
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""The framework's own: its spans hold paths, of which a preview's is a secret, and its logs what an exception says."""
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FAULT = 500
@@ -43,6 +48,8 @@ class Tracing:
 
 def _note(span: traces.Span, scope: Scope, status: int) -> None:
     """Name a request by the template of its route, never by what a caller put into a URL."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        span.discard()
     route = getattr(scope.get("route"), "path", None)
     if route is not None:
         span.rename(f"{scope['method']} {route}")

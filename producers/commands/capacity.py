@@ -28,7 +28,7 @@ def capacity(
         float | None,
         typer.Option(metavar="USD", min=0, help="What a day may cost; without: the policy's budget."),
     ] = None,
-    slots: Annotated[Words, _many("QUEUE=N", "A pool that is to be judged, not chosen")] = None,
+    slots: Annotated[Words, _many("QUEUE=N", "A pool to be judged, not chosen; or `now`: all that are there")] = None,
     source: Annotated[
         str | None,
         typer.Option("--from", metavar="WHERE", help="ledger, defaults, or a file of --save; without: the ledger."),

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from monitoring.capacity.limits import Component
-from monitoring.capacity.plan import Plan, QueuePlan
+from monitoring.capacity.plan import Plan
 from monitoring.capacity.queueing import Waits
+from monitoring.capacity.sizing import QueuePlan
 from producers.capacity import Answer
 from producers.commands.context import out, print_json, print_table
 
@@ -23,7 +24,7 @@ def show(answer: Answer, *, as_json: bool) -> None:
     out.print(f"{plan.jobs_per_day:,.0f} jobs a day, {sum(answer.question.arriving.values()):.4g}/s at the peak, "
               f"{_arrivals(answer)}", markup=False)  # fmt: skip
     out.print(f"work: {answer.workload.source}\n", markup=False)
-    heads = ("queue", "attempts/s", "mean", "slots", "busy", "target", "p50/p95/p99 by formula", "by simulation",
+    heads = ("queue", "attempts/s", "mean", "slots", "now", "busy", "target", "p50/p95/p99 by formula", "by simulation",
              "work")  # fmt: skip
     print_table(heads, (_row(answer, queue) for queue in plan.queues))
     out.print()
@@ -81,11 +82,16 @@ def _arrivals(answer: Answer) -> str:
 def _row(answer: Answer, queue: QueuePlan) -> tuple[str, ...]:
     work = answer.workload.queues[queue.queue]
     return (
-        queue.queue.value, f"{queue.rate:.3g}", f"{work.service.mean:.3g} s", str(queue.slots), f"{queue.busy:.0%}",
+        queue.queue.value, f"{queue.rate:.3g}", f"{work.service.mean:.3g} s", str(queue.slots), _now(answer, queue),
+        f"{queue.busy:.0%}",
         f"{queue.target_seconds:g} s" + ("" if queue.is_met else " MISSED"), _waits(queue.formula),
         f"{_waits(queue.simulated.waits)} ±{queue.simulated.p95_error:.2g}",
         f"{work.attempts:,} measured" if work.source == "measured" else "default",
     )  # fmt: skip
+
+
+def _now(answer: Answer, queue: QueuePlan) -> str:
+    return str(answer.slots_now.get(queue.queue, 0)) if answer.slots_now else "-"
 
 
 def _waits(waits: Waits) -> str:
@@ -108,7 +114,8 @@ def _queue_view(answer: Answer, queue: QueuePlan) -> dict[str, Any]:
     work = answer.workload.queues[queue.queue]
     return {
         "queue": queue.queue.value, "attempts_per_second": queue.rate, "slots": queue.slots,
-        "is_fixed": queue.is_fixed, "busy": queue.busy, "target_p95_seconds": _or_none(queue.target_seconds),
+        "slots_now": answer.slots_now.get(queue.queue), "is_fixed": queue.is_fixed, "busy": queue.busy,
+        "target_p95_seconds": _or_none(queue.target_seconds),
         "is_met": queue.is_met, "mean_seconds": work.service.mean, "variability": work.service.variability,
         "pickup_seconds": work.pickup_seconds, "turnaround_seconds": work.turnaround_seconds,
         "work": work.source, "measured_attempts": work.attempts,

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
-from monitoring.errors import MonitoringError, SchemaMismatchError
+from monitoring.errors import MonitoringError, SchemaMismatchError, TracingUnavailableError
 from producers.errors import ProducerError, UnknownTenantError
 from routing.config import read_settings
 from routing.errors import InvalidJobError, RoutingError
@@ -96,7 +96,7 @@ def clear_errors() -> Iterator[None]:
         yield
     except InvalidJobError as error:
         fail("\n  ".join(["the job is refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
-    except (RoutingError, UnknownTenantError, SchemaMismatchError) as error:
+    except (RoutingError, UnknownTenantError, SchemaMismatchError, TracingUnavailableError) as error:
         fail(str(error), code=USAGE)
     except TreeRefusedError as error:
         if error.reason in _NAMED_WRONGLY:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import typer
+from rich.console import Console
 from rich.text import Text
 from sqlmodel import Session
 
@@ -19,7 +20,7 @@ from monitoring.ledger.tables import Job, Site
 from producers.bootstrap import Installation
 from producers.commands.context import INTERRUPTED, err
 from producers.job_views import EventView, JobView
-from producers.jobs import describe, describe_events
+from producers.jobs import PreviewLinks, describe, describe_events
 from routing.jobs import State
 
 WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
@@ -44,10 +45,19 @@ def look(installation: Installation, job_id: UUID, tenant: str) -> Found:
         return Found(describe(session, job, links=installation.previews), _obstacle(session, job))
 
 
+def view_in(session: Session, job_id: UUID, tenant: str, *, links: PreviewLinks | None) -> JobView:
+    """Return a job as it stands in the caller's transaction.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    return describe(session, ledger_jobs.find_job(session, job_id, tenant=tenant), links=links)
+
+
 def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
     """Say each event on stderr until the job ends or waits for its owner. Ctrl-C ends the looking, not the job."""
     try:
-        with _progress(is_shown=not quiet and err.is_terminal) as tell:
+        with progress(err, is_shown=not quiet and err.is_terminal) as tell:
             return _follow(installation, job_id, tenant, quiet=quiet, tell=tell)
     except KeyboardInterrupt:
         err.print(f"the job goes on; see it with `pointsman job {job_id}`, end it with `pointsman cancel {job_id}`")
@@ -55,12 +65,12 @@ def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool
 
 
 @contextmanager
-def _progress(*, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
+def progress(console: Console, *, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
     """Show at a terminal, below the events, how the job stands: time and money move while nothing happens."""
     if not is_shown:
         yield lambda _: None
         return
-    with err.status("") as status:
+    with console.status("") as status:
         yield lambda view: status.update(_standing(view))
 
 

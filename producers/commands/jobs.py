@@ -1,4 +1,4 @@
-"""`submit`, `jobs`, `job`, `watch`, `approve`, `reject`, `cancel`: a job from asking to its end."""
+"""`submit`, `jobs`, `job`, `watch`, `reply`, `cancel`: a job from asking to its end."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from uuid import UUID
 
 import typer
 
+from monitoring import traces
 from producers.commands.completing import complete_jobs, complete_sites
 from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
 from routing.jobs import RESUMABLE, Door, State
 
 if TYPE_CHECKING:
-    from sqlmodel import Session
-
-    from producers.bootstrap import Installation
     from producers.job_views import JobView, RoundView
 
 app = typer.Typer(no_args_is_help=True)
@@ -58,6 +56,7 @@ def submit(
     with installed(ctx) as installation:
         from producers.commands.follow import follow, look
 
+        traces.start(installation.settings.tracing, program="cli")
         job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
         found = follow(installation, job_id, tenant, quiet=as_json) if wait else look(installation, job_id, tenant)
     show_end(found.view, found.waits_for, as_json=as_json)
@@ -133,44 +132,6 @@ def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Te
 
 
 @app.command()
-def approve(
-    ctx: typer.Context,
-    job_id: JobId,
-    release: Annotated[
-        UUID | None, typer.Option(metavar="ID", help="The release that was looked at: approve this one or none.")
-    ] = None,
-    as_json: AsJson = False,
-    tenant: Tenant = "demo",
-) -> None:
-    """Approve a job's preview; it is published."""
-    with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import approvals
-
-        approvals.approve(
-            session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=approvals.Seen(release)
-        )  # fmt: skip
-        view = _view(installation, session, job_id, tenant)
-    print_json(view) if as_json else out.print("approved; it is being published")
-
-
-@app.command()
-def reject(
-    ctx: typer.Context,
-    job_id: JobId,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the job's owner.")] = "",
-    as_json: AsJson = False,
-    tenant: Tenant = "demo",
-) -> None:
-    """Reject a job's preview; the live site stays as it is."""
-    with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import approvals
-
-        approvals.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
-        view = _view(installation, session, job_id, tenant)
-    print_json(view) if as_json else out.print("rejected")
-
-
-@app.command()
 def reply(
     ctx: typer.Context,
     job_id: JobId,
@@ -198,19 +159,12 @@ def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: T
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from monitoring.ledger.cancelling import request_cancel
         from monitoring.ledger.jobs import lock_job
+        from producers.commands.follow import view_in
 
         found = lock_job(session, job_id, tenant=tenant)
         request_cancel(session, found, actor="cli")
-        view = _view(installation, session, job_id, tenant)
+        view = view_in(session, job_id, tenant, links=installation.previews)
     print_json(view) if as_json else out.print("cancelled" if view.is_final else "cancel requested")
-
-
-def _view(installation: Installation, session: Session, job_id: UUID, tenant: str) -> JobView:
-    """Return a job as it stands in the caller's transaction."""
-    from monitoring.ledger.jobs import find_job
-    from producers.jobs import describe
-
-    return describe(session, find_job(session, job_id, tenant=tenant), links=installation.previews)
 
 
 def show_end(view: JobView, waits_for: str, *, as_json: bool) -> None:

@@ -1,9 +1,8 @@
-"""`key`, `queue`, `audit`, `doctor`: what operators do."""
+"""`key`, `queue`, `audit`: what operators do."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,6 @@ from producers.commands.context import (
     USAGE,
     AsJson,
     Tenant,
-    context_of,
     err,
     fail,
     installed,
@@ -22,7 +20,6 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from routing.config import read_settings
 from routing.tiers import QueueName
 
 if TYPE_CHECKING:
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 key_app = typer.Typer(no_args_is_help=True, help="API keys.")
 queue_app = typer.Typer(no_args_is_help=True, help="Queues.")
 audit_app = typer.Typer(no_args_is_help=True, help="The audit trail.")
-app = typer.Typer()
-_SHOWN_TENANTS = 10
 
 
 @key_app.command("create")
@@ -200,102 +195,3 @@ def history(ctx: typer.Context, as_json: AsJson = False) -> None:
         for found in verdict.violations:
             out.print(f"{found.subject}  {found.rule.value}: {found.detail}", markup=False)
     raise typer.Exit(0 if verdict.ok else FAILED)
-
-
-@app.command()
-def doctor(ctx: typer.Context) -> None:
-    """Say what of an installation is reachable, and what to do about the rest. Exit 1 if anything is amiss."""
-    with installed(ctx) as installation:
-        findings = [
-            *_check_ledger(installation), *_check_broker(installation), *_check_secrets(installation),
-            *_check_transport(installation),
-        ]  # fmt: skip
-        boxes = [*_check_packages(installation), *_check_boxes(context_of(ctx).environment)]
-    for name, hint in findings:
-        out.print(f"{'NO ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
-    for name, hint in boxes:
-        out.print(f"{'-- ' if hint else 'ok '} {name}{': ' + hint if hint else ''}", markup=False)
-    if any(hint for _, hint in boxes):
-        out.print("Only code agents and builds need boxes; everything else works without.")
-    raise typer.Exit(FAILED if any(hint for _, hint in findings) else 0)
-
-
-def _check_ledger(installation: Installation) -> Iterator[tuple[str, str]]:
-    from sqlalchemy.exc import DBAPIError
-
-    from monitoring.errors import SchemaMismatchError
-    from monitoring.ledger.schema import found_revision, serves, wanted_revision
-
-    try:
-        engine = installation.ledger.engine
-        if not serves(engine):
-            yield "ledger", str(SchemaMismatchError(found_revision(engine), wanted_revision()))
-            return
-        yield "ledger", ""
-        yield "tenants have a model provider", _tenants_without_provider(installation)
-    except DBAPIError:
-        yield "ledger", "cannot be reached at POINTSMAN_LEDGER__URL; is `pointsman up` running?"
-
-
-def _tenants_without_provider(installation: Installation) -> str:
-    """Say which tenants no model is called for: there is no key that others' calls could fall back to (S-065)."""
-    from sqlmodel import col, select
-
-    from monitoring.ledger.tables import Tenant
-
-    with installation.ledger.begin() as session:
-        poor = session.exec(select(Tenant.name).where(col(Tenant.provider).is_(None)).limit(_SHOWN_TENANTS)).all()
-    if not poor:
-        return ""
-    return f"{', '.join(poor)} have none; name one with `pointsman key create --tenant NAME --provider NAME`"
-
-
-def _check_packages(installation: Installation) -> Iterator[tuple[str, str]]:
-    from routing.config import without_settings
-    from sandbox.mirror.checks import check_mirror
-
-    return check_mirror(installation.settings.mirror.npm, without_settings(installation.environment()))
-
-
-def _check_broker(installation: Installation) -> Iterator[tuple[str, str]]:
-    from redis.exceptions import RedisError
-
-    from producers.runway import open_broker
-
-    try:
-        config = installation.settings.broker
-        broker = open_broker(config.url, tls=config.tls, timeout_seconds=3)
-    except ValueError:
-        yield "broker", "POINTSMAN_BROKER__URL must be a URL such as redis://host:6379/0"
-        return
-    try:
-        policy = broker.config_get("maxmemory-policy")
-        is_safe = isinstance(policy, dict) and policy.get("maxmemory-policy") == "noeviction"
-        yield "broker", ""
-        yield "broker keeps messages", "" if is_safe else "set maxmemory-policy to noeviction"
-    except RedisError:
-        yield "broker", "cannot be reached at POINTSMAN_BROKER__URL"
-    finally:
-        broker.close()
-
-
-def _check_transport(installation: Installation) -> Iterator[tuple[str, str]]:
-    from routing.transport import is_exposed_broker, is_exposed_ledger
-
-    if is_exposed_broker(installation.settings.broker.url):
-        yield "broker over TLS", "passwords and prompts cross the network in the clear: use rediss://"
-    if is_exposed_ledger(installation.ledger_url):
-        yield "ledger over TLS", "nothing checks whose database this is: add sslmode=verify-full to the URL"
-
-
-def _check_boxes(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    from producers.commands.image import BoxSettings
-    from sandbox.checks import check_boxes
-
-    return [(found.name, found.hint) for found in check_boxes(read_settings(BoxSettings, environment).box)]
-
-
-def _check_secrets(installation: Installation) -> Iterator[tuple[str, str]]:
-    has_seal = bool(installation.settings.audit.signing_key.get_secret_value())
-    yield "preview keys", "" if installation.signer is not None else "set POINTSMAN_PREVIEW__KEYS"
-    yield "audit key", "" if has_seal else "set POINTSMAN_AUDIT__SIGNING_KEY"

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from monitoring.errors import JobNotFoundError, SiteNotFoundError
 from producers.api.resources import Resources
+from producers.api.tracing import NO_TELEMETRY
 from producers.console.routes import dead, decisions, fleet, jobs, login, records, runs, sites
 from producers.console.web import Console, ForgedFormError, NotLoggedInError, go, is_part, render
 from producers.keys import MissingScopeError
@@ -29,7 +30,10 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
         console: what makes sessions and pages.
         stopping: set when the server is to stop: open event streams end.
     """
-    app = FastAPI(title="Console", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Console", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
+        telemetry=NO_TELEMETRY,
+    )  # fmt: skip
     app.state.resources = resources
     app.state.console = console
     app.state.stopping = stopping

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from importlib import resources as files
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
@@ -69,15 +69,21 @@ class Console:
     audit_key: bytes = b""
     """What the audit trail is sealed with; empty where this process cannot verify it."""
 
-    @cached_property
+    @property
     def templates(self) -> Environment:
-        """The templates; everything in them is escaped, and a name that is missing is an error."""
-        environment = Environment(
-            loader=FileSystemLoader(str(files.files("producers.console") / "templates")),
-            autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
-        environment.filters.update(shown.FILTERS)
-        return environment
+        """The templates."""
+        return _templates()
+
+
+@cache
+def _templates() -> Environment:
+    """Return the templates; everything in them is escaped, and a name that is missing is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(str(files.files("producers.console") / "templates")),
+        autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(shown.FILTERS)
+    return environment
 
 
 def console_of(request: Request) -> Console:
@@ -145,7 +151,7 @@ def policy_of(pages_url: str) -> str:
     """Return the Content-Security-Policy of the console: its own files, and previews in frames, and nothing else."""
     parts = urlsplit(pages_url)
     return (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         f"frame-src {parts.scheme}://{parts.netloc}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 

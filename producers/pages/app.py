@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers
+from producers.api.tracing import NO_TELEMETRY
 from producers.pages import routes
 from producers.pages.resources import PageResources
 from sandbox.preview import REFUSAL_HEADERS
@@ -48,7 +49,9 @@ def create_pages_app(wiring: PageResources, *, metrics: ApiMetrics | None = None
         wiring: what it works with.
         metrics: where its requests are counted; those of the API's process, or its own.
     """
-    app = FastAPI(title="Pages", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Pages", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, telemetry=NO_TELEMETRY
+    )
     app.state.resources = wiring
     app.add_middleware(Observer, metrics=metrics or ApiMetrics())
     app.add_middleware(_Shield)

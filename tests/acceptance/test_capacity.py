@@ -14,15 +14,16 @@ import pytest
 
 from monitoring.capacity.limits import read_limits
 from monitoring.capacity.measure import Measured
-from monitoring.capacity.plan import Plan, Question, make_plan
+from monitoring.capacity.plan import Plan, make_plan
+from monitoring.capacity.sizing import Question
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 from tests.acceptance.capacity_fleet import SLOTS, Fleet, Observed, expected_p95, poisson, running_fleet, typical
 
 ANSWER = QueueName.ANSWER
 LOADS = (0.6, 0.85)
-CALIBRATION_SECONDS = 45
-LOAD_SECONDS = {0.6: 90.0, 0.85: 120.0}
+CALIBRATION_SECONDS = 42
+LOAD_SECONDS = {0.6: 85.0, 0.85: 115.0}
 NOMINAL_SECONDS = 1.35
 """What a job about takes: only for the rate of the calibration."""
 WITHIN = 0.25
@@ -53,6 +54,14 @@ def compare(fleet: Fleet, found: Measured, busy: float, *, kinds: Mapping[str, f
         "mean_service_predicted": work.service.mean, "mean_service_observed": seen.mean_service,
         "pickup": work.pickup_seconds, "turnaround": work.turnaround_seconds,
     }  # fmt: skip
+
+
+def test_a_load_is_typical_of_the_endless_stream_and_not_chosen_by_what_a_fleet_did() -> None:
+    kinds = {"brisk": 1.0, "broad": 2.4}
+    jobs = typical(2.0, 60.0, p95=2.0, occupied=kinds, pickup=0.02)
+    assert expected_p95(jobs, kinds, 0.02) == pytest.approx(2.0, rel=0.04)
+    assert len(jobs) / 60 == pytest.approx(2.0, rel=0.03)
+    assert jobs == typical(2.0, 60.0, p95=2.0, occupied=kinds, pickup=0.02)
 
 
 @pytest.mark.long

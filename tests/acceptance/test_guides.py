@@ -35,6 +35,9 @@ def guide(request: pytest.FixtureRequest, installation: Installation, tmp_path: 
 def test_the_fastapi_guide_runs_as_it_is_written(guide: Guide, installation: Installation) -> None:
     with guide.serving() as url:
         said = guide.run("try.sh", APP=url)
+        heard = guide.directory / "serve.log"
+        wait_until(lambda: heard.read_text().count("POST /hooks") == 2, seconds=20, what="the replay comes, too")
+    assert '"POST /hooks/pointsman HTTP/1.1" 204' in heard.read_text()
     assert '"is_new":false' in said
     assert f'"preview_url":"{installation.embedded.pages_url}/preview/' in said
     assert '"state":"published"' in said

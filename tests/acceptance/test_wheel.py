@@ -75,7 +75,7 @@ def test_the_wheel_runs_everything_embedded_and_leaves_nothing_behind(installed:
         job = json.loads(run(pointsman, "submit", prompt, "--site", "bakery", "--wait", "--json", cwd=home,
                              env=environment))  # fmt: skip
         assert job["state"] == "awaiting_approval"
-        assert run(pointsman, "doctor", cwd=home, env=environment).count("ok ") >= 5
+        assert run(pointsman, "doctor", cwd=home, env=environment).count("OK  ") >= 5
         children = psutil.Process(up.pid).children(recursive=True)
         assert len(children) > 8
     finally:

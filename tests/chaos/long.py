@@ -11,7 +11,7 @@ from tests.chaos.suites import run_tests
 PATHS = (
     "tests/integration/test_pitfalls.py", "tests/integration/test_stopping.py",
     "tests/acceptance/test_rolling_restart.py", "tests/acceptance/test_backup.py",
-    "tests/chaos/test_hosts.py", "tests/chaos/test_leaks.py",
+    "tests/acceptance/test_console_browser.py", "tests/chaos/test_hosts.py", "tests/chaos/test_leaks.py",
 )  # fmt: skip
 
 

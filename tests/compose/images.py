@@ -111,7 +111,8 @@ def build(tag: str) -> Images:
 def _wheels() -> Path:
     """Return the product's packages, and what builds the product itself, as this machine's pip fetches them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = sorted([*project["project"]["dependencies"], *project["build-system"]["requires"], "wheel"])
+    product = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["tracing"]]
+    wanted = sorted([*product, *project["build-system"]["requires"], "wheel"])
     pins = ROOT / "constraints.txt"
     folder = CACHE / f"wheels-{hashlib.sha256(repr(wanted).encode() + pins.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():

@@ -1,19 +1,19 @@
 """What `pointsman capacity` and its autoscaling signal read of a real ledger."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from monitoring.capacity.measure import measure
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.backlog import count_backlog
 from monitoring.ledger.runway import pause
+from monitoring.ledger.workers import Sign, sign_in, sign_off
 from monitoring.wanted_slots import read_wanted
+from producers.cli import app
 from routing.jobs import Reason, State
 from routing.tiers import QueueName, Tier
 from tests.factories import Shop
@@ -91,16 +91,14 @@ def test_wanted_slots_follow_what_waits_and_what_runs(shop: Shop) -> None:
     assert wanted(shop)[QueueName.ANSWER] == 1
 
 
-def capacity(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "producers.cli", "capacity", "--attempts", "2000", *arguments],
-        env={**os.environ, "POINTSMAN_LEDGER__URL": url}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def capacity(*arguments: str, url: str) -> Result:
+    environment = {"POINTSMAN_LEDGER__URL": url}
+    return CliRunner().invoke(app, ["capacity", "--attempts", "2000", *arguments], env=environment)
 
 
 def plan(*arguments: str, url: str) -> dict[str, Any]:
     done = capacity("--json", *arguments, url=url)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -117,15 +115,26 @@ def test_the_command_plans_from_the_ledger_keeps_what_it_read_and_plans_from_tha
     assert again["queues"] == here["queues"]
 
 
+def test_the_pools_that_are_there_are_judged_as_they_are(shop: Shop) -> None:
+    with shop.ledger.begin() as session:
+        sign_in(session, Sign(id="w1", host="here", pid=1, queues=("answer",), slots=3))
+    found = plan("--rate", "answer=1/s", "--slots", "now", url=shop.url)["queues"][0]
+    assert (found["slots"], found["slots_now"], found["is_fixed"], found["is_met"]) == (3, 3, True, False)
+    with shop.ledger.begin() as session:
+        sign_off(session, "w1")
+    refused = capacity("--rate", "answer=1/s", "--slots", "now", url=shop.url)
+    assert (refused.exit_code, "no worker of this ledger" in refused.stderr) == (2, True)
+
+
 def test_the_command_says_what_it_takes_by_default_and_what_is_wrong(shop: Shop) -> None:
     away = "postgresql://nobody@127.0.0.1:1/x"
     done = capacity("--rate", "2,000,000/day", "--check", url=away)
-    assert done.returncode == 1, "no budget bears that"
+    assert done.exit_code == 1, "no budget bears that"
     assert "the ledger cannot be reached" in done.stdout
     assert "note: defaults, nothing was measured: intake" in done.stdout
     assert "next bottleneck: budget" in done.stdout
     refused = capacity("--rate", "5/week", url=away)
-    assert (refused.returncode, "--rate: '5/week' must end in /s" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "--rate: '5/week' must end in /s" in refused.stderr) == (2, True)
     no_rate = capacity("--from", "defaults", url=away)
-    assert (no_rate.returncode, "no arrivals were measured" in no_rate.stderr) == (2, True)
-    assert capacity("--from", "ledger", url=away).returncode == 1
+    assert (no_rate.exit_code, "no arrivals were measured" in no_rate.stderr) == (2, True)
+    assert capacity("--from", "ledger", url=away).exit_code == 1

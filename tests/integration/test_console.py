@@ -1,6 +1,9 @@
 """The console, page by page, as a browser without scripts would use it; `test_console_browser` uses a real one."""
 
 import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -9,12 +12,14 @@ import pytest
 from httpx import Response
 
 from monitoring.audit import seal
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.workers import Sign, sign_in
 from producers.console.sessions import Sessions
 from producers.keys import keys_of, revoke
-from routing.jobs import State
-from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, shared_ledger, world
+from routing.jobs import Reason, State
+from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
 
-__all__ = ["shared_ledger", "world"]
+__all__ = ["shared_ledger"]
 
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 REDDER = {**PAGES, "style.css": STYLE.replace(b"123456", b"aa0000")}
@@ -44,6 +49,20 @@ class Browser:
     @property
     def text(self) -> str:
         return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text)).split())
+
+
+@pytest.fixture(scope="module")
+def shared(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with open_world(shared_ledger, tmp_path_factory.mktemp("den")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def world(shared: World) -> World:
+    """The same door for a tenant of this test's own."""
+    made = replace(shared, tenant=f"t-{secrets.token_hex(5)}", keys={})
+    made.headers()
+    return made
 
 
 @pytest.fixture
@@ -310,3 +329,71 @@ def test_the_stream_of_a_job_sends_lines_of_its_page(world: World) -> None:
     assert "event: over" in lines
     assert "<li><time" in lines
     assert "It says &lt;b&gt;bread&lt;/b&gt;." in browser.get(f"/jobs/{job_id}").text
+
+
+def test_the_tier_is_overridden_in_place_of_a_job_and_a_second_click_makes_no_second_one(
+    world: World, tmp_path: Path
+) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    old = world.submit(prompt="Make the headline red", site="bakery", tier="patch")
+    browser = Browser(world)
+    browser.get(f"/jobs/{old}")
+    browser.post(f"/jobs/{old}/override", tier="agent")
+    assert "on tier agent, in place of the one before" in browser.text
+    new = UUID(str(browser.page.url).rsplit("/", 1)[1])
+    browser.post(f"/jobs/{old}/override", tier="agent")
+    assert str(browser.page.url).endswith(str(new))
+    assert (world.job(old).state, world.job(new).tier, world.job(new).queue) == (State.CANCELLED, 3, "agent")
+    assert world.job(new).route["cause"] == "explicit"
+
+
+def test_what_cannot_be_done_over_stays_as_it_is(world: World, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(prompt="Make the headline red", site="bakery", tier="patch")
+    question = world.submit(prompt="What does the page say?")
+    browser = Browser(world)
+    for asked, tier in ((job_id, "patch"), (question, "agent")):
+        browser.get(f"/jobs/{asked}")
+        browser.post(f"/jobs/{asked}/override", tier=tier)
+        assert 'role="alert"' in browser.page.text
+    assert (world.job(job_id).state, world.job(question).state) == (State.QUEUED, State.QUEUED)
+
+
+def test_a_job_that_ran_out_of_money_goes_on_with_what_a_person_adds(world: World, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(prompt="Make the headline red", site="bakery", tier="patch")
+    world.finish(job_id, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP, detail="the cap is reached")
+    browser = Browser(world)
+    browser.get(f"/jobs/{job_id}")
+    browser.post(f"/jobs/{job_id}/resume", budget="lots")
+    assert "budget_usd" in browser.text
+    browser.post(f"/jobs/{job_id}/resume", budget="0.20")
+    assert "goes on with the budget you added" in browser.text
+    assert "Rounds of this session" in browser.text
+
+
+def test_the_words_that_decided_are_marked_and_what_would_have_changed_it_is_told(world: World, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(prompt="Rewrite <b>every</b> page with webgl", site="bakery")
+    page = Browser(world).get(f"/jobs/{job_id}/why").text
+    assert "<mark" in page
+    assert "The rule that won" in page
+    assert "What would have changed it" in page
+    assert "<b>every</b>" not in page
+
+
+def test_an_operator_sees_who_works_and_a_tenant_only_how_many(world: World) -> None:
+    with world.ledger.begin() as session:
+        sign_in(session, Sign(id="w-1@host", host="host", pid=1, queues=("spec",), slots=4))
+    assert "w-1@host" in Browser(world, "operate", "read").get("/").text
+    browser = Browser(world, "admin")
+    assert "w-1@host" not in browser.get("/").text
+    assert "0/4 slots busy" in browser.text.replace(" /", "/")
+
+
+def test_a_part_of_a_page_is_sent_to_who_asks_for_one(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    for path in ("/", "/charts", "/jobs", f"/jobs/{offered}", f"/jobs/{offered}/why"):
+        part = browser.get(path, **{"hx-request": "true"}).text
+        assert "<html" not in part, path
+        assert part.strip(), path

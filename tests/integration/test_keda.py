@@ -67,13 +67,13 @@ def test_each_queue_that_workers_serve_is_scaled_alone() -> None:
     for queue in queues:
         assert SCALED[queue]["spec"]["scaleTargetRef"]["name"] == DEPLOYED[queue]["metadata"]["name"]
         (worker,) = pod(queue)["containers"]
-        assert worker["args"][:3] == ["pointsman", "worker", queue]
+        assert worker["args"][:2] == ["worker", queue]
 
 
 @pytest.mark.parametrize("queue", sorted(SCALED))
 def test_a_pod_counts_for_as_many_slots_as_its_worker_has(queue: str) -> None:
     (worker,) = pod(queue)["containers"]
-    assert worker["args"][3:] == ["--concurrency", trigger(queue)["metadata"]["threshold"]]
+    assert worker["args"][2:] == ["--concurrency", trigger(queue)["metadata"]["threshold"]]
     assert trigger(queue)["metricType"] == "AverageValue"
     assert trigger(queue)["metadata"]["ignoreNullValues"] == "false", "no metrics must not mean no workers"
     assert SCALED[queue]["spec"]["fallback"]["replicas"] >= 1

@@ -21,7 +21,7 @@ from monitoring.fold import fold
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.store import Ledger
 from producers.bootstrap import Installation, Settings
-from producers.commands.operate import _check_ledger
+from producers.doctor.record import check_ledger
 from routing.config import read_settings
 from routing.policy import platform_policy
 from sandbox.mirror.checks import check_mirror
@@ -460,10 +460,10 @@ def test_the_doctor_says_whose_calls_nobody_pays_for_and_whether_packages_can_be
 ) -> None:
     World(ledger, "", platform_policy()).tenant("poor", None)
     installation = Installation(read_settings(Settings, {"POINTSMAN_LEDGER__URL": ledger_url}))
-    found = dict(_check_ledger(installation))
+    found = {finding.name: finding for finding in check_ledger(installation)}
     installation.close()
-    assert found["ledger"] == ""
-    assert found["tenants have a model provider"].startswith("poor have none")
+    assert found["ledger"].hint == ""
+    assert found["tenants have a model provider"].seen.startswith("poor have none")
     [(name, hint)] = check_mirror(str(tmp_path / "npm"), {})
     assert name == "package registry"
     assert "cannot be run" in hint

@@ -156,8 +156,8 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
 
         question = rig.shop.accept(prompt="What is on the page?", tier=None, site_id=site)
         assert rig.work(question).state == "answered", "another model's lane flows, at the same site too"
-        direct = rig.shop.accept(prompt='Change the heading to "Bread since 1932"', site_id=site)
-        assert rig.work(direct).state == "awaiting_approval"
+        direct = rig.shop.accept(prompt="Change the hero heading to 'Bread since 1932'", site_id=site)
+        assert rig.work(direct).state == "awaiting_approval", "what needs no model waits for none"
 
         rig.later()
         assert rig.work(second).held_for == "provider", "the test of the lane failed: it is parked again"

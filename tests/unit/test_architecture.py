@@ -154,6 +154,7 @@ MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
     "GateRefusedError": lambda: (UUID(int=7), "expired"),
     "NotContinuableError": lambda: (UUID(int=7), "state", "queued"),
+    "NotReplayableError": lambda: (UUID(int=7), "not_ended"),
 }
 """Arguments of the errors that take more than plain values."""
 
@@ -163,7 +164,7 @@ def make(error: type[BaseException]) -> BaseException:
         return error(*MADE[error.__name__]())
     signature = inspect.signature(error.__init__)
     own = [parameter for name, parameter in signature.parameters.items() if name != "self"]
-    if error.__init__ in (Exception.__init__, BaseException.__init__) or not own:
+    if error.__init__ in (Exception.__init__, BaseException.__init__):
         return error("text")
     keywords: dict[str, Any] = {}
     values: list[Any] = []

@@ -43,7 +43,7 @@ def approve_job(
     viewer: Approver,
     job_id: UUID,
     release_id: Annotated[UUID, Form()],
-    report_digest: Annotated[str, Form(max_length=64)],
+    report_digest: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """Approve exactly the release that the page showed."""
 

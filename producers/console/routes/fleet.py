@@ -14,7 +14,7 @@ from monitoring.ledger.runway import pause
 from producers.console.charts import Bar, bars
 from producers.console.shown import cents, plural
 from producers.console.web import ConsoleResources, Operator, Viewer, ViewerDep, go, is_part, render
-from producers.fleet_views import ended_lately, fleet_view
+from producers.fleet import ended_lately, fleet_view
 from producers.keys import Scope
 from producers.spend_views import budgets_today, spent_by_day
 from routing.tiers import QueueName

@@ -213,6 +213,7 @@ def test_a_judgement_of_a_job_is_linked_to_its_trace(record: Record) -> None:
     recording = record()
     with traces.begin("POST"):
         traces.refer_to(SAMPLED)
+        traces.refer_to(UNSAMPLED)
         traces.refer_to(traces.current())
         traces.refer_to(None)
     (span,) = recording.spans().values()

@@ -175,22 +175,35 @@ def test_a_program_that_lacks_a_secret_names_the_variable(arguments: tuple[str, 
     assert f"{variable}:" in result.stderr
 
 
-def test_the_doctor_says_of_each_part_what_to_do() -> None:
+def test_the_doctor_says_of_each_part_what_to_do(tmp_path: Path) -> None:
     result = run(
         "doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0",
         POINTSMAN_MIRROR__NPM="/nowhere/npm", POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock",
+        POINTSMAN_WORKER__GATEWAY_URL="http://127.0.0.1:1", POINTSMAN_EXPORTER__PORT="1",
+        POINTSMAN_DEN__ROOT=str(tmp_path),
     )  # fmt: skip
 
     assert result.exit_code == 1
-    assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
-        "NO  ledger",
-        "NO  broker",
-        "NO  preview keys",
-        "NO  audit key",
-        "--  package registry",
-        "--  box engine",
-        "Only code agents and builds need boxes; everything else works without.",
-    ]
+    found = [tuple(line.split(":")[0].split(None, 1)) for line in result.stdout.splitlines()]
+    assert [finding for finding in found if finding[1] != "den disk"] == [
+        ("OK", "configuration"), ("OK", "prices"), ("FAIL", "ledger"), ("FAIL", "broker"), ("OK", "den"),
+        ("WARN", "preview keys"), ("FAIL", "gateway"), ("WARN", "exporter"), ("WARN", "package registry"),
+        ("WARN", "box engine"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("POINTSMAN_EXPORTER__PORT", "many"), ("POINTSMAN_TYPO__X", "1"), ("POINTSMAN_POLICY__PATH", "/nowhere.yaml")],
+)
+def test_the_doctor_names_the_setting_that_no_program_would_start_with(variable: str, value: str) -> None:
+    result = run("doctor", "--json", **{variable: value})
+
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["verdict"]) == (1, "FAIL")
+    (finding,) = told["findings"]
+    assert finding["name"] == "configuration"
+    assert variable in finding["seen"] or value in finding["seen"]
 
 
 def test_an_image_cannot_be_built_without_an_engine_and_the_message_says_so() -> None:

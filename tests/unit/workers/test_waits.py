@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from routing.jobs import Reason
 from routing.policy import platform_policy
 from routing.waits import pause_before
 from sandbox.forge import ForgeError
-from workers.retries import away_of, is_passing, step_pause
+from workers.outcomes import Ended, Parked
+from workers.retries import away_of, decide_end, is_passing, step_pause
 from workers.runs.errors import BranchTakenError, RemoteAuthError, RemoteError, WorkspaceMissingError
 
 
@@ -59,3 +63,16 @@ def test_a_step_rests_only_where_its_surroundings_failed_it() -> None:
     assert step_pause((2, 15), tries=2, failure=Reason.BOX_FAILED) == 15
     assert step_pause((2, 15), tries=1, failure=Reason.AGENT_FAILED) == 0
     assert step_pause((2, 15), tries=0, failure=None) == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_an_edit_that_finds_the_disk_full_or_away_gives_its_worker_back_and_waits(number: int) -> None:
+    parked = decide_end(OSError(number, os.strerror(number)))
+    assert isinstance(parked, Parked)
+    assert parked.reason == Reason.STORAGE_UNAVAILABLE
+
+
+def test_any_other_error_of_a_file_is_a_defect() -> None:
+    ended = decide_end(OSError(errno.ENAMETOOLONG, "File name too long"))
+    assert isinstance(ended, Ended)
+    assert ended.reason == Reason.INTERNAL_ERROR

@@ -10,7 +10,8 @@ import pytest
 from monitoring.capacity.arrivals import Arrival, Bursts
 from monitoring.capacity.defaults import WAIT_TARGETS, default_workload
 from monitoring.capacity.limits import NAMES, Instances, Limits, read_limits
-from monitoring.capacity.plan import Plan, Question, make_plan
+from monitoring.capacity.plan import Plan, make_plan
+from monitoring.capacity.sizing import Question
 from monitoring.capacity.workload import ModelUse, QueueWork, Workload, read_workload
 from monitoring.errors import CapacityError
 from routing.policy import Policy, platform_policy
@@ -18,7 +19,7 @@ from routing.tiers import QueueName
 
 SPEC, PATCH = QueueName.SPEC, QueueName.PATCH
 HAIKU = "anthropic/haiku"
-BOUNDLESS = read_limits(None).override(dict.fromkeys(NAMES[:6], 1e9))
+BOUNDLESS = read_limits(None).override(dict.fromkeys((*NAMES[:6], "ledger_connections"), 1e9))
 
 
 def workload(**changes: Any) -> Workload:
@@ -108,6 +109,7 @@ def test_jobs_can_come_as_they_came() -> None:
         ("ledger_transactions_per_second", "ledger"),
         ("fold_events_per_second", "exporter"),
         ("dispatcher_rounds_per_second", "runway of spec"),
+        ("ledger_connections", "ledger connections"),
         (f"requests:{HAIKU}", f"provider {HAIKU}"),
         (f"tokens:{HAIKU}", f"provider {HAIKU}"),
     ],

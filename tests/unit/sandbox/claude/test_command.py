@@ -121,3 +121,10 @@ def test_every_model_that_the_cli_may_choose_is_the_pinned_one() -> None:
 def test_a_reply_may_never_have_more_tokens_than_the_caps_have_room_for() -> None:
     plan = SessionPlan(id=UUID(int=7), role=SITE, model="m", max_turns=1, budget_usd=1, max_output_tokens=64_000)
     assert environment(plan, gateway_url="x", token="t")["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "6000"
+
+
+def test_a_traced_session_s_calls_say_which_span_they_belong_to() -> None:
+    header = f"00-{'a1' * 16}-{'b2' * 8}-01"
+    env = environment(PLAN, gateway_url="x", token="t", trace=header)
+    assert env["ANTHROPIC_CUSTOM_HEADERS"] == f"traceparent: {header}"
+    assert "ANTHROPIC_CUSTOM_HEADERS" not in environment(PLAN, gateway_url="x", token="t")

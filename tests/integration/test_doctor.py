@@ -1,0 +1,169 @@
+"""The doctor beside real faults: each is named, with what to do about it."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from sqlalchemy import text
+
+from monitoring.audit import newest_head, seal
+from monitoring.exporter import ExporterApp
+from monitoring.ledger import audit
+from monitoring.ledger.runway import lead
+from monitoring.ledger.store import Ledger
+from monitoring.ledger.workers import Sign, sign_in
+from producers import dispatcher, door
+from producers.bootstrap import Installation, Settings
+from producers.doctor import record, surroundings
+from producers.doctor.findings import Finding
+from routing.config import read_settings
+from routing.policy import platform_policy
+from routing.tiers import QueueName
+from tests.services import Postgres, Valkey
+
+KEY = "the key of the seals"
+
+
+@contextmanager
+def installed(**settings: object) -> Iterator[Installation]:
+    environment = {"POINTSMAN_AUDIT__SIGNING_KEY": KEY} | {
+        f"POINTSMAN_{name.upper()}": str(value) for name, value in settings.items()
+    }
+    installation = Installation(read_settings(Settings, environment))
+    try:
+        yield installation
+    finally:
+        installation.close()
+
+
+def by_name(findings: Any) -> dict[str, Finding]:
+    return {finding.name: finding for finding in findings}
+
+
+def verdicts(findings: Any) -> dict[str, str]:
+    return {finding.name: finding.verdict.value for finding in findings}
+
+
+def test_a_ledger_that_is_away_is_all_that_is_said_of_it() -> None:
+    with installed(ledger__url="postgresql://nobody@127.0.0.1:1/none") as installation:
+        (finding,) = record.check_ledger(installation)
+    assert (finding.name, finding.verdict.value) == ("ledger", "FAIL")
+    assert "POINTSMAN_LEDGER__URL" in finding.seen
+
+
+def test_a_ledger_that_nobody_migrated_says_what_to_run(postgres: Postgres) -> None:
+    with postgres.database(template="template1") as url, installed(ledger__url=url) as installation:
+        (finding,) = record.check_ledger(installation)
+    assert finding.verdict.value == "FAIL"
+    assert "pointsman migrate" in finding.hint
+
+
+def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
+    ledger: Ledger, ledger_url: str, tmp_path: Path
+) -> None:
+    with installed(ledger__url=ledger_url, audit__head_path=tmp_path / "head") as installation:
+        before = verdicts(record.check_ledger(installation))
+        assert {name for name, verdict in before.items() if verdict == "FAIL"} == {
+            "dispatcher", "Celery door", "workers",
+        }  # fmt: skip
+        with ledger.begin() as session:
+            for role in (dispatcher.ROLE, door.ROLE):
+                assert lead(session, role, "one", seconds=30)
+            queues = tuple(queue.value for queue in QueueName if queue is not QueueName.UNROUTED)
+            sign_in(session, Sign(id="w", host="h", pid=1, queues=queues, slots=2))
+        for number in range(3):
+            with ledger.begin() as session:
+                audit.append(session, "key_created", actor="test", number=number)
+            with ledger.begin() as session:
+                assert seal(session, signing_key=KEY.encode(), patience_seconds=2) is not None
+                installation.audit_heads.keep(newest_head(session))
+        well = verdicts(record.check_ledger(installation))
+        assert {name for name, verdict in well.items() if verdict != "OK"} == set()
+        with ledger.begin() as session:
+            session.execute(text("UPDATE audit_seal SET rows = rows + 1 WHERE number = 3"))
+        edited = by_name(record.check_ledger(installation))["audit chain"]
+        assert (edited.verdict.value, "edited" in edited.seen) == ("FAIL", True)
+        with ledger.begin() as session:
+            session.execute(text("DELETE FROM audit_seal WHERE number = 3"))
+        cut = by_name(record.check_ledger(installation))["audit chain"]
+        assert (cut.verdict.value, "kept head 3:" in cut.seen) == ("FAIL", True)
+    with installed(ledger__url=ledger_url, audit__signing_key="") as keyless:
+        assert verdicts(record.check_ledger(keyless))["audit key"] == "WARN"
+
+
+def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) -> None:
+    with Valkey(tmp_path) as server, installed(broker__url=server.url) as installation:
+        assert verdicts(surroundings.check_broker(installation)) == {
+            "broker": "OK", "broker keeps messages": "OK", "broker persistence": "WARN",
+        }  # fmt: skip
+        with Redis.from_url(server.url) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+            client.config_set("save", "3600 1")
+        found = by_name(surroundings.check_broker(installation))
+        assert found["broker keeps messages"].verdict.value == "FAIL"
+        assert "noeviction" in found["broker keeps messages"].hint
+        assert found["broker persistence"].verdict.value == "OK"
+    with installed(broker__url=server.url) as installation:
+        assert verdicts(surroundings.check_broker(installation)) == {"broker": "FAIL"}
+
+
+def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
+    with installed(den__root=tmp_path / "den") as installation:
+        assert verdicts(surroundings.check_files(installation))["den"] == "WARN"
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "den").mkdir()
+        assert verdicts(surroundings.check_files(installation))["den"] == "OK"
+        assert list((tmp_path / "den").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    for root in (tmp_path / "file" / "den", Path("/proc/den"), Path("/sys")):
+        with installed(den__root=root) as installation:
+            (finding,) = surroundings.check_files(installation)
+            assert (finding.name, finding.verdict.value) == ("den", "FAIL")
+            assert str(root) in finding.seen
+
+
+def test_connections_in_the_clear_over_a_network_are_named() -> None:
+    urls = {"ledger__url": "postgresql://db.example/p", "broker__url": "redis://broker.example/0"}
+    with installed(**urls) as installation:
+        assert verdicts(surroundings.check_transport(installation)) == {
+            "broker over TLS": "FAIL", "ledger over TLS": "FAIL",
+        }  # fmt: skip
+    with installed() as installation:
+        assert list(surroundings.check_transport(installation)) == []
+
+
+def test_an_exporter_is_asked_how_far_it_is_behind(ledger: Ledger) -> None:
+    import uvicorn
+
+    from sandbox.threaded import running
+
+    app = ExporterApp(ledger, platform_policy())
+    with (
+        running(uvicorn.Config(app, lifespan="off", log_config=None), name="exporter") as url,
+        installed(exporter__port=url.rpartition(":")[2]) as installation,
+    ):
+        (finding,) = surroundings.check_exporter(installation)
+        assert (finding.name, finding.verdict.value) == ("exporter", "OK"), finding
+    with installed(exporter__port=1) as installation:
+        (finding,) = surroundings.check_exporter(installation)
+        assert finding.verdict.value == "WARN"
+
+
+def test_a_gateway_that_accepts_and_says_nothing_costs_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        url = f"http://127.0.0.1:{hole.getsockname()[1]}"
+        (finding,) = surroundings.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+    assert (finding.name, finding.verdict.value) == ("gateway", "FAIL")
+
+
+@pytest.mark.parametrize("url", ["no-url", "http://127.0.0.1:1"])
+def test_a_gateway_that_is_not_there_names_the_setting_and_fails_where_it_is_set(url: str) -> None:
+    (unset,), (given,) = (
+        surroundings.check_gateway(url, environment) for environment in ({}, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+    )
+    assert (unset.verdict.value, given.verdict.value) == ("WARN", "FAIL")
+    assert all("POINTSMAN_WORKER__GATEWAY_URL" in finding.hint for finding in (unset, given))
