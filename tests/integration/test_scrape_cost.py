@@ -53,7 +53,6 @@ def test_a_scrape_costs_the_same_however_much_waits(shop: Shop, many: int) -> No
     fill(shop, queue="spec", count=many)
     lots = Cost(shop)
     print(f"1,000 wait: {few.seconds:.3f} s, {few.blocks} blocks; {many:,} more: {lots.seconds:.3f} s, {lots.blocks}")
-    print(lots.dearest, few.dearest)
     assert lots.blocks < few.blocks + 300, lots.dearest
     assert lots.rows < few.rows + 1_000
     assert "job" not in lots.scanned
