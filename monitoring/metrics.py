@@ -49,9 +49,9 @@ SERVED = tuple(queue.value for queue in QueueName if queue != QueueName.UNROUTED
 PLACES = (
     *((NONE, queue.value) for queue in QueueName if queue not in QUEUE_OF_TIER.values()),
     *((tier.name.lower(), queue.value) for tier, queue in QUEUE_OF_TIER.items()),
-    *((tier.name.lower(), QueueName.CONTROL.value) for tier in Tier),
+    *((tier.name.lower(), queue.value) for tier in Tier for queue in (QueueName.INTAKE, QueueName.CONTROL)),
 )
-"""The pairs of tier and queue that occur: a tier has its own queue, and publishes through `control`."""
+"""The pairs of tier and queue that occur: a tier has its own queue, is debated on `intake`, published on `control`."""
 
 _FAILED_REASONS = (
     Reason.NOT_AVAILABLE, Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED, Reason.COMMAND_REFUSED,

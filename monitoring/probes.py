@@ -60,7 +60,6 @@ _HELD = text("""
         SELECT held_for FROM job WHERE held_until IS NOT NULL ORDER BY held_until LIMIT :most
     ) AS held GROUP BY held_for
 """)
-
 """The orders are those of the indexes: without them the planner may read the whole table."""
 
 _DEAD = text("""
