@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -71,6 +72,17 @@ class Site:
         self.fleet.execute(
             "UPDATE job SET waiting_since = now() - make_interval(secs => :s) WHERE id = :id", s=seconds, id=job_id
         )
+
+    def standing(self) -> dict[str, object]:
+        """What to look at where an alert does not come."""
+        asked = ("up", "scrape_duration_seconds", "pointsman_fold_lag_seconds", "sum(pointsman_dead_letters)",
+                 "sum by (state, reason) (pointsman_jobs_finished_total) > 0")  # fmt: skip
+        ends = self.fleet.execute_scalars("SELECT state || ' ' || reason FROM job WHERE ended_at IS NOT NULL")
+        busy = self.fleet.execute_scalars("""
+            SELECT state || ' ' || coalesce(backend_xid::text, '-') || ' ' || left(query, 80) FROM pg_stat_activity
+             WHERE backend_type = 'client backend' AND xact_start < now() - interval '1 s'""")
+        shown = {query: self.prometheus.query(query) for query in asked}
+        return {"alerts": sorted(self.prometheus.alerts()), "ends": Counter(ends), "open": busy} | shown
 
     def in_ledger(self, what: Callable[[Session], object]) -> None:
         with self.fleet.ledger.begin() as session:
@@ -262,8 +274,8 @@ def test_a_real_fault_moves_each_alert_s_own_series_and_no_other_s(site: Site) -
         assert shown <= expected, f"before {fault.__name__}"
         fault(site)
         mine = {f"Pointsman{name}" for name in names}
-        wait_until(
-            lambda mine=mine: mine <= site.prometheus.alerts(), seconds=45,
-            what=f"{sorted(mine)} of {fault.__name__}",
-        )  # fmt: skip
+        try:
+            wait_until(lambda mine=mine: mine <= site.prometheus.alerts(), seconds=45, what="its alerts")
+        except AssertionError:
+            pytest.fail(f"{sorted(mine)} of {fault.__name__}: {site.standing()}")
         expected |= mine
