@@ -22,7 +22,7 @@ _PACKAGES = (
     "ca-certificates", "iputils-ping", "postgresql", "prometheus", "python3", "python3-venv", "redis-server", "wget",
 )  # fmt: skip
 _FOR_OLDER_PYTHONS = ("async-timeout>=4.0.3",)
-"""What packages ask for below Python 3.11.3, as Debian 12 has it; the pip that fetches looks at its own Python alone."""
+"""What packages ask for below Python 3.11.3, as Debian 12 has it; the pip that fetches looks at its own Python."""
 _LEFT_OUT = ("./dev", "./proc", "./sys", "./var/cache/apt", "./var/lib/apt/lists")
 
 _POSTGRES_ENTRY = """#!/bin/sh
