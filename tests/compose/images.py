@@ -48,7 +48,7 @@ _FILES = {
         RUN chmod 755 /usr/local/bin/entry && echo 'owner:x:999:999::/tmp:/bin/sh' >> /etc/passwd \\
             && ln -s /usr/lib/postgresql/*/bin /opt/postgresql \\
             && mkdir -p /var/lib/postgresql/data && chown 999:999 /var/lib/postgresql/data
-        ENV PATH=/opt/postgresql:/usr/bin:/bin
+        ENV PATH=/opt/postgresql:/usr/local/bin:/usr/bin:/bin
         STOPSIGNAL SIGINT
         ENTRYPOINT ["entry"]
         """,
