@@ -41,7 +41,6 @@ Number = Grown | Now | Spread
 
 TIER = "CASE tier WHEN 1 THEN 'spec' WHEN 2 THEN 'patch' WHEN 3 THEN 'agent' ELSE 'none' END"
 TOLD_TIER = TIER.replace("tier", "(data ->> 'tier')::int", 1)
-ENDED = "SELECT {what} FROM job WHERE ended_at IS NOT NULL {more}"
 WELL = "state IN ('answered', 'published')"
 BAD = "state IN ('failed', 'timed_out', 'budget_exceeded', 'output_exceeded', 'escalated')"
 
@@ -67,7 +66,9 @@ def spread(
 
 COST = "SELECT coalesce(sum(cost_nanousd), 0) / 1e9::float FROM call"
 WASTED = "SELECT coalesce(sum((data ->> 'wasted_nanousd')::bigint), 0) / 1e9::float FROM event"
-ENDS = "SELECT count(*) FROM job WHERE ended_at IS NOT NULL"
+ACCEPTED = "request_digest <> ''"
+"""A message refused at the Celery door leaves a row without one: it never was a job."""
+ENDS = f"SELECT count(*) FROM job WHERE ended_at IS NOT NULL AND {ACCEPTED}"
 ENDS_WELL = f"{ENDS} AND {WELL}"
 WAITING = "SELECT queue, count(*) FROM job WHERE waiting_since IS NOT NULL GROUP BY 1"
 OLDEST = (
@@ -77,9 +78,10 @@ RUNNING = "SELECT queue, count(*) FROM attempt WHERE ended_at IS NULL GROUP BY 1
 DEAD = "SELECT queue, count(*) FROM job WHERE failure_signature IS NOT NULL AND dismissed_at IS NULL GROUP BY 1"
 HITS = events("limit_hit", "data ->> 'limit', data ->> 'phase'")
 LIVE = "attempt WHERE ended_at IS NULL AND lost_cause IS NULL AND lease_until > now()"
-BUSY = f"""SELECT served, count(*) FROM worker, jsonb_array_elements_text(queues) AS served
+SERVING = "(SELECT * FROM worker WHERE NOT is_draining AND seen_at > now() - interval '35 s') AS worker"
+BUSY = f"""SELECT served, count(*) FROM {SERVING}, jsonb_array_elements_text(queues) AS served
              JOIN (SELECT worker AS held FROM {LIVE}) AS live ON true WHERE held = worker.id GROUP BY 1"""
-SLOTS = "SELECT served, sum(slots) FROM worker, jsonb_array_elements_text(queues) AS served GROUP BY 1"
+SLOTS = f"SELECT served, sum(slots) FROM {SERVING}, jsonb_array_elements_text(queues) AS served GROUP BY 1"
 BUDGET = """SELECT coalesce(sum({column}), 0) / 1e9::float FROM cap
              WHERE scope = 'fleet_day' AND key = to_char(timezone('UTC', now()), 'YYYY-MM-DD')"""
 ATTEMPT_SECONDS = "SELECT queue, extract(epoch FROM ended_at - started_at) FROM attempt WHERE ended_at IS NOT NULL"
@@ -105,7 +107,9 @@ _STEP_NAME = "split_part(data ->> 'step', ':', 1)"
 STEP = f"CASE WHEN {_STEP_NAME} IN ({_STEPS}) THEN {_STEP_NAME} ELSE 'other' END"
 
 
-JOB_SECONDS = f"SELECT {TIER}, extract(epoch FROM ended_at - created_at) FROM job WHERE ended_at IS NOT NULL"
+JOB_SECONDS = (
+    f"SELECT {TIER}, extract(epoch FROM ended_at - created_at) FROM job WHERE ended_at IS NOT NULL AND {ACCEPTED}"
+)
 JOB_USD = f"SELECT {TOLD_TIER}, (data ->> 'cost_nanousd')::bigint / 1e9::float FROM event WHERE kind = 'ended'"
 JOB_BYTES = f"""SELECT {TOLD_TIER}, (data ->> 'output_bytes')::bigint FROM event
                  WHERE kind = 'ended' AND data ->> 'output_bytes' IS NOT NULL"""
@@ -119,13 +123,13 @@ TOTAL = "SELECT sum(number) FROM ({}) AS found (label, number)"
 PANELS: Mapping[Place, Number] = {
     (F, "Waiting", 0): Now("SELECT count(*) FROM job WHERE waiting_since IS NOT NULL"),
     (F, "Running", 0): Now("SELECT count(*) FROM attempt WHERE ended_at IS NULL"),
-    (F, "Oldest wait", 0): Now("SELECT coalesce(max(extract(epoch FROM now() - waiting_since)), 0) FROM job", 6),
-    (F, "Slots taken", 0): Now(f"SELECT (SELECT count(*) FROM {LIVE})::float / nullif(sum(slots), 0) FROM worker"),
-    (F, "Workers", 0): Now("SELECT count(*) FROM worker"),
+    (F, "Oldest wait", 0): Now("SELECT greatest(0, max(extract(epoch FROM now() - waiting_since))) FROM job", 6),
+    (F, "Slots taken", 0): Now(f"SELECT (SELECT count(*) FROM {LIVE})::float / nullif(sum(slots), 0) FROM {SERVING}"),
+    (F, "Workers", 0): Now(f"SELECT count(*) FROM {SERVING}"),
     (F, "Ended well", 0): Grown(ENDS_WELL, per=ENDS),
     (F, "Spent today", 0): Now(BUDGET.format(column="spent_nanousd")),
     (F, "Dispatcher leads", 0): Now("SELECT count(*) FROM leader WHERE role = 'dispatcher' AND until > now()"),
-    (F, "Accepted and ended", 0): Grown("SELECT count(*) FROM job WHERE queue <> 'steps'"),
+    (F, "Accepted and ended", 0): Grown(f"SELECT count(*) FROM job WHERE {ACCEPTED}"),
     (F, "Accepted and ended", 1): Grown(ENDS),
     (F, "Ends by state", 0): Grown(f"{ENDS.replace('count', 'state, count')} GROUP BY 1"),
     (F, "Waiting by queue", 0): Now(WAITING),
@@ -134,7 +138,9 @@ PANELS: Mapping[Place, Number] = {
         f"SELECT queue, taken::float / slots FROM ({BUSY}) AS busy (queue, taken) JOIN ({SLOTS}) AS all_ (queue, slots)"
         " USING (queue)"
     ),
-    (F, "Workers by standing", 0): Now("SELECT 'serving', count(*) FROM worker"),
+    (F, "Workers by standing", 0): Now("""
+        SELECT CASE WHEN seen_at < now() - interval '35 s' THEN 'lost' WHEN is_draining THEN 'draining' ELSE 'serving'
+               END, count(*) FROM worker GROUP BY 1"""),
     (F, "Jobs that something holds", 0): Now(
         "SELECT held_for, count(*) FROM job WHERE held_for IS NOT NULL GROUP BY 1"
     ),
@@ -213,7 +219,7 @@ PANELS: Mapping[Place, Number] = {
         " CASE data ->> 'target' WHEN '2' THEN 'patch' ELSE 'agent' END, count(*) FROM event WHERE kind = 'escalated'"
         " GROUP BY 1, 2, 3"
     ),
-    (R, "Doors", 0): Grown("SELECT door, count(*) FROM job WHERE queue <> 'steps' GROUP BY 1"),
+    (R, "Doors", 0): Grown(f"SELECT door, count(*) FROM job WHERE {ACCEPTED} GROUP BY 1"),
     (R, "Requests refused", 0): Grown(events("refused", "data ->> 'field'")),
     (R, "Questions to owners", 0): Grown(
         f"SELECT sure, coalesce(mode, 'none'), count(*) FROM (SELECT {MODE} AS mode, {SURE} AS sure {ASKED}) AS asked"

@@ -24,7 +24,7 @@ from producers.api import (
     site_routes,
     ticket_routes,
 )
-from producers.api.examples import request_schemas, show_answers
+from producers.api.examples import describe_webhook, request_schemas, show_answers
 from producers.api.field_docs import describe_fields
 from producers.api.observe import ApiMetrics, Observer
 from producers.api.problems import add_handlers, describe_problems
@@ -52,6 +52,7 @@ class _Api(FastAPI):
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
             show_answers(document)
+            describe_webhook(document)
             describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema

@@ -96,6 +96,13 @@ _PROBLEMS = {
 }
 _FULL = _problem(429, "queue_full", "queue spec has 5000 jobs of the tenant waiting; try again in 20 s")
 
+_WEBHOOK = {
+    "type": "job.ended",
+    "job_id": "00000000-0000-4000-8000-000000000001",
+    "state": "published",
+    "reason": "done",
+}
+
 EVENT_STREAM = """id: 4711
 event: state
 data: {"id":4711,"at":"2026-11-20T09:30:00Z","kind":"state","data":{"origin":"scanning","target":"publishing"}, ...}
@@ -132,6 +139,43 @@ def show_answers(document: dict[str, Any]) -> None:
         for operation in operations.values():
             problems = operation["responses"]["4XX"]["content"]["application/problem+json"]
             problems["examples"] = {kind: {"value": value} for kind, value in _PROBLEMS.items()}
+
+
+def describe_webhook(document: dict[str, Any]) -> None:
+    """Say in an OpenAPI document what a job's `callback_url` gets at its end (producers/webhooks.py sends it)."""
+    ids = {"type": "string", "format": "uuid"}
+    optional = {name: ids for name in ("parent_id", "continued_as", "superseded_by")}
+    schema = {
+        "type": "object",
+        "required": ["type", "job_id", "state", "reason"],
+        "properties": {
+            "type": {"const": "job.ended"}, "job_id": ids, "state": {"$ref": REF.format(model="State")},
+            "reason": {"type": "string"}, **optional,
+        },
+    }  # fmt: skip
+    headers = {
+        "webhook-id": "The same for every try and replay: keep those that you have handled.",
+        "webhook-timestamp": "Seconds since 1970; libraries refuse one that is old.",
+        "webhook-signature": "`v1,...` by Standard Webhooks; several, separated by spaces, while secrets change.",
+    }
+    document["webhooks"] = {
+        "job.ended": {
+            "post": {
+                "summary": "A job has ended",
+                "description": "Sent to its `callback_url`, again after 5 s, 30 s, 2 min, 10 min and 1 h until the "
+                "answer is 2xx, and whenever a replay is asked for.",
+                "parameters": [
+                    {"name": name, "in": "header", "required": True, "description": words, "schema": {"type": "string"}}
+                    for name, words in headers.items()
+                ],
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": schema, "example": _WEBHOOK}},
+                },
+                "responses": {"2XX": {"description": "The receiver has it. Anything else is tried again."}},
+            }
+        }
+    }
 
 
 def request_schemas() -> dict[str, Any]:

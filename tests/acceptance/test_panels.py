@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(240), needs_prometheus]
 SHOWN = {
     ("pointsman-fleet", title)
     for title in ("Waiting", "Oldest wait", "Workers", "Ended well", "Spent today", "Dispatcher leads", "Ends by state",
-                  "Accepted and ended", "Waiting by queue", "Reasons of failures", "Dead letters", "Duration of jobs")
+                  "Accepted and ended", "Waiting by queue", "Reasons of failures", "Limits hit", "Duration of jobs")
 } | {
     ("pointsman-queue", title)
     for title in ("Waiting", "Time in queue", "Backlog in seconds of work", "Arrivals and starts", "Paused", "Slots",
@@ -49,7 +49,7 @@ def is_quiet(ledger: Ledger) -> bool:
     with ledger.begin() as session:
         busy = session.scalar(
             text("""
-            SELECT EXISTS (SELECT FROM job WHERE waiting_since IS NOT NULL AND queue NOT IN (
+            SELECT EXISTS (SELECT FROM job WHERE waiting_since IS NOT NULL AND held_for IS NULL AND queue NOT IN (
                                SELECT queue FROM queue_control WHERE paused_at IS NOT NULL))
                 OR EXISTS (SELECT FROM attempt WHERE ended_at IS NULL)
                 OR EXISTS (SELECT FROM call WHERE state = 'reserved')
@@ -68,6 +68,7 @@ def work(installation: Installation) -> None:
     modelled = installation.submit("Add a short FAQ about opening hours and how to order ahead", site="panel-b")
     patched = installation.submit("Add a hover effect to the cards", site="panel-c")
     failed = installation.submit_by_celery("Change the heading to 'Hi'", site="no-such-site")
+    spent = installation.submit("What is a poolish, in great detail?", budget_usd=0.00001)
     refused = installation.http.post("/v1/jobs", json={"prompt": "x", "site": "no-such-site"})
     assert refused.is_client_error
     for job_id in answered:
@@ -75,6 +76,7 @@ def work(installation: Installation) -> None:
     for job_id in (direct, modelled, patched):
         installation.wait_for(job_id, "awaiting_approval", seconds=60)
     installation.wait_for(failed, "rejected")
+    installation.wait_for(spent, "budget_exceeded")
     assert installation.http.post(f"/v1/jobs/{direct}/approve").is_success
     assert installation.http.post(f"/v1/jobs/{modelled}/reject", json={"reason": "no"}).is_success
     installation.wait_for(direct, "published")
@@ -98,14 +100,14 @@ def test_every_query_is_proven_by_the_ledger_or_by_a_test_of_its_own() -> None:
 def test_every_panel_of_every_board_shows_what_the_ledger_says(installation: Installation, tmp_path: Path) -> None:
     ledger = installation.embedded.open_ledger()
     try:
-        wait_until(lambda: is_quiet(ledger), seconds=30, what="nothing is under way")
+        wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
         with Prometheus(tmp_path, installation.embedded.exporter_url, rules=linked_rules()) as prometheus:
             proof = Proof.begin(prometheus, ledger, begun=prometheus.scraped_after(time.time()))
             work(installation)
             with paused(ledger, QueueName.ANSWER):
                 for number in range(3):
                     installation.submit(f"What is spelt, part {number}?")
-                wait_until(lambda: is_quiet(ledger), seconds=30, what="nothing is under way")
+                wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
                 at = prometheus.scraped_after(time.time())
                 assert proof.differences(at=at) == {}
                 shown = {place[:2] for place, _, query in places() if any(proof.ask(query, at=at).values())}

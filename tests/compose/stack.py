@@ -26,7 +26,7 @@ ENDS = frozenset(
     | {"output_exceeded", "escalated"}
 )
 _UP_SECONDS = 400
-_ABSENT = "services: {grafana: {profiles: [absent]}, dashboards: {profiles: [absent]}}\n"
+_ABSENT = "services: {grafana: {profiles: [absent]}}\n"
 """There is no package of Grafana here."""
 
 

@@ -80,6 +80,15 @@ def test_every_body_and_every_answer_has_an_example_that_fits_its_schema(documen
             validator(document, content["schema"]).validate(content["example"])
 
 
+def test_what_a_callback_gets_fits_what_the_document_says_of_it(examined: World, document: dict[str, Any]) -> None:
+    sent = document["webhooks"]["job.ended"]["post"]["requestBody"]["content"]["application/json"]
+    job_id = examined.submit(prompt="What is rye?", callback_url="https://example.com/hooks")
+    examined.finish(job_id, State.ANSWERED, answer="A cereal.")
+    owed = examined.call("GET", f"/v1/jobs/{job_id}/notification").json()["payload"]
+    for payload in (owed, sent["example"]):
+        validator(document, sent["schema"]).validate(payload)
+
+
 def test_each_kind_of_problem_that_callers_meet_has_an_example_that_fits(document: dict[str, Any]) -> None:
     for _, path, operation in operations(document):
         problems = operation["responses"]["4XX"]["content"]["application/problem+json"]

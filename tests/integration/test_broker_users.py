@@ -16,14 +16,17 @@ from celery import Celery
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
+from monitoring.broker import read_broker
 from monitoring.ledger.runway import Push
 from monitoring.ledger.tables import Job
+from monitoring.probes import Reading
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.door import CeleryDoor, DoorLists
 from producers.publisher import Publisher
 from producers.runway import BrokerLists
 from producers.submit import Submitter
+from producers.supervisor import free_port
 from routing.app import create_app
 from routing.broker_users import fleet_users, tenant_user
 from routing.tiers import QueueName
@@ -174,13 +177,35 @@ def test_a_tenant_cannot(guarded: Valkey, deed: str) -> None:
 
 
 def test_nobody_of_the_fleet_can_do_more_than_its_work(guarded: Valkey) -> None:
-    for user in ("api", "dispatcher", "worker", "doctor"):
+    for user in ("api", "dispatcher", "worker", "exporter", "doctor"):
         with Redis.from_url(url_of(guarded, user)) as client:
             for deed in ("list keys", "read the users", "watch everybody", "empty the broker", "stop the broker"):
                 with pytest.raises(NoPermissionError):
                     FORBIDDEN[deed](client)
     with Redis.from_url(url_of(guarded, "api")) as api, pytest.raises(NoPermissionError):
         api.rpop("tools")
+
+
+def test_the_exporter_reads_memory_and_lengths_with_its_own_rules(guarded: Valkey) -> None:
+    with Redis.from_url(guarded.url) as admin:
+        admin.flushall()
+        admin.lpush("unrouted", "x", "y")
+        admin.lpush("intake", "z")
+    with Redis.from_url(url_of(guarded, "exporter")) as broker:
+        found = {(reading.name, *reading.labels): reading.value for reading in read_broker(broker)}
+        with pytest.raises(NoPermissionError):
+            broker.lrange("unrouted", 0, 1)
+    assert found["broker_up",] == 1
+    assert found["broker_messages", "unrouted"] == 2
+    assert found["broker_messages", "door"] == 1
+    assert found["broker_messages", "spec"] == 0
+    assert found["broker_memory_used_bytes",] > 100_000
+    assert found["broker_clients",] >= 1
+
+
+def test_a_broker_that_does_not_answer_is_told_as_such() -> None:
+    with Redis.from_url(f"redis://127.0.0.1:{free_port()}/0") as broker:
+        assert read_broker(broker) == [Reading("broker_up", (), 0)]
 
 
 def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str) -> None:

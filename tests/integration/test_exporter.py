@@ -155,9 +155,10 @@ COUNTERS = {
                                           GROUP BY 1, 2""",
     "cost_usd_total": """SELECT model, provider, tier, sum(cost_nanousd) / 1e9::float
                            FROM call JOIN attempt ON attempt.id = attempt_id GROUP BY 1, 2, 3""",
-    "tokens_total": """SELECT kind, model, sum(tokens) FROM call, LATERAL (VALUES ('input', input_tokens),
-                         ('output', output_tokens), ('cache_write', cache_write_tokens),
-                         ('cache_read', cache_read_tokens)) AS kinds (kind, tokens) GROUP BY 1, 2""",
+    "tokens_total": """SELECT kind, model, tier, sum(tokens) FROM call JOIN attempt ON attempt.id = attempt_id,
+                         LATERAL (VALUES ('input', input_tokens), ('output', output_tokens),
+                         ('cache_write', cache_write_tokens), ('cache_read', cache_read_tokens)) AS kinds (kind, tokens)
+                         GROUP BY 1, 2, 3""",
     "limit_hits_total": """SELECT CASE state WHEN 'timed_out' THEN 'time' WHEN 'budget_exceeded' THEN 'cost' END, 'run',
                                   queue, tier, count(*) FROM job WHERE state IN ('timed_out', 'budget_exceeded')
                             GROUP BY 1, 2, 3, 4""",
@@ -265,8 +266,11 @@ def test_counters_of_closed_label_sets_start_at_0(fleet: Fleet) -> None:
     assert series["jobs_finished_total", ("spec", "done", "published", "spec")] == 0
     assert series["limit_hits_total", ("cost", "run", "agent", "agent")] == 0
     assert series["attempt_duration_seconds_count", ("spec", "spec")] == 0
-    assert series["tokens_total", ("output", MODEL)] == 0
-    assert series["queue_depth", ("unrouted",)] == 0
+    assert series["tokens_total", ("output", MODEL, "spec")] == 0
+    assert series["cost_usd_total", (MODEL, "rehearsal", "spec")] == 0
+    assert series["provider_requests_total", ("429", MODEL, "rehearsal")] == 0
+    assert series["queue_depth", ("spec",)] == 0
+    assert ("queue_depth", ("unrouted",)) not in series
     assert len(series) < 4000
     gauges = ("build_info", "budget", "dispatcher_leader", "fold_lag")
     assert not [name for (name, _), value in series.items() if value and not name.startswith(gauges)]

@@ -200,6 +200,7 @@ def test_metrics_tell_how_many_gates_runs_have_and_what_part_of_the_tokens_orche
     assert tokens == [200, 500]
     gates = [series[series_key("run_gates_total", {"kind": "rule", "state": state})] for state in ("open", "passed")]
     assert gates == [1, 1]
+    assert series[series_key("gates_per_run_bucket", {"state": "published", "le": "1.0"})] == 1
     depths = [value for key, value in series.items() if key.name == "queue_depth"]
     assert set(depths) == {0}
 

@@ -172,15 +172,20 @@ def test_docker_compose_takes_the_files(files: tuple[str, ...]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_grafana_s_provisioning_names_the_prometheus_of_the_stack_and_where_the_dashboards_are_written() -> None:
+def test_grafana_and_prometheus_read_what_is_written_for_them() -> None:
     folder = COMPOSE / "grafana" / "provisioning"
     (source,) = yaml.safe_load((folder / "datasources" / "pointsman.yml").read_text())["datasources"]
     (boards,) = yaml.safe_load((folder / "dashboards" / "pointsman.yml").read_text())["providers"]
     assert source["url"] == "http://prometheus:9090"
     assert f"dashboards:{boards['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
-    written = SERVICES["dashboards"]["command"][-1]
-    assert f"dashboards:{written}" in SERVICES["dashboards"]["volumes"]
+    written = SERVICES["dashboards"]["command"]
+    assert f"dashboards:{written[written.index('--out') + 1]}" in SERVICES["dashboards"]["volumes"]
     assert "./grafana/provisioning:/etc/grafana/provisioning:ro" in SERVICES["grafana"]["volumes"]
+    rules = Path(written[written.index("--rules") + 1])
+    assert f"rules:{rules.parent}" in SERVICES["dashboards"]["volumes"]
+    assert "rules:/etc/prometheus/rules:ro" in SERVICES["prometheus"]["volumes"]
+    prometheus = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())
+    assert prometheus["rule_files"] == [f"/etc/prometheus/rules/{rules.name}"]
 
 
 def test_prometheus_scrapes_services_of_the_stack_at_the_ports_where_they_listen() -> None:
