@@ -20,6 +20,8 @@ from tests.acceptance.installation import Installation
 from tests.guides import PAGES, ROOT, Guide, environment_of
 from tests.services import wait_until
 
+pytestmark = pytest.mark.timeout(400)  # fleets start slowly on a busy machine
+
 
 @pytest.fixture
 def guide(request: pytest.FixtureRequest, installation: Installation, tmp_path: Path) -> Guide:
