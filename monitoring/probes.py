@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from itertools import product
 from typing import NamedTuple
 
 from sqlalchemy import select, text
@@ -97,7 +98,7 @@ def read_gauges(session: Session, policy: Policy) -> list[Reading]:
         *(Reading("wanted_slots", (queue,), slots) for queue, slots in read_wanted(session, policy).items()),
         *_read_counts(session),
         *_read_budgets(session),
-        *_read_lanes(session),
+        *_read_lanes(session, tuple(policy.prices)),
         Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),
         Reading("fold_lag_seconds", (), lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
@@ -155,12 +156,16 @@ def _read_queues(session: Session) -> list[Reading]:
     return readings
 
 
-def _read_lanes(session: Session) -> list[Reading]:
-    readings = []
+def _read_lanes(session: Session, models: tuple[str, ...]) -> list[Reading]:
+    """Return every lane that there may be: one that never had trouble flows."""
+    flowing = (0.0, float(_BREAKER.index(LaneState.FLOWING)))
+    standing = dict.fromkeys(product(read_providers(session), models), flowing)
     for lane in lanes(session):
-        labels = (lane.provider, lane.model)
-        readings.append(Reading("lane_parked_seconds", labels, lane.parked_seconds))
-        readings.append(Reading("provider_breaker_state", labels, float(_BREAKER.index(lane.state))))
+        standing[lane.provider, lane.model] = (lane.parked_seconds, float(_BREAKER.index(lane.state)))
+    readings = []
+    for labels, (parked_seconds, state) in standing.items():
+        readings.append(Reading("lane_parked_seconds", labels, parked_seconds))
+        readings.append(Reading("provider_breaker_state", labels, state))
     return readings
 
 

@@ -15,7 +15,8 @@ from monitoring.capacity.arrivals import Arrival, Bursts, replayed
 from monitoring.capacity.defaults import WAIT_TARGETS, default_workload
 from monitoring.capacity.limits import Instances, Limits, read_limits
 from monitoring.capacity.measure import Measured, measure
-from monitoring.capacity.plan import MOST_BUSY, Plan, Question, make_plan
+from monitoring.capacity.plan import Plan, make_plan
+from monitoring.capacity.sizing import MOST_BUSY, Question
 from monitoring.capacity.words import by_queue, read_amounts, read_rates
 from monitoring.capacity.workload import Workload, read_workload
 from monitoring.errors import CapacityError

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from monitoring.capacity.plan import MOST_BUSY
 from monitoring.capacity.queueing import Load, slots_for
+from monitoring.capacity.sizing import MOST_BUSY
 
 MOST_WANTED = 10_000
 """No queue is said to want more."""

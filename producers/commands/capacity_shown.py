@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from monitoring.capacity.limits import Component
-from monitoring.capacity.plan import Plan, QueuePlan
+from monitoring.capacity.plan import Plan
 from monitoring.capacity.queueing import Waits
+from monitoring.capacity.sizing import QueuePlan
 from producers.capacity import Answer
 from producers.commands.context import out, print_json, print_table
 

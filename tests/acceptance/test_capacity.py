@@ -14,7 +14,8 @@ import pytest
 
 from monitoring.capacity.limits import read_limits
 from monitoring.capacity.measure import Measured
-from monitoring.capacity.plan import Plan, Question, make_plan
+from monitoring.capacity.plan import Plan, make_plan
+from monitoring.capacity.sizing import Question
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 from tests.acceptance.capacity_fleet import SLOTS, Fleet, Observed, expected_p95, poisson, running_fleet, typical

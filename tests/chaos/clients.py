@@ -32,7 +32,7 @@ THREADS = 8
 RETRY_SECONDS = 0.4
 _RESEND_SECONDS = 15.0
 """A Celery client that finds no row under its id after so long sends it again: the broker was emptied before intake."""
-_PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -206,7 +206,7 @@ class Clients:
 
     def _come_back(self, door: str, seconds: float) -> float | None:
         """Come back when it was said, unless that is tomorrow, as it is where a day's budget is spent."""
-        if seconds <= _PATIENCE_SECONDS:
+        if seconds <= PATIENCE_SECONDS:
             return seconds
         self._refuse(door, "full for today")
         return None

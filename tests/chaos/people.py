@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 from sqlalchemy.exc import DBAPIError
 
-from tests.chaos.clients import Clients
+from tests.chaos.clients import PATIENCE_SECONDS, Clients
 from tests.chaos.scene import Scene
 
 _LOOK_SECONDS = 0.5
@@ -76,6 +76,8 @@ class People(threading.Thread):
         except httpx.HTTPError:
             return False
         if answer.status_code in _TRANSIENT or (deed == "cancel" and answer.status_code == httpx.codes.NOT_FOUND):
-            return False
+            # who is told to come back tomorrow gives the job up
+            is_too_long = float(answer.headers.get("retry-after", 0)) > PATIENCE_SECONDS and deed == "reply"
+            return is_too_long and self._post("cancel", job_id, tenant, None)
         self.done[deed if answer.is_success else f"{deed} refused ({answer.status_code})"] += 1
         return True

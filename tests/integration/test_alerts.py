@@ -36,8 +36,6 @@ from tests.integration.driving import MODEL, Fleet, create_fleet
 from tests.prometheus import JOB, Prometheus, needs_prometheus
 from tests.services import Valkey, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(500), needs_prometheus]
-
 SERVE = """
 import sys
 from monitoring.exporter import serve
@@ -252,6 +250,9 @@ def test_every_alert_has_its_fault() -> None:
     assert {f"Pointsman{name}" for _, names in FAULTS for name in names} == shipped - {None}
 
 
+@pytest.mark.long
+@pytest.mark.timeout(500)
+@needs_prometheus
 @pytest.mark.req("S-022")
 def test_a_real_fault_moves_each_alert_s_own_series_and_no_other_s(site: Site) -> None:
     expected: set[str] = set()

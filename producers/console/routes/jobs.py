@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Header, Query, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -31,6 +32,9 @@ from producers.console.web import (
 from routing.jobs import Door, State
 
 router = APIRouter()
+
+_REFRESH_SECONDS = 0.7
+"""How long a page is left as it is at least, however much happens."""
 
 
 @router.get("/jobs")
@@ -101,9 +105,10 @@ async def stream(
     viewer: ViewerDep,
     job_id: UUID,
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, lt=2**63)] = None,
 ) -> Response:
-    """Send a job's events as lines of its page, while they happen."""
-    tail = Tail(after)
+    """Send a job's events as lines of its page, while they happen; a browser that was cut off goes on by itself."""
+    tail = Tail(after if last_event_id is None else last_event_id)
     tenant = viewer.caller.tenant
     first = await run_in_threadpool(look, resources.ledger, job_id, tenant=tenant, tail=tail)
     line = console.templates.get_template("parts/event.html")
@@ -115,10 +120,14 @@ async def stream(
 
 
 async def _lines(news: AsyncIterator[News], render_line: Callable[..., str]) -> AsyncIterator[ServerSentEvent]:
+    """Yield each event's line, and now and then that the page has changed: never later than with the last event."""
+    is_owed, told_at = False, 0.0
     async for one in news:
         for event in one.events:
             yield ServerSentEvent(data=render_line(event=event).strip(), event="line", id=str(event.id))
-        if one.events:
+        is_owed = is_owed or bool(one.events)
+        if one.is_over or (is_owed and time.monotonic() - told_at >= _REFRESH_SECONDS):
             yield ServerSentEvent(data="changed", event="changed")
+            is_owed, told_at = False, time.monotonic()
         if one.is_over:
             yield ServerSentEvent(data="over", event="over")

@@ -35,18 +35,20 @@ document.addEventListener("keydown", (event) => {
 // A refreshed part keeps what a person typed, chose or opened in it, and the pages that stand in its frames.
 const OWN = ["open", "data-frames", "aria-pressed", "style", "value", "checked", "selected"];
 const isTheirs = (name, node) => OWN.includes(name) && !node.matches("input[type=hidden], button");
-document.addEventListener("htmx:load", () => {
+if (window.Idiomorph) {
   Idiomorph.defaults.ignoreActiveValue = true;
   Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
     !isTheirs(name, node) && !(name === "aria-pressed" && node.matches("[data-width]"));
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) =>
     !(old instanceof Element && old.hasAttribute("data-keep") && old.id === fresh.id);
-}, { once: true });
+}
 
 document.addEventListener("htmx:sseMessage", (event) => {
   const box = event.target.closest(".events-box");
   if (box && event.detail.type === "line") box.scrollTop = box.scrollHeight;
 });
+
+document.addEventListener("htmx:sseClose", () => document.querySelector(".live")?.remove());
 
 document.addEventListener("htmx:afterSettle", fit);
 window.addEventListener("resize", fit);

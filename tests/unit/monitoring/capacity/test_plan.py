@@ -10,7 +10,8 @@ import pytest
 from monitoring.capacity.arrivals import Arrival, Bursts
 from monitoring.capacity.defaults import WAIT_TARGETS, default_workload
 from monitoring.capacity.limits import NAMES, Instances, Limits, read_limits
-from monitoring.capacity.plan import Plan, Question, make_plan
+from monitoring.capacity.plan import Plan, make_plan
+from monitoring.capacity.sizing import Question
 from monitoring.capacity.workload import ModelUse, QueueWork, Workload, read_workload
 from monitoring.errors import CapacityError
 from routing.policy import Policy, platform_policy
