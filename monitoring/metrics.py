@@ -49,9 +49,9 @@ SERVED = tuple(queue.value for queue in QueueName if queue != QueueName.UNROUTED
 PLACES = (
     *((NONE, queue.value) for queue in QueueName if queue not in QUEUE_OF_TIER.values()),
     *((tier.name.lower(), queue.value) for tier, queue in QUEUE_OF_TIER.items()),
-    *((tier.name.lower(), QueueName.CONTROL.value) for tier in Tier),
+    *((tier.name.lower(), queue.value) for tier in Tier for queue in (QueueName.INTAKE, QueueName.CONTROL)),
 )
-"""The pairs of tier and queue that occur: a tier has its own queue, and publishes through `control`."""
+"""The pairs of tier and queue that occur: a tier has its own queue, is debated on `intake`, published on `control`."""
 
 _FAILED_REASONS = (
     Reason.NOT_AVAILABLE, Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED, Reason.COMMAND_REFUSED,
@@ -75,6 +75,8 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED,
                                            Reason.PATCH_INVALID, Reason.BUILD_SLOW)),
 )  # fmt: skip
+WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)
+"""States that an attempt of intake, of a run or of a step may leave its job in: it goes on from there."""
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
@@ -180,7 +182,7 @@ def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
 JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", "door", zeros=_each(DOORS))
 REQUESTS_REFUSED = counter(
     "requests_refused_total", "Requests refused before they became a job, by the first field that broke a rule.",
-    "door field", zeros=_each(DOORS, FIELDS),
+    "door field", zeros=_each((*DOORS, OTHER), FIELDS),
 )  # fmt: skip
 ROUTES = counter(
     "routes_total", "Routes decided for accepted jobs, each once; where a model has a say, after it.",
@@ -200,7 +202,10 @@ JOBS_ENQUEUED = counter(
 JOBS_STARTED = counter("jobs_started_total", "Attempts started.", "tier queue_name", zeros=PLACES)
 JOB_ATTEMPTS = counter(
     "job_attempts_total", "Attempts ended.", "tier queue_name outcome reason",
-    zeros=[place + end for place in PLACES for end in ATTEMPT_ENDS],
+    zeros=[
+        *(place + end for place in PLACES for end in ATTEMPT_ENDS),
+        *_each(TIERS, [QueueName.INTAKE, QueueName.CONTROL, QueueName.STEPS], WENT_ON, [Reason.DONE]),
+    ],
 )  # fmt: skip
 JOBS_FINISHED = counter(
     "jobs_finished_total", "Jobs ended.", "tier queue_name state reason",

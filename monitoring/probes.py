@@ -52,12 +52,15 @@ _ATTEMPTS = text("""
 """There are never more of them than slots."""
 
 _HELD = text("""
-    SELECT 'site', count(*) FROM (SELECT FROM job WHERE held_for = 'site' LIMIT :most) AS held
+    SELECT 'site', count(*) FROM (
+        SELECT FROM job WHERE held_for = 'site' ORDER BY site_id, queue, priority, created_at LIMIT :most
+    ) AS held
     UNION ALL
     SELECT held_for, count(*) FROM (
         SELECT held_for FROM job WHERE held_until IS NOT NULL ORDER BY held_until LIMIT :most
     ) AS held GROUP BY held_for
 """)
+"""The orders are those of the indexes: without them the planner may read the whole table."""
 
 _DEAD = text("""
     SELECT queue, count(*) FROM (

@@ -23,15 +23,17 @@ _LEAST = 10
 _STANDING = text("""
     SELECT name AS queue,
            (SELECT count(*) FROM (SELECT FROM job WHERE queue = name AND waiting_since IS NOT NULL
-                                     AND pushed_at IS NULL AND held_for IS NULL LIMIT :most) AS ready)
+                                     AND pushed_at IS NULL AND held_for IS NULL
+                                   ORDER BY tenant, priority, created_at LIMIT :most) AS ready)
            + (SELECT count(*) FROM (SELECT FROM job WHERE queue = name AND waiting_since IS NOT NULL
-                                       AND pushed_at IS NOT NULL LIMIT :most) AS pushed) AS waiting,
+                                       AND pushed_at IS NOT NULL ORDER BY tenant LIMIT :most) AS pushed) AS waiting,
            (SELECT count(*) FROM attempt WHERE queue = name AND ended_at IS NULL) AS running,
            coalesce((SELECT drained_per_second FROM backlog WHERE queue = name AND tenant = ''
                         AND counted_at > clock_timestamp() - interval '1 minute'), 0) AS starts_per_second,
            EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL) AS is_paused
       FROM unnest(CAST(:queues AS text[])) AS names (name)
 """)
+"""The orders are those of the indexes: without them a queue on which little waits is looked for in the whole table."""
 
 _LATELY = text("""
     SELECT queue, count(*) AS begun, count(seconds) AS attempts, avg(seconds) AS mean, var_pop(seconds) AS variance,

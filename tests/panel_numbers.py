@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from monitoring.metrics import FOLDED, STEPS
+from monitoring.metrics import FIELDS, FOLDED, STEPS
 
 Place = tuple[str, str, int]
 """A board's uid, a panel's title, and which of its queries."""
@@ -54,7 +54,7 @@ def events(kind: str, labels: str, *, count: str = "count(*)", where: str = "tru
 
 
 def by(labels: str) -> str:
-    return f"GROUP BY {', '.join(str(n + 1) for n in range(labels.count(',') + 1))}" if labels else ""
+    return f"GROUP BY {', '.join(str(n + 1) for n in range(labels.count(', ') + 1))}" if labels else ""
 
 
 def spread(
@@ -114,6 +114,8 @@ JOB_USD = f"SELECT {TOLD_TIER}, (data ->> 'cost_nanousd')::bigint / 1e9::float F
 JOB_BYTES = f"""SELECT {TOLD_TIER}, (data ->> 'output_bytes')::bigint FROM event
                  WHERE kind = 'ended' AND data ->> 'output_bytes' IS NOT NULL"""
 STEP_SECONDS = f"SELECT {STEP}, (data ->> 'seconds')::float FROM event WHERE kind = 'step' AND data ? 'seconds'"
+_FIELDS = ",".join(f"'{name}'" for name in FIELDS)
+FIELD = f"CASE WHEN data ->> 'field' IN ({_FIELDS}) THEN data ->> 'field' ELSE 'other' END"
 WEAK = "mode = 'action' AND sure = 'weak'"
 OBJECTS = "sum((data ->> 'container')::int + (data ->> 'network')::int + (data ->> 'volume')::int)"
 
@@ -220,7 +222,7 @@ PANELS: Mapping[Place, Number] = {
         " GROUP BY 1, 2, 3"
     ),
     (R, "Doors", 0): Grown(f"SELECT door, count(*) FROM job WHERE {ACCEPTED} GROUP BY 1"),
-    (R, "Requests refused", 0): Grown(events("refused", "data ->> 'field'")),
+    (R, "Requests refused", 0): Grown(events("refused", FIELD)),
     (R, "Questions to owners", 0): Grown(
         f"SELECT sure, coalesce(mode, 'none'), count(*) FROM (SELECT {MODE} AS mode, {SURE} AS sure {ASKED}) AS asked"
         " GROUP BY 1, 2"

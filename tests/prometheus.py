@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -97,6 +98,16 @@ class Prometheus:
         )  # fmt: skip
         assert isinstance(found, float)
         return found
+
+    def caught_up(self) -> float:
+        """Wait for a scrape that shows all that has happened by now, and return when it was.
+
+        One that met another process's fold does not wait for it: what it shows may be late.
+        """
+        at = self.scraped_after(time.time())
+        while any(self.query("pointsman_fold_lag_seconds", at=at).values()):
+            at = self.scraped_after(at)
+        return at
 
     def alerts(self) -> set[str]:
         """Return the alerts whose condition holds now, whether or not their time window is over."""

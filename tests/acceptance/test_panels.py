@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,13 +101,13 @@ def test_every_panel_of_every_board_shows_what_the_ledger_says(installation: Ins
     try:
         wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
         with Prometheus(tmp_path, installation.embedded.exporter_url, rules=linked_rules()) as prometheus:
-            proof = Proof.begin(prometheus, ledger, begun=prometheus.scraped_after(time.time()))
+            proof = Proof.begin(prometheus, ledger, begun=prometheus.caught_up())
             work(installation)
             with paused(ledger, QueueName.ANSWER):
                 for number in range(3):
                     installation.submit(f"What is spelt, part {number}?")
                 wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
-                at = prometheus.scraped_after(time.time())
+                at = prometheus.caught_up()
                 assert proof.differences(at=at) == {}
                 shown = {place[:2] for place, _, query in places() if any(proof.ask(query, at=at).values())}
                 assert SHOWN - shown == set()

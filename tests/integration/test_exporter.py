@@ -122,7 +122,7 @@ def drive_everything(fleet: Fleet) -> None:
     timed_out_id = fleet.accept(tier=Tier.AGENT)
     timed_out = fleet.claim(timed_out_id)
     with fleet.ledger.begin() as session:
-        record(session, EventKind.BOX, job=session.get_one(Job, timed_out_id))
+        record(session, EventKind.BOX, job=session.get_one(Job, timed_out_id), queue="agent", warm=False)
     lose(fleet, timed_out_id, timed_out, cause=Reason.TIME_LIMIT)
 
     unclear_id = fleet.accept(state=State.RECEIVED)

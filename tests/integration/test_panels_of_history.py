@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,14 +92,14 @@ def test_every_panel_shows_what_the_ledger_says_of_a_history_in_which_everything
     prometheus: Prometheus, shop: Shop, tmp_path: Path
 ) -> None:
     yard = Yard(shop, tmp_path)
-    fleet = Fleet(shop.ledger, shop.url, platform_policy(), shop.site("other"))
-    proof = Proof.begin(prometheus, shop.ledger, begun=prometheus.scraped_after(time.time()))
+    fleet, other = (Fleet(shop.ledger, shop.url, platform_policy(), shop.site(name)) for name in ("one", "other"))
+    proof = Proof.begin(prometheus, shop.ledger, begun=prometheus.caught_up())
     yard.play(yard.submit("Fix the broken header", priority="P0"))
     drive_everything(fleet)
-    fleet.end(fleet.claim(fleet.accept()), State.BUDGET_EXCEEDED, Reason.COST_CAP)
-    use_boxes(fleet)
+    other.end(other.claim(other.accept()), State.BUDGET_EXCEEDED, Reason.COST_CAP)
+    use_boxes(other)
     stand_by(shop)
-    at = prometheus.scraped_after(time.time())
+    at = prometheus.caught_up()
     assert proof.differences(at=at) == {}
     shown = {place[:2] for place, _, query in places() if any(proof.ask(query, at=at).values())}
     assert {place[:2] for place, _, _ in places()} - shown <= DARK

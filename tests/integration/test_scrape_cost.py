@@ -13,6 +13,7 @@ from monitoring.gauges import COUNTED_AT_MOST
 from monitoring.outlook import recent_experience
 from monitoring.probes import read_gauges, read_providers
 from monitoring.rollup import read_series
+from monitoring.wanted_slots import MOST_COUNTED
 from tests.bulk import fill, fill_past, looks_of
 from tests.factories import Shop
 
@@ -31,6 +32,7 @@ class Cost:
         looks = looks_of(shop, read)
         self.blocks = sum(look.blocks for look in looks)
         self.rows = sum(look.rows for look in looks)
+        self.dearest = max(looks, key=lambda look: look.blocks)
         self.scanned = frozenset[str]().union(*(look.scanned for look in looks))
         render_metrics(shop.ledger, policy=shop.policy)
         self.seconds = statistics.median(self._timed(shop) for _ in range(5))
@@ -52,10 +54,10 @@ def test_a_scrape_costs_the_same_however_much_waits(shop: Shop, many: int) -> No
     fill(shop, queue="spec", count=many)
     lots = Cost(shop)
     print(f"1,000 wait: {few.seconds:.3f} s, {few.blocks} blocks; {many:,} more: {lots.seconds:.3f} s, {lots.blocks}")
-    assert lots.blocks < few.blocks + 300
-    assert lots.rows < few.rows + 1_000
+    assert lots.blocks < few.blocks + MOST_COUNTED, lots.dearest  # each that is counted may be on a page of its own
+    assert lots.rows < few.rows + 2 * MOST_COUNTED
     assert "job" not in lots.scanned
-    assert lots.seconds < 2 * few.seconds + 0.1
+    assert lots.seconds < 2 * few.seconds + 0.2
 
 
 def test_what_is_held_or_dead_is_counted_up_to_a_number(shop: Shop) -> None:

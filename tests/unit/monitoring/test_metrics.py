@@ -101,7 +101,7 @@ def test_series_that_start_at_0_have_a_value_for_each_label_and_stay_few() -> No
         assert len(set(metric.zeros)) == len(metric.zeros), metric.name
         assert all(len(zero) == len(metric.labels) for zero in metric.zeros), metric.name
         total += len(metric.zeros) * (len(metric.buckets) + 3 if metric.buckets else 1)
-    assert total < 3000
+    assert total < 3_500  # of the ten thousand that a fleet may have
 
 
 def rendered(series: dict[SeriesKey, float]) -> dict[tuple[str, tuple[str, ...]], float]:
