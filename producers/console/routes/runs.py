@@ -58,14 +58,13 @@ def _picture(run: RunView) -> Markup:
 
 
 def _in_order(steps: Sequence[StepTreeView]) -> list[StepTreeView]:
-    """Return the steps, each plan drawn before what it planned: nothing else says so."""
-    found: list[StepTreeView] = []
-    before: tuple[str, ...] = ()
-    for step in steps:
-        found.append(step if step.depends_on else step.model_copy(update={"depends_on": before}))
-        if step.phase in _PLANNING:
-            before = (step.key,)
-    return found
+    """Return the steps, those that planned drawn before what they planned: nothing else says so."""
+    plans = tuple(step.key for step in steps if step.phase in _PLANNING)
+    is_first = [not step.depends_on and step.phase not in _PLANNING for step in steps]
+    return [
+        step.model_copy(update={"depends_on": plans}) if first else step
+        for step, first in zip(steps, is_first, strict=True)
+    ]
 
 
 def _node(step: StepTreeView) -> Node:
