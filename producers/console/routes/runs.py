@@ -58,13 +58,13 @@ def _picture(run: RunView) -> Markup:
 
 
 def _in_order(steps: Sequence[StepTreeView]) -> list[StepTreeView]:
-    """Return the steps, those that planned drawn before what they planned: nothing else says so."""
-    plans = tuple(step.key for step in steps if step.phase in _PLANNING)
-    is_first = [not step.depends_on and step.phase not in _PLANNING for step in steps]
-    return [
-        step.model_copy(update={"depends_on": plans}) if first else step
-        for step, first in zip(steps, is_first, strict=True)
-    ]
+    """Return the steps, those that planned a round drawn before what they planned: nothing else says so."""
+    found = []
+    for step in steps:
+        plans = tuple(one.key for one in steps if one.phase in _PLANNING and one.round == step.round)
+        is_first = not step.depends_on and step.phase not in _PLANNING
+        found.append(step.model_copy(update={"depends_on": plans}) if is_first else step)
+    return found
 
 
 def _node(step: StepTreeView) -> Node:
