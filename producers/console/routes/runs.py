@@ -58,13 +58,12 @@ def _picture(run: RunView) -> Markup:
 
 
 def _in_order(steps: Sequence[StepTreeView]) -> list[StepTreeView]:
-    """Return the steps, each plan drawn before what it planned: nothing else says so."""
-    found: list[StepTreeView] = []
-    before: tuple[str, ...] = ()
+    """Return the steps, those that planned a round drawn before what they planned: nothing else says so."""
+    found = []
     for step in steps:
-        found.append(step if step.depends_on else step.model_copy(update={"depends_on": before}))
-        if step.phase in _PLANNING:
-            before = (step.key,)
+        plans = tuple(one.key for one in steps if one.phase in _PLANNING and one.round == step.round)
+        is_first = not step.depends_on and step.phase not in _PLANNING
+        found.append(step.model_copy(update={"depends_on": plans}) if is_first else step)
     return found
 
 
