@@ -26,6 +26,8 @@ from monitoring.trace_outbox import Outbox
 from monitoring.traces import Facts, Kind, Span
 
 _HEADER = "traceparent"
+_ERROR = "error.type"
+"""A span that names what went wrong is one that failed."""
 _MAX_HEADER = 256
 _LIMITS = SpanLimits(
     max_span_attributes=32, max_span_attribute_length=200, max_attributes=32, max_attribute_length=200, max_events=0,
@@ -84,6 +86,7 @@ class OtelRecorder:
             name, _below(stored, is_sampled=stored.trace_flags.sampled), _KINDS[kind], _known(facts),
             start_time=_nanoseconds(began),
         )  # fmt: skip
+        _note(span, facts)
         span.end(_nanoseconds(max(began, ended)))
 
     def current(self) -> str | None:
@@ -152,9 +155,8 @@ class _Recorded:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and self._span.is_recording():
-            self._span.set_status(Status(StatusCode.ERROR))
-            if "error.type" not in (getattr(self._span, "attributes", None) or {}):
-                self._span.set_attribute("error.type", kind.__name__)
+            known = getattr(self._span, "attributes", None) or {}
+            _note(self._span, {_ERROR: known.get(_ERROR, kind.__name__)})
         if not self._is_discarded:
             self._span.end()  # what does not end is never sent
         if self._token is not None:
@@ -188,8 +190,11 @@ def _below(above: SpanContext, *, is_sampled: bool) -> context.Context:
 
 
 def _note(span: trace.Span, facts: Facts) -> None:
-    if span.is_recording():
-        span.set_attributes(_known(facts))
+    if not span.is_recording():
+        return
+    span.set_attributes(_known(facts))
+    if facts.get(_ERROR) is not None:
+        span.set_status(Status(StatusCode.ERROR))
 
 
 def _known(facts: Facts) -> dict[str, str | int | float | bool]:

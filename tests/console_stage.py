@@ -132,7 +132,7 @@ def _furnish(url: str, world: World, shop: Shop, directory: Path) -> Stage:
         world, yard, "restaurant", "Change the hero heading to 'Sunday lunch, slowly'", to="Sunday lunch, slowly"
     )
     _ended(world, yard)
-    _failed(world)
+    _failed(world, shop)
     over_budget = _spent(world, yard)
     asking = world.submit(prompt="Make the headline larger and the button green")
     _open(world, QueueName.CONTROL, QueueName.STEPS)
@@ -193,17 +193,23 @@ def _finish(world: World, yard: Yard, job_id: UUID, state: State, *, reason: Rea
         end(session, job, state, reason=reason, result={"answer": "There are two: the menu and the imprint."})
 
 
-def _failed(world: World) -> None:
-    for number in range(7):
-        job_id = world.submit(prompt=f"What does page {number} say about allergens?", site="saas")
-        detail = f"the provider answered 529 to call {number} for 60 s"
+def _failed(world: World, shop: Shop) -> None:
+    """Let jobs fail for two reasons, each in words of its own, so that no debate about them begins."""
+    for word in ("breakfast", "lunch", "dinner", "wine", "cheese", "bread", "water"):
+        job_id = world.submit(prompt=f"What does the page about {word} say on allergens?", site="saas")
+        detail = f"the provider answered 529 for 60 s while it was asked about {word}"
         world.finish(job_id, State.FAILED, reason=Reason.PROVIDER_ERROR, detail=detail)
-    for number in range(3):
+    for word in ("single", "double", "family"):
         job_id = world.submit(
-            prompt=f"Put the price list of room {number} into a table", site="guesthouse", tier="patch"
+            prompt=f"Put the prices of the {word} rooms into a table", site="guesthouse", tier="patch"
         )
-        detail = f'hunk {number} of rooms/index.html matches nowhere: "<td>from 120 EUR"'
+        detail = f'the change matches no place of rooms/index.html: "<td>{word} from 120 EUR"'
         world.finish(job_id, State.FAILED, reason=Reason.PATCH_INVALID, detail=detail)
+    for reason in (Reason.PROVIDER_ERROR, Reason.PATCH_INVALID):
+        shop.execute(
+            "UPDATE job SET failure_signature = (SELECT min(failure_signature) FROM job WHERE reason = :reason)"
+            " WHERE reason = :reason AND failure_signature IS NOT NULL", reason=reason.value,
+        )  # fmt: skip
 
 
 def _spent(world: World, yard: Yard) -> UUID:

@@ -77,7 +77,7 @@ class Node(NamedTuple):
     is_gate: bool = False
 
 
-_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 172, 48, 40, 14
+_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 150, 48, 34, 14
 _MARGIN = 4
 
 
@@ -133,8 +133,8 @@ def _box(node: Node, place: tuple[int, int]) -> Markup:
         '<text class="node-title" x="{}" y="{}">{}</text><text class="node-note" x="{}" y="{}">{}</text></g>'
     ).format(
         node.title, node.note, node.tone, " gate" if node.is_gate else "", x, y, _BOX_WIDTH, _BOX_HEIGHT,
-        _BOX_HEIGHT // 2 if node.is_gate else 7, x + 14, y + 20, _fitted(node.title, 21), x + 14, y + 37,
-        _fitted(node.note, 25),
+        _BOX_HEIGHT // 2 if node.is_gate else 7, x + 14, y + 20, _fitted(node.title, 18), x + 14, y + 37,
+        _fitted(node.note, 22),
     )  # fmt: skip
 
 

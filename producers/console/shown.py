@@ -17,6 +17,8 @@ from routing.prices import NANOUSD_PER_USD
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
+_HEADS = ("--- ", "+++ ", "diff --git ", "index ")
+"""Lines of a diff that its file's heading says already."""
 _FINE_BELOW_USD = 0.1
 
 TONES: Mapping[str, str] = MappingProxyType(
@@ -24,7 +26,8 @@ TONES: Mapping[str, str] = MappingProxyType(
         State.ANSWERED: "good", State.PUBLISHED: "good", State.AWAITING_APPROVAL: "ask", State.CLARIFYING: "ask",
         State.FAILED: "bad", State.TIMED_OUT: "bad", State.BUDGET_EXCEEDED: "bad", State.OUTPUT_EXCEEDED: "bad",
         State.ESCALATED: "bad", State.REJECTED: "still", State.EXPIRED: "still", State.CANCELLED: "still",
-        "passed": "good", "done": "good", "complete": "good", "open": "ask", "lost": "bad", "planned": "still",
+        "passed": "good", "done": "good", "complete": "good", "completed": "good", "open": "ask", "lost": "bad",
+        "planned": "still",
         "pending": "still", "skipped": "still", "closed": "still", "waiting": "still", "parked": "still",
         "parked_kept": "still", "escalated": "ask", "blocked": "bad", "needs_rework": "ask",
     }
@@ -143,7 +146,7 @@ def share(part: float, whole: float) -> int:
 
 def diff_lines(diff: str | None) -> list[tuple[str, str]]:
     """Return a unified diff as lines with their kind: `add`, `del`, `hunk` or `same`."""
-    return [(_kind(line), line) for line in (diff or "").splitlines() if not line.startswith(("--- ", "+++ "))]
+    return [(_kind(line), line) for line in (diff or "").splitlines() if not line.startswith(_HEADS)]
 
 
 def _kind(line: str) -> str:

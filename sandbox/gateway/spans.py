@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 
 from monitoring import traces
 from routing.prices import Usage
@@ -56,10 +57,17 @@ def note_settled(admitted: Admitted, settlement: Settlement) -> None:
             "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
             "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
             "http.response.status_code": settlement.status or None,
-            "error.type": None if settlement.finish == _COMPLETED else settlement.finish,
+            "error.type": _error_of(settlement),
             "pointsman.call.id": str(admitted.id),
             "pointsman.call.finish": settlement.finish,
             "pointsman.call.cost_nanousd": settlement.cost_nanousd,
             "pointsman.call.reserved_nanousd": admitted.reserved.nanousd,
         }
     )
+
+
+def _error_of(settlement: Settlement) -> str | None:
+    """Return what went wrong with a call: the provider's status where that says it, else how the call ended."""
+    if settlement.finish == _COMPLETED:
+        return None
+    return str(settlement.status) if settlement.status >= HTTPStatus.BAD_REQUEST else settlement.finish

@@ -20,6 +20,8 @@ from tests.acceptance.installation import Installation
 from tests.guides import PAGES, ROOT, Guide, environment_of
 from tests.services import wait_until
 
+pytestmark = pytest.mark.timeout(400)  # fleets start slowly on a busy machine
+
 
 @pytest.fixture
 def guide(request: pytest.FixtureRequest, installation: Installation, tmp_path: Path) -> Guide:
@@ -96,7 +98,8 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
     tutorial = Guide(ROOT / "docs" / "tutorial.md", tmp_path, environment)
     log = tmp_path / "requests.jsonl"
     provider = ["pointsman", "rehearsal", "--port", str(port), "--speed", "max", "--log", str(log)]
-    with running(provider, tmp_path, environment), running(["bash", "up.sh"], tmp_path, environment) as said:
+    up = ["bash", "-c", f"exec {tutorial.blocks['up.sh']}"]
+    with running(provider, tmp_path, environment, name="provider"), running(up, tmp_path, environment) as said:
         wait_until(lambda: "Ctrl-C stops" in said.read_text(), seconds=60, what="pointsman up says that it is ready")
         assert "Claude, paid by your key" in said.read_text()
         pages = re.search(r"pages\s+(http://\S+)", said.read_text())
@@ -116,9 +119,11 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
 
 
 @contextmanager
-def running(argv: list[str], directory: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+def running(
+    argv: list[str], directory: Path, environment: Mapping[str, str], *, name: str = "up"
+) -> Iterator[Path]:  # fmt: skip
     """Run a program until the block ends; gives the file with what it said."""
-    said = directory / f"{argv[-1].strip('/').replace('/', '-')}.out"
+    said = directory / f"{name}.out"
     with said.open("w") as out, subprocess.Popen(
         argv, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT
     ) as program:  # fmt: skip

@@ -21,6 +21,8 @@ CACHE = Path.home() / ".cache" / "pointsman" / "compose"
 _PACKAGES = (
     "ca-certificates", "iputils-ping", "postgresql", "prometheus", "python3", "python3-venv", "redis-server", "wget",
 )  # fmt: skip
+_FOR_OLDER_PYTHONS = ("async-timeout>=4.0.3",)
+"""What packages ask for below Python 3.11.3, as Debian 12 has it; the pip that fetches looks at its own Python."""
 _LEFT_OUT = ("./dev", "./proc", "./sys", "./var/cache/apt", "./var/lib/apt/lists")
 
 _POSTGRES_ENTRY = """#!/bin/sh
@@ -46,7 +48,7 @@ _FILES = {
         RUN chmod 755 /usr/local/bin/entry && echo 'owner:x:999:999::/tmp:/bin/sh' >> /etc/passwd \\
             && ln -s /usr/lib/postgresql/*/bin /opt/postgresql \\
             && mkdir -p /var/lib/postgresql/data && chown 999:999 /var/lib/postgresql/data
-        ENV PATH=/opt/postgresql:/usr/bin:/bin
+        ENV PATH=/opt/postgresql:/usr/local/bin:/usr/bin:/bin
         STOPSIGNAL SIGINT
         ENTRYPOINT ["entry"]
         """,
@@ -112,7 +114,7 @@ def _wheels() -> Path:
     """Return the product's packages, and what builds the product itself, as this machine's pip fetches them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     product = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["tracing"]]
-    wanted = sorted([*product, *project["build-system"]["requires"], "wheel"])
+    wanted = sorted([*product, *project["build-system"]["requires"], "wheel", *_FOR_OLDER_PYTHONS])
     pins = ROOT / "constraints.txt"
     folder = CACHE / f"wheels-{hashlib.sha256(repr(wanted).encode() + pins.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():

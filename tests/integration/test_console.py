@@ -344,7 +344,7 @@ def test_the_tier_is_overridden_in_place_of_a_job_and_a_second_click_makes_no_se
     browser.post(f"/jobs/{old}/override", tier="agent")
     assert str(browser.page.url).endswith(str(new))
     assert (world.job(old).state, world.job(new).tier, world.job(new).queue) == (State.CANCELLED, 3, "agent")
-    assert world.job(new).route["cause"] == "explicit"
+    assert world.job(new).route["cause"] == "override"
 
 
 def test_what_cannot_be_done_over_stays_as_it_is(world: World, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from httpx import Response
 from starlette.routing import Mount
 
 from monitoring.ledger.store import Ledger
+from producers.keys import TENANT_SCOPES
 from tests.integration.http_world import World, open_world, shared_ledger
 from tests.integration.tenant_world import CLUSTER, Belongings, dump_of, furnish
 
@@ -153,7 +154,7 @@ def test_what_is_another_tenants_looks_like_what_does_not_exist_and_nothing_is_w
     both: tuple[World, Belongings],
 ) -> None:
     world, has = both
-    client = log_in(world, tenant=f"{world.tenant}-b")
+    client = log_in(world, *TENANT_SCOPES, tenant=f"{world.tenant}-b")
     token = {"form_token": token_of(client)}
     absent = {name: str(uuid4()) for name in values_of(has)} | {
         "name": "nowhere", "cluster": "0123456789", "queue": "spec",

@@ -24,6 +24,8 @@ from producers.runs import GateView, RunView, StepTreeView, describe_run, gate_v
 
 router = APIRouter()
 _SHOWN = 50
+_PLANNING = ("classify", "plan")
+"""Phases whose steps make the others."""
 
 
 @router.get("/runs")
@@ -49,10 +51,21 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
 def _picture(run: RunView) -> Markup:
     done = sum(step.state == "done" for step in run.steps)
     shown = [gate for gate in run.gates if gate.state != "skipped"]
-    nodes = [_behind(_node(step), shown) for step in run.steps]
+    nodes = [_behind(_node(step), shown) for step in _in_order(run.steps)]
     last = _ends(nodes)
     nodes += [_gate_node(gate, last) for gate in shown]
     return graph(nodes, title=f"{done} of {len(run.steps)} steps are done")
+
+
+def _in_order(steps: Sequence[StepTreeView]) -> list[StepTreeView]:
+    """Return the steps, each plan drawn before what it planned: nothing else says so."""
+    found: list[StepTreeView] = []
+    before: tuple[str, ...] = ()
+    for step in steps:
+        found.append(step if step.depends_on else step.model_copy(update={"depends_on": before}))
+        if step.phase in _PLANNING:
+            before = (step.key,)
+    return found
 
 
 def _node(step: StepTreeView) -> Node:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -123,6 +124,21 @@ def test_an_error_leaves_its_kind_and_not_its_text(record: Record) -> None:
     assert dict(span.attributes or {}) == {"error.type": "ValueError"}
     assert (span.status.is_ok, span.status.description, span.events) == (False, None, ())
     assert secret not in span.to_json()
+
+
+def test_a_span_that_names_an_error_has_failed_by_its_first_name(record: Record) -> None:
+    recording = record()
+    with traces.begin("call") as span:
+        row = traces.current()
+        span.note({"error.type": None})
+    with suppress(ValueError), traces.begin("refused"):
+        traces.note({"error.type": "cost_cap"})
+        raise ValueError
+    traces.past("lost", row, began=1, ended=1, facts={"error.type": "time_limit"})
+    found = {
+        name: (span.status.is_ok, (span.attributes or {}).get("error.type")) for name, span in recording.spans().items()
+    }
+    assert found == {"call": (True, None), "refused": (False, "cost_cap"), "lost": (False, "time_limit")}
 
 
 def test_a_job_s_trace_goes_on_for_as_long_as_its_row_lives(record: Record) -> None:
