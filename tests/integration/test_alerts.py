@@ -136,9 +136,9 @@ def jobs_begin_late(site: Site) -> None:
 
 
 def jobs_fail(site: Site) -> None:
-    for number in range(12):  # each a task of its own: one that fails again is debated, which is no dead letter
+    for number in range(12):  # of its own task and for no error of its own: else it is debated, and no dead letter
         claimed = site.late(seconds=0, prompt=f"What is spelt, part {number}?")
-        site.fleet.end(claimed, State.FAILED, Reason.PROVIDER_ERROR)
+        site.fleet.end(claimed, State.FAILED, Reason.GATEWAY_UNREACHABLE)
 
 
 def workers_die_in_jobs(site: Site) -> None:

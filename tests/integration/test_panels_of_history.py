@@ -40,8 +40,9 @@ DARK = {
     ("pointsman-fleet", "On the broker's lists"),
     ("pointsman-fleet", "Age of what is not counted yet"),
     ("pointsman-routing", "override rate"),
+    ("pointsman-runs", "Steps waiting and running"),
 }
-"""What this history is not about; the first three are moved by faults in test_alerts, the ratio by test_ratios."""
+"""What this history is not about, or what is over in it: all of its steps have ended, all events are counted."""
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ def test_a_scrape_costs_the_same_however_much_waits(shop: Shop, many: int) -> No
     assert lots.seconds < 2 * few.seconds + 0.2
 
 
+@pytest.mark.long
 def test_what_is_held_or_dead_is_counted_up_to_a_number(shop: Shop) -> None:
     for held_for in ("site", "time"):
         fill(shop, queue="spec", count=COUNTED_AT_MOST + 3_000, held_for=held_for)
