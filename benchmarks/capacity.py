@@ -228,8 +228,9 @@ class Fleet:
 
     def _claim(self) -> Claim:
         job_id: UUID = uuid4()
+        request = JobRequest(prompt=f"Explain how bread number {job_id} rises")
         new = NewJob(
-            id=job_id, tenant=TENANT, door=Door.PYTHON, request=JobRequest(prompt=f"Explain how bread number {job_id} rises"),
+            id=job_id, tenant=TENANT, door=Door.PYTHON, request=request,
             state=State.QUEUED, queue=QueueName.ANSWER, mode="ANSWER", cap_nanousd=650_000_000,
         )  # fmt: skip
         with self._ledger.begin() as session:
