@@ -41,7 +41,7 @@ from tests.bulk import fill
 from tests.factories import Shop
 from tests.services import wait_until
 
-_CALLERS = 8
+_CALLERS = 4
 _DONE = "SELECT count(*) FROM job WHERE ended_at IS NULL"
 _WRITES = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 """The next transaction number: only transactions that write take one."""
@@ -228,8 +228,9 @@ class Fleet:
 
     def _claim(self) -> Claim:
         job_id: UUID = uuid4()
+        request = JobRequest(prompt=f"Explain how bread number {job_id} rises")
         new = NewJob(
-            id=job_id, tenant=TENANT, door=Door.PYTHON, request=JobRequest(prompt="Explain how bread rises"),
+            id=job_id, tenant=TENANT, door=Door.PYTHON, request=request,
             state=State.QUEUED, queue=QueueName.ANSWER, mode="ANSWER", cap_nanousd=650_000_000,
         )  # fmt: skip
         with self._ledger.begin() as session:
