@@ -17,10 +17,10 @@ from sqlmodel import Session, col
 
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
-from monitoring.ledger.runway import Depth, depths, paused_queues
+from monitoring.ledger.runway import Depth, depths, pause, paused_queues
 from monitoring.ledger.tables import Attempt, Job, Tenant
 from producers.errors import UnknownTenantError
-from routing.tiers import TASK_OF_QUEUE
+from routing.tiers import TASK_OF_QUEUE, QueueName
 
 
 class TenantView(BaseModel):
@@ -88,6 +88,14 @@ def pause_tenant(session: Session, name: str, *, is_paused: bool, actor: str) ->
         return
     session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(paused_at=now() if is_paused else None))
     audit.append(session, "tenant_paused" if is_paused else "tenant_resumed", actor=actor, tenant=name)
+
+
+def pause_queue(session: Session, queue: QueueName, *, is_paused: bool, actor: str) -> None:
+    """Start no more jobs of a queue, or again; what runs goes on."""
+    if (queue.value in paused_queues(session)) == is_paused:
+        return
+    pause(session, queue, is_paused=is_paused)
+    audit.append(session, "queue_paused" if is_paused else "queue_resumed", actor=actor, queue=queue.value)
 
 
 def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> None:

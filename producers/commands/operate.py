@@ -117,9 +117,9 @@ def resume(ctx: typer.Context, queue: Queue, as_json: AsJson = False) -> None:
 
 def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool, as_json: bool) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger.runway import pause as pause_queue
+        from producers.tenants import pause_queue
 
-        pause_queue(session, queue, is_paused=is_paused)
+        pause_queue(session, queue, is_paused=is_paused, actor="cli")
     if as_json:
         print_json({"queue": queue.value, "is_paused": is_paused})
     else:

@@ -116,3 +116,10 @@ def test_the_queues_are_listed_with_what_waits_and_runs_and_which_are_paused(sho
     table = run("queue", "list").stdout
     assert "paused" in table
     assert all(queue in table for queue in found)
+    assert run("queue", "pause", "spec").exit_code == 0, "once more says nothing new"
+    assert run("queue", "resume", "spec").exit_code == 0
+    told = [
+        (row.action, row.actor)
+        for row in shop.rows("SELECT action, actor FROM audit WHERE action LIKE 'queue_%' ORDER BY seq")
+    ]
+    assert told == [("queue_paused", "cli"), ("queue_resumed", "cli")]

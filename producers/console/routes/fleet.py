@@ -9,14 +9,13 @@ from markupsafe import Markup
 from sqlmodel import Session
 from starlette.responses import Response
 
-from monitoring.ledger import audit
-from monitoring.ledger.runway import pause
 from producers.console.charts import Bar, bars
 from producers.console.shown import cents, plural
 from producers.console.web import ConsoleResources, Operator, Viewer, ViewerDep, go, is_part, render
 from producers.fleet import ended_lately, fleet_view
 from producers.keys import Scope
 from producers.spend_views import budgets_today, spent_by_day
+from producers.tenants import pause_queue
 from routing.tiers import QueueName
 
 router = APIRouter()
@@ -81,6 +80,5 @@ def switch_queue(
     """Pause a queue, or let it go on."""
     word = "paused" if paused else "resumed"
     with resources.ledger.begin() as session:
-        pause(session, queue, is_paused=paused)
-        audit.append(session, f"queue_{word}", actor=viewer.caller.actor, queue=queue.value)
+        pause_queue(session, queue, is_paused=paused, actor=viewer.caller.actor)
     return go(request, "/", notice=f"{queue.value} is {word}.")
