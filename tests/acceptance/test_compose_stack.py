@@ -101,7 +101,7 @@ def test_a_job_through_the_api_becomes_a_published_release(stack: Stack) -> None
     began = time.monotonic()
     job_id = stack.submit("Change the hero heading to 'Bread since 1932'", site="bakery")
     stack.wait_for(job_id, "awaiting_approval")
-    stack.http.post(f"/v1/jobs/{job_id}/approve")
+    stack.http.post(f"/v1/jobs/{job_id}/approve", json={}).raise_for_status()
     stack.wait_for(job_id, "published")
     live = httpx.get(f"{stack.pages_url}/live/{TENANT}/bakery/", trust_env=False).text
     assert "Bread since 1932" in live
@@ -120,7 +120,7 @@ def test_prometheus_finds_every_target_and_reads_what_the_ledger_says(stack: Sta
     wait_until(are_up, seconds=60, what="all targets are up")
 
     def ended() -> float:
-        query = {"query": 'sum(pointsman_jobs_ended_total{queue="answer"})'}
+        query = {"query": 'sum(pointsman_jobs_finished_total{queue_name="answer"})'}
         answer = httpx.get(f"{stack.prometheus_url}/api/v1/query", params=query, trust_env=False).json()
         return sum(float(each["value"][1]) for each in answer["data"]["result"])
 
