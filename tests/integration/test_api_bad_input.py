@@ -215,7 +215,7 @@ def test_a_site_that_cannot_be_made_is_refused_by_name(world: World, body: Any, 
     assert world.counts() == before
 
 
-@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/jobs/", "/nope", "/v1/jobs/x/y/z", "//", "/v1//jobs"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/jobs/", "/nope", "/v1/jobs/x/y/z", "/v1//jobs"])
 def test_a_path_that_is_not_there_is_a_404_problem(world: World, path: str) -> None:
     assert problem_of(world.call("GET", path))["status"] == 404
 

@@ -93,10 +93,12 @@ def test_a_tenant_made_again_keeps_its_provider_unless_another_is_named(ledger: 
     assert actions == ["tenant_created", "tenant_provider_set"]
 
 
-def test_admin_holds_every_scope_and_nothing_else_does() -> None:
+def test_admin_holds_every_scope_of_its_tenant_and_nothing_else_does() -> None:
     admin = Caller("acme", "root", frozenset({Scope.ADMIN}))
     reader = Caller("acme", "eye", frozenset({Scope.READ}))
-    for scope in Scope:
+    with pytest.raises(MissingScopeError, match="operate"):
+        admin.require(Scope.OPERATE)  # the whole fleet is no tenant's
+    for scope in set(Scope) - {Scope.OPERATE}:
         admin.require(scope)
         if scope != Scope.READ:
             with pytest.raises(MissingScopeError, match=scope.value):

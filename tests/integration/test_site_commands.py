@@ -105,7 +105,7 @@ def test_a_comparison_tells_what_the_last_publish_changed_and_any_two_releases(r
     assert run("diff", "bakery", "no-uuid").exit_code == 2
     missing = run("diff", "bakery", "6b1b1f0e-0000-4000-8000-000000000000")
     assert (missing.exit_code, missing.stderr.splitlines()) == (
-        1, ["pointsman: the site has no such published release"],
+        1, ["pointsman: the site has no such published release; `pointsman site releases NAME` lists them"],
     )  # fmt: skip
 
 
