@@ -47,7 +47,8 @@ _FILES = {
         COPY entry /usr/local/bin/entry
         RUN chmod 755 /usr/local/bin/entry && echo 'owner:x:999:999::/tmp:/bin/sh' >> /etc/passwd \\
             && ln -s /usr/lib/postgresql/*/bin /opt/postgresql \\
-            && mkdir -p /var/lib/postgresql/data && chown 999:999 /var/lib/postgresql/data
+            && mkdir -p /var/lib/postgresql/data /var/run/postgresql && chown 999:999 /var/lib/postgresql/data \\
+            && chmod 3777 /var/run/postgresql
         ENV PATH=/opt/postgresql:/usr/local/bin:/usr/bin:/bin
         STOPSIGNAL SIGINT
         ENTRYPOINT ["entry"]
