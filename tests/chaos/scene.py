@@ -152,10 +152,11 @@ def _reap(pid: int) -> None:
 
 
 def end_remaining(earlier: frozenset[int] = frozenset()) -> None:
-    """Kill whatever runs below this process."""
+    """Kill whatever runs below this process, which adopts no more: it would owe each a `wait`."""
     for process in remaining(earlier):
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 
 def leftover_files(home: Path) -> list[str]:
