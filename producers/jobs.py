@@ -81,14 +81,11 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         links: makes the preview link; without it there is none.
     """
     site = session.get(Site, job.site_id) if job.site_id else None
-    state = State(job.state)
-    release = session.get(Release, job.release_id, populate_existing=True) if job.release_id else None
-    waits = state == State.AWAITING_APPROVAL and release is not None
     answer = job.result.get("answer")
     rounds = _rounds(session, job)
     return JobView(
         id=job.id,
-        state=state,
+        state=State(job.state),
         is_final=job.ended_at is not None,
         reason=job.reason,
         detail=job.detail,
@@ -104,11 +101,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         site=site.name if site else None,
         project=job.request.get("project"),
         **_place(session, job, rounds),
-        base_release_id=job.base_release_id,
-        start_release_id=job.start_release_id,
-        release_id=job.release_id,
-        report_digest=release.scan_digest if release else None,
-        preview_url=links.url_of(release) if links and waits and release else None,
+        **_releases(session, job, links),
         requested_by=job.requested_by,
         clarification=_question_of(job),
         answer=answer if isinstance(answer, str) else None,
@@ -172,6 +165,19 @@ def _question_of(job: Job) -> ClarificationView | None:
 def _hold(job: Job) -> dict[str, Any]:
     """Return what keeps a job from its turn, or has taken its place."""
     return {"superseded_by": job.superseded_by, "held_for": job.held_for, "held_until": job.held_until}
+
+
+def _releases(session: Session, job: Job, links: PreviewLinks | None) -> dict[str, Any]:
+    """Return what a job starts from and what it made, with a link to that while a person looks at it."""
+    made = session.get(Release, job.release_id, populate_existing=True) if job.release_id else None
+    is_shown = made is not None and job.state == State.AWAITING_APPROVAL
+    return {
+        "base_release_id": job.base_release_id,
+        "start_release_id": job.start_release_id,
+        "release_id": job.release_id,
+        "report_digest": made.scan_digest if made else None,
+        "preview_url": links.url_of(made) if links and made and is_shown else None,
+    }
 
 
 def _place(session: Session, job: Job, rounds: Sequence[RoundView]) -> dict[str, Any]:

@@ -137,8 +137,6 @@ class Submitter:
             signals = signals_of(request, site=target.signals, debated=debated)
             route = decide(signals, policy, self._vocabularies.of(tenant))
             asked = _question(session, request, route, tenant=tenant)
-            if asked is None:
-                _check_target(request, route)
             if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
                 target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
             site_id = target.site.id if target.site else None
@@ -334,15 +332,16 @@ def _check_new_site(session: Session, tenant: str, name: str) -> None:
 
 
 def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
-    """Return what the owner is asked first, when the request says too little to be worked on and there is a choice."""
+    """Return what the owner is asked first, when the request says too little to be worked on and there is a choice.
+
+    Raises:
+        InvalidJobError: the caller's fault: an action without a target, and nothing to choose from.
+    """
     if request.site or request.new_site or request.project:
         return None
     names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
-    return open_clarification(route, own=request.options, sites=session.scalars(names).all())
-
-
-def _check_target(request: JobRequest, route: Route) -> None:
-    has_target = request.site or request.new_site or request.project
-    if route.mode == Mode.ACTION and not route.trivial and not has_target:
+    question = open_clarification(route, own=request.options, sites=session.scalars(names).all())
+    if question is None and route.mode == Mode.ACTION and not route.trivial:
         rule = "this asks for an action, which needs one of site, new_site and project"
         raise InvalidJobError((FieldError("site", rule),))
+    return question
