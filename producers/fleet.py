@@ -110,7 +110,8 @@ def _work(session: Session, tenant: str, policy: Policy, *, is_operator: bool) -
         live = live.where(col(Job.tenant) == tenant)
     return tuple(
         WorkView(
-            worker=attempt.worker, queue=attempt.queue, job_id=attempt.job_id, tenant=owner, is_own=owner == tenant,
+            worker=attempt.worker if is_operator else None,
+            queue=attempt.queue, job_id=attempt.job_id, tenant=owner, is_own=owner == tenant,
             number=attempt.number, started_at=attempt.started_at, seconds=round(float(took), 1),
             soft_seconds=policy.queues[QueueName(attempt.queue)].soft_seconds, is_lost=bool(is_lost),
         )

@@ -56,7 +56,8 @@ class SlotsView(_View):
 class WorkView(_View):
     """One attempt that is under way."""
 
-    worker: str
+    worker: str | None
+    """For operators alone: it names a host."""
     queue: str
     job_id: UUID
     tenant: str

@@ -35,6 +35,10 @@ _KEPT = frozenset({State.PUBLISHING, State.PUBLISHED, State.ANSWERED, State.CLAR
 def tiers_instead(job: Job) -> Sequence[TierName]:
     """Return the tiers that a job can be done over on, instead of its own; none where that makes no sense."""
     is_edit = job.mode == Mode.ACTION.value and job.tier is not None and job.site_id is not None
+    if job.start_release_id is not None or job.result.get("needs_person"):
+        return ()  # anew, it would lose the work that it goes on from, or that a person has to judge it
+    if job.request.get("new_site") and State(job.state) not in ENDS:
+        return ()  # it holds the site that it makes until it is over
     if not is_edit or State(job.state) in _KEPT or job.reason == Reason.INVALID_REQUEST or is_run(job) or is_step(job):
         return ()
     names: dict[Tier, TierName] = {Tier.SPEC: "spec", Tier.PATCH: "patch", Tier.AGENT: "agent"}
@@ -64,9 +68,10 @@ class Overrides:
             job = lock_job(session, job_id, tenant=asker.tenant)
             if State(job.state) not in ENDS and job.state != State.PUBLISHING:
                 request_cancel(session, job, actor=asker.actor)
-            audit.append(
-                session, "tier_overridden", actor=asker.actor, job=job, to=tier, continued_as=str(accepted.job.id)
-            )
+            if accepted.is_new:
+                audit.append(
+                    session, "tier_overridden", actor=asker.actor, job=job, to=tier, continued_as=str(accepted.job.id)
+                )
         return accepted
 
     def _body(self, session: Session, job: Job, tier: TierName) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http
+import logging
 import threading
 from importlib import resources as files
 
@@ -15,11 +16,15 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from monitoring.errors import JobNotFoundError, SiteNotFoundError
+from producers.api.bodies import MAX_RAW_BYTES
 from producers.api.resources import Resources
 from producers.api.tracing import NO_TELEMETRY
 from producers.console.routes import dead, decisions, fleet, jobs, login, records, runs, sites
 from producers.console.web import Console, ForgedFormError, NotLoggedInError, go, is_part, render
 from producers.keys import MissingScopeError
+from routing.errors import PolicyError
+
+logger = logging.getLogger(__name__)
 
 
 def create_console(resources: Resources, console: Console, *, stopping: threading.Event) -> FastAPI:
@@ -32,7 +37,7 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
     """
     app = FastAPI(
         title="Console", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
-        telemetry=NO_TELEMETRY,
+        telemetry=NO_TELEMETRY, max_body_size=MAX_RAW_BYTES,
     )  # fmt: skip
     app.state.resources = resources
     app.state.console = console
@@ -78,6 +83,13 @@ async def _on_unstorable(request: Request, _: Exception) -> Response:
     return _refuse(request, 422, "There is a character in it that cannot be stored or searched for.")
 
 
+async def _on_unfit_policy(request: Request, error: Exception) -> Response:
+    logger.error("tenant_overrides_unfit", extra={"rule": str(error)})
+    return _refuse(
+        request, 409, "Your own limits do not fit this installation's policy any more; ask whoever operates it."
+    )  # fmt: skip
+
+
 async def _on_ledger_away(request: Request, _: Exception) -> Response:
     return _refuse(request, 503, "The ledger cannot be reached. Nothing was done; try again in a moment.")
 
@@ -98,5 +110,6 @@ _HANDLERS = {
     InterfaceError: _on_ledger_away,
     PoolTimeoutError: _on_ledger_away,
     DataError: _on_unstorable,
+    PolicyError: _on_unfit_policy,
     HTTPException: _on_http,
 }

@@ -10,9 +10,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from httpx import Response
+from sqlalchemy import func, select
+from sqlalchemy import update as sql_update
+from sqlmodel import col
 
 from monitoring.audit import seal
+from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.tables import Attempt, Job
 from monitoring.ledger.workers import Sign, sign_in
 from producers.console.sessions import Sessions
 from producers.keys import keys_of, revoke
@@ -89,6 +94,23 @@ def test_a_wrong_key_opens_nothing_and_is_not_repeated(world: World) -> None:
     assert answer.status_code == 401
     assert "x" * 43 not in answer.text
     assert "set-cookie" not in answer.headers
+
+
+def test_a_form_that_is_too_large_is_not_read(world: World) -> None:
+    world.client.cookies.clear()
+    assert world.client.post("/console/login", data={"key": "x" * 300_000}).status_code == 413
+
+
+def test_a_job_whose_work_a_person_has_to_judge_is_not_done_over_past_them(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    assert "Override the tier" in browser.get(f"/jobs/{offered}").text
+    for change in ({"start_release_id": world.job(offered).release_id}, {"result": {"needs_person": True}}):
+        with world.ledger.begin() as session:
+            whole = {"start_release_id": None, "result": {}} | change
+            session.execute(sql_update(Job).where(col(Job.id) == offered).values(**whole))
+        assert "Override the tier" not in browser.get(f"/jobs/{offered}").text
+        browser.post(f"/jobs/{offered}/override", tier="agent")
+        assert world.job(offered).state == State.AWAITING_APPROVAL
 
 
 def test_a_key_that_may_not_read_opens_nothing(world: World) -> None:
@@ -344,6 +366,9 @@ def test_the_tier_is_overridden_in_place_of_a_job_and_a_second_click_makes_no_se
     browser.post(f"/jobs/{old}/override", tier="agent")
     assert str(browser.page.url).endswith(str(new))
     assert (world.job(old).state, world.job(new).tier, world.job(new).queue) == (State.CANCELLED, 3, "agent")
+    with world.ledger.begin() as session:
+        told = select(func.count()).where(col(AuditRow.job_id) == old, col(AuditRow.action) == "tier_overridden")
+        assert session.scalar(told) == 1
     assert world.job(new).route["cause"] == "override"
 
 
@@ -385,10 +410,15 @@ def test_the_words_that_decided_are_marked_and_what_would_have_changed_it_is_tol
 def test_an_operator_sees_who_works_and_a_tenant_only_how_many(world: World) -> None:
     with world.ledger.begin() as session:
         sign_in(session, Sign(id="w-1@host", host="host", pid=1, queues=("spec",), slots=4))
+    at_work = world.submit(prompt="What does the page say?")
+    world.claim(at_work)
+    with world.ledger.begin() as session:
+        session.execute(sql_update(Attempt).where(col(Attempt.job_id) == at_work).values(worker="w-1@host"))
     assert "w-1@host" in Browser(world, "operate", "read").get("/").text
     browser = Browser(world, "admin")
     assert "w-1@host" not in browser.get("/").text
-    assert "0/4 slots busy" in browser.text.replace(" /", "/")
+    assert str(at_work)[:8] in browser.text
+    assert "1/4 slots busy" in browser.text.replace(" /", "/")
 
 
 def test_a_part_of_a_page_is_sent_to_who_asks_for_one(world: World, offered: UUID) -> None:

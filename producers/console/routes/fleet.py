@@ -9,6 +9,7 @@ from markupsafe import Markup
 from sqlmodel import Session
 from starlette.responses import Response
 
+from monitoring.ledger.attempts import effective_policy
 from producers.console.charts import Bar, bars
 from producers.console.shown import cents, plural
 from producers.console.web import ConsoleResources, Operator, Viewer, ViewerDep, go, is_part, render
@@ -26,9 +27,10 @@ def show_fleet(request: Request, resources: ConsoleResources, viewer: ViewerDep)
     """Show how the fleet does; the page asks again every two seconds."""
     tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
     with resources.ledger.begin() as session:
+        policy = effective_policy(session, tenant, resources.policy)
         facts: dict[str, Any] = {
-            "fleet": fleet_view(session, tenant, policy=resources.policy, is_operator=is_operator),
-            "budgets": budgets_today(session, tenant, policy=resources.policy, is_operator=is_operator),
+            "fleet": fleet_view(session, tenant, policy=policy, is_operator=is_operator),
+            "budgets": budgets_today(session, tenant, policy=policy, is_operator=is_operator),
         }
         if not is_part(request):
             facts |= charts_of(session, viewer)
