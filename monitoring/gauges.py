@@ -7,6 +7,9 @@ from monitoring.metrics import Metric, counter, gauge
 COUNTED_AT_MOST = 10_000
 """Held jobs and dead letters are counted up to here, so that a scrape costs the same however many there are."""
 
+LOOKED_AT_MOST = 100
+"""So many of a queue's oldest jobs are looked at for one that is ready."""
+
 _FLEET: tuple[Metric, ...] = (
     gauge("workers", "Workers: serving, draining (told to stop), or lost (silent, not signed off).", "standing"),
     gauge("fleet_slots", "Jobs that all serving workers can work on at once; each slot counts once."),
@@ -21,6 +24,11 @@ _FLEET: tuple[Metric, ...] = (
 
 _WAITING: tuple[Metric, ...] = (
     gauge("queue_oldest_age_seconds", "Age of the job that has waited longest; 0 for an empty queue.", "queue_name"),
+    gauge(
+        "queue_ready_oldest_age_seconds",
+        f"Age of the oldest job that nothing but its turn holds, among the {LOOKED_AT_MOST} oldest; 0 without one.",
+        "queue_name",
+    ),
     gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
     gauge("wanted_slots", "How many slots the queue wants now: what an autoscaler follows.", "queue_name"),
     gauge("backlog_work_seconds", "Slot-seconds that the waiting jobs will probably take.", "queue_name"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import select, text
 from sqlmodel import Session, col
 
-from monitoring.gauges import COUNTED_AT_MOST
+from monitoring.gauges import COUNTED_AT_MOST, LOOKED_AT_MOST
 from monitoring.ledger.lanes import lanes
 from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
@@ -40,6 +40,9 @@ _QUEUES = text("""
     SELECT name,
            coalesce((SELECT extract(epoch FROM clock_timestamp() - min(waiting_since)) FROM job
                       WHERE queue = name AND waiting_since IS NOT NULL), 0),
+           coalesce((SELECT extract(epoch FROM clock_timestamp() - min(waiting_since)) FROM (
+                         SELECT waiting_since, held_for FROM job WHERE queue = name AND waiting_since IS NOT NULL
+                          ORDER BY waiting_since LIMIT :most) AS oldest WHERE held_for IS NULL), 0),
            EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL)
       FROM unnest(CAST(:queues AS text[])) AS names (name)
 """)
@@ -153,8 +156,9 @@ def _read_counts(session: Session) -> list[Reading]:
 
 def _read_queues(session: Session) -> list[Reading]:
     readings = []
-    for queue, age, is_paused in session.execute(_QUEUES, {"queues": list(SERVED)}):
+    for queue, age, ready_age, is_paused in session.execute(_QUEUES, {"queues": list(SERVED), "most": LOOKED_AT_MOST}):
         readings.append(Reading("queue_oldest_age_seconds", (queue,), max(0.0, float(age))))
+        readings.append(Reading("queue_ready_oldest_age_seconds", (queue,), max(0.0, float(ready_age))))
         readings.append(Reading("queue_paused", (queue,), float(is_paused)))
     return readings
 

@@ -149,7 +149,9 @@ PANELS: Mapping[Place, Number] = {
     (F, "Reasons of failures", 0): Grown(f"{ENDS.replace('count', 'reason, count')} AND {BAD} GROUP BY 1"),
     (F, "Dead letters", 0): Now(DEAD),
     (F, "Limits hit", 0): Grown(HITS),
-    (F, "Attempts lost", 0): Grown("SELECT queue, count(*) FROM attempt WHERE outcome = 'lost' GROUP BY 1"),
+    (F, "Attempts lost", 0): Grown(
+        "SELECT queue, count(*) FROM attempt WHERE outcome = 'lost' AND reason <> 'worker_stopped' GROUP BY 1"
+    ),
     (F, "Duplicates fenced", 0): Grown(events("fenced", "data ->> 'queue'")),
     (F, "Age of what is not counted yet", 0): Now("SELECT 0", 6),
     (F, "Age of what is not sealed yet", 0): Now(

@@ -79,9 +79,10 @@ class Proof:
         if isinstance(number, Spread):
             return self._spread_difference(number, shown)
         if isinstance(number, Now):
-            wanted, within = counted(self.ledger, number.sql), number.within
+            then = number.sql.replace("now()", f"to_timestamp({at})")  # what is shown was read at that time
+            wanted, within = counted(self.ledger, then), number.within
         else:
-            wanted, within = self._grown(number.sql), 2e-3
+            wanted, within = self._grown(number.sql), 1e-6
             if number.per:
                 whole = self._grown(number.per).get((), 0.0)
                 wanted = {labels: value / whole for labels, value in wanted.items()} if whole else {}
@@ -89,7 +90,7 @@ class Proof:
                 wanted = {labels: value * number.factor / (at - self.begun) for labels, value in wanted.items()}
         for labels in {*shown, *wanted}:
             here, there = shown.get(labels, 0.0), wanted.get(labels, 0.0)
-            if abs(here - there) > max(within, within * abs(there)) and not math.isclose(here, there, rel_tol=2e-3):
+            if not math.isclose(here, there, rel_tol=2e-3, abs_tol=within):
                 return {"shown": shown, "wanted": wanted}
         return None
 

@@ -6,6 +6,8 @@ from monitoring.dashboards.panels import QUEUES, RANGE, RATE, Board, Choice, Pan
 
 _BAD_ENDS = '{state=~"failed|timed_out|budget_exceeded|output_exceeded|escalated"}'
 _WELL = '{state=~"answered|published"}'
+_DIED = '{outcome="lost",reason!="worker_stopped"}'
+"""A worker that is told to stop hands its jobs back: that is no death."""
 
 _NOW = Row("Now", (
     Panel(title="Waiting", why="Jobs that wait for a worker.", shape="number", width=3,
@@ -63,8 +65,7 @@ _WRONG = Row("What went wrong", (
           unit="ops", shape="stack", queries=(
               Query(f"sum by (limit, phase) (rate(pointsman_limit_hits_total{RATE}))", "{{limit}} {{phase}}"),)),
     Panel(title="Attempts lost", why="Workers that died in the middle of a job; the job goes on.", unit="ops",
-          queries=(Query(f'sum by (queue_name) (rate(pointsman_job_attempts_total{{outcome="lost"}}{RATE}))',
-                         "{{queue_name}}"),)),
+          queries=(Query(f"sum by (queue_name) (rate(pointsman_job_attempts_total{_DIED}{RATE}))", "{{queue_name}}"),)),
     Panel(title="Duplicates fenced", why="Second copies of messages that were refused: proof, not trouble.", unit="ops",
           queries=(Query(f"sum by (queue_name) (rate(pointsman_duplicates_fenced_total{RATE}))", "{{queue_name}}"),)),
     Panel(title="Messages that nobody serves", why="A producer has a typo, or is of another version.",

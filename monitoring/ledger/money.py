@@ -332,12 +332,17 @@ def cap_hit_by(session: Session, attempt: Attempt) -> str | None:
 
 
 def last_cap_hit(session: Session, job_id: UUID, *, since: datetime | None = None) -> str | None:
-    """Return the scope of the cap that last refused or cut a model call of a job; None when none is on record."""
-    hits = select(col(Event.data)).where(col(Event.job_id) == job_id, col(Event.kind) == EventKind.LIMIT_HIT.value)
+    """Return the scope of the cap that last refused or cut a model call of a job; None when none is on record.
+
+    The end of a job notes its limit, too, and names no cap.
+    """
+    scope = col(Event.data)["scope"].as_string()
+    hits = select(scope).where(
+        col(Event.job_id) == job_id, col(Event.kind) == EventKind.LIMIT_HIT.value, scope.is_not(None)
+    )
     if since is not None:
         hits = hits.where(col(Event.at) >= since)
-    found = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
-    return None if found is None else str(found.get("scope"))
+    return session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:

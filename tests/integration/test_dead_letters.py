@@ -12,6 +12,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
 from monitoring.ledger.attempts import hold
+from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.tables import Job
 from producers.cli import app
@@ -138,6 +139,18 @@ def test_a_replay_is_a_new_job_on_the_same_bill_from_today_s_release_by_today_s_
     assert [one["verb"] for one in seen["rounds"]] == [None, "replay"]
     assert clusters(bakery)["clusters"] == []
     assert old.state == "failed"
+
+
+@pytest.mark.parametrize(("scope", "is_done"), [("tenant_day", True), ("fleet_day", True), ("job", False)])
+def test_a_day_that_was_spent_ends_no_bill_and_a_bill_that_was_does(bakery: World, scope: str, is_done: bool) -> None:
+    dead = bakery.submit(**EDIT)
+    taken = bakery.claim(dead)
+    with bakery.ledger.begin() as session:
+        job = hold(session, taken.attempt)
+        record(session, EventKind.LIMIT_HIT, job=job, scope=scope, limit="cost", phase="admit")
+        end(session, job, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP)
+    (verdict,) = order(bakery, "replay", ids=[str(dead)])["jobs"]
+    assert verdict["is_done"] is is_done
 
 
 def test_a_replay_is_decided_anew_whatever_an_older_policy_decided(bakery: World) -> None:

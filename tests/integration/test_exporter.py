@@ -18,6 +18,7 @@ from sqlmodel import Session
 
 from monitoring.errors import ForeignMarkError
 from monitoring.exporter import ExporterApp, render_metrics
+from monitoring.gauges import LOOKED_AT_MOST
 from monitoring.ledger import money
 from monitoring.ledger.approvals import reject
 from monitoring.ledger.attempts import Claim, escalate, hold, recover, report_loss
@@ -305,6 +306,11 @@ def test_gauges_show_budgets_age_leader_and_pause(fleet: Fleet) -> None:
     assert series["budget_limit_usd", ("fleet_day",)] == fleet.policy.budgets.fleet_day_usd
     assert series["queue_oldest_age_seconds", ("spec",)] == pytest.approx(100, abs=5)
     assert series["queue_oldest_age_seconds", ("patch",)] == 0
+    assert series["queue_ready_oldest_age_seconds", ("spec",)] == pytest.approx(100, abs=5)
+    fleet.execute("UPDATE job SET held_for = 'provider', held_until = now() + interval '1 h' WHERE id = :id", id=job_id)
+    held = scrape(fleet)
+    assert held["queue_oldest_age_seconds", ("spec",)] >= 95, "it waits"
+    assert held["queue_ready_oldest_age_seconds", ("spec",)] < 95, "and not for a worker"
     assert series["dispatcher_leader_present", ()] == 1
     assert series["queue_paused", ("agent",)] == 1
     assert series["queue_paused", ("spec",)] == 0
@@ -322,7 +328,8 @@ def test_a_scrape_costs_the_same_with_a_long_backlog(fleet: Fleet) -> None:
         session.execute(text("ANALYZE job"))
         queues = ",".join(queue.value for queue in QueueName)
         plan = session.execute(
-            text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_QUEUES.text}"), {"queues": f"{{{queues}}}"}
+            text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_QUEUES.text}"),
+            {"queues": f"{{{queues}}}", "most": LOOKED_AT_MOST},
         ).scalar_one()
     assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 100
 

@@ -107,9 +107,7 @@ def verify(request: Request, console: ConsoleDep, resources: ConsoleResources, v
         if not console.audit_key:
             refusal = "This process does not hold the audit key; use the command where it is: pointsman audit verify."
         elif size > _MOST_VERIFIED:
-            refusal = (
-                f"The trail has more than {_MOST_VERIFIED:,} rows, too many for a page: pointsman audit verify."
-            )
+            refusal = f"The trail has more than {_MOST_VERIFIED:,} rows, too many for a page: pointsman audit verify."
         else:
             verdict = audit.verify(session, signing_key=console.audit_key)
         rows = _search(session, viewer, Wanted())

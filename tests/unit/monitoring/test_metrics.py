@@ -62,6 +62,7 @@ provider_requests_total{provider,model,code} counter
 queue_depth{queue_name} gauge
 queue_oldest_age_seconds{queue_name} gauge
 queue_paused{queue_name} gauge
+queue_ready_oldest_age_seconds{queue_name} gauge
 queue_wait_seconds{queue_name,tier} histogram
 requests_refused_total{door,field} counter
 routes_total{mode,confidence,tier} counter
