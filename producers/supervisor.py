@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from producers.errors import ProducerError
+from sandbox.trust import authorities
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +189,6 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=2, trust_env=False).status_code == httpx.codes.OK
+        return httpx.get(url, timeout=2, trust_env=False, verify=authorities()).status_code == httpx.codes.OK
     except httpx.HTTPError:
         return False

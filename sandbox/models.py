@@ -32,6 +32,7 @@ from sandbox.errors import (
     SandboxError,
 )
 from sandbox.gateway.refusals import Code
+from sandbox.trust import authorities
 
 __all__ = [
     "CancelledCallError", "CostCapError", "FencedCallError", "GatewayUnreachableError", "ModelClient",
@@ -74,7 +75,7 @@ class ModelClient:
             auth_token=token,
             max_retries=0,
             timeout=httpx2.Timeout(timeout_seconds, connect=_CONNECT_SECONDS),
-            http_client=anthropic.DefaultHttpxClient(trust_env=False),
+            http_client=anthropic.DefaultHttpxClient(trust_env=False, verify=authorities()),
             open_telemetry=False,
         )
 
@@ -153,7 +154,10 @@ class ModelClient:
 def is_reachable(gateway_url: str) -> bool:
     """Return whether a gateway answers at all: what became of calls that somebody else made through it."""
     try:
-        return httpx2.get(f"{gateway_url}/healthz", timeout=_CONNECT_SECONDS, trust_env=False).is_success
+        answer = httpx2.get(
+            f"{gateway_url}/healthz", timeout=_CONNECT_SECONDS, trust_env=False, verify=authorities()
+        )  # fmt: skip
+        return answer.is_success
     except httpx2.HTTPError:
         return False
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from producers.supervisor import free_port
+from sandbox.trust import authorities
 from tests.services import wait_until
 
 JOB = "pointsman"
@@ -67,7 +68,8 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: Any) -> Any:
         answer = httpx.get(
-            f"http://127.0.0.1:{self.port}/api/v1/{path}", params=parameters, trust_env=False, timeout=20
+            f"http://127.0.0.1:{self.port}/api/v1/{path}", params=parameters, trust_env=False, timeout=20,
+            verify=authorities(),
         )  # fmt: skip
         told = answer.json()
         assert told["status"] == "success", f"{parameters}: {told.get('error')}"
@@ -118,6 +120,7 @@ class Prometheus:
         assert self.process is not None
         assert self.process.poll() is None, "Prometheus ended"
         try:
-            return httpx.get(f"http://127.0.0.1:{self.port}/-/ready", trust_env=False).status_code == httpx.codes.OK
+            answer = httpx.get(f"http://127.0.0.1:{self.port}/-/ready", trust_env=False, verify=authorities())
+            return answer.status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False

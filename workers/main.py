@@ -6,11 +6,13 @@ The composition root of the workers: the only module here that reads the environ
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -209,7 +211,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         traces.start(settings.tracing, program="worker")
         take_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
-        app, hooks = build_worker(settings, worker=worker, queues=arguments.queues, concurrency=arguments.concurrency)
+        with _for_good():
+            app, hooks = build_worker(
+                settings, worker=worker, queues=arguments.queues, concurrency=arguments.concurrency
+            )
     except (PolicyError, SchemaMismatchError, TracingUnavailableError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
@@ -219,6 +224,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         hooks.finish()
     return 0
+
+
+@contextmanager
+def _for_good() -> Iterator[None]:
+    """Whatever there is at the end stays as long as the process: no collection looks at it, so no child copies it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def check(config: WorkerConfig) -> int:

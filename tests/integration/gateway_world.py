@@ -29,6 +29,7 @@ from routing.tiers import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
 from sandbox.models import ModelClient
+from sandbox.trust import authorities
 
 HAIKU = "claude-haiku-4-5-20251001"
 KEY = "sk-ant-canary-0123456789abcdef0123456789"
@@ -84,8 +85,9 @@ class World:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"{self.url}/v1/messages"
         return httpx.post(
-            url, content=content, headers={"authorization": f"Bearer {token}", **headers}, timeout=20, trust_env=False
-        )
+            url, content=content, headers={"authorization": f"Bearer {token}", **headers}, timeout=20, trust_env=False,
+            verify=authorities(),
+        )  # fmt: skip
 
     def calls(self, job_id: UUID | None = None) -> list[Call]:
         with self.ledger.begin() as session:
