@@ -9,8 +9,9 @@ from sqlmodel import Session, select
 
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.clarifications import act_on_reply, hand_to_intake, open_question
-from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.jobs import find_job, lock_job
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.superseding import take_turn
 from monitoring.ledger.tables import Job, Site
 from producers.admission import check_room
 from producers.submit import Environment
@@ -61,7 +62,7 @@ class Clarifier:
         """
         _check_text(text)
         with self._ledger.begin() as session:
-            job = lock_job(session, job_id, tenant=tenant)
+            job = _lock_in_turn(session, job_id, tenant=tenant)
             asked = _asked(session, job, names=text.strip())
             result = climb_by_rules(text, asked, flags=read_ladder_flags(self._environment()))
             if result is None:
@@ -83,7 +84,7 @@ class Clarifier:
             AdmissionRefusedError: nobody's fault: there is no room now for what it would begin; the question stays.
         """
         with self._ledger.begin() as session:
-            job = lock_job(session, job_id, tenant=tenant)
+            job = _lock_in_turn(session, job_id, tenant=tenant)
             result = choose(option_id, _asked(session, job, names=option_id))
             self._act(session, job, result, actor=actor)
         return _handled(result)
@@ -99,6 +100,12 @@ class Clarifier:
         if job.waiting_since is not None:
             policy = effective_policy(session, job.tenant, self._policy)
             check_room(session, QueueName(job.queue), job.tenant, policy=policy)
+
+
+def _lock_in_turn(session: Session, job_id: UUID, *, tenant: str) -> Job:
+    """Lock a job whose reply may bind it to a site, and with that let it take another's place, or lose its own."""
+    take_turn(session, find_job(session, job_id, tenant=tenant))
+    return lock_job(session, job_id, tenant=tenant)
 
 
 def _asked(session: Session, job: Job, *, names: str) -> Clarification:

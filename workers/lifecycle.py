@@ -27,6 +27,7 @@ from monitoring.ledger.spending import booked_on_bill
 from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.superseding import take_turn
 from monitoring.ledger.tables import Release, Site
 from monitoring.ledger.unread import give_back
 from monitoring.ledger.whole_steps import charge_whole
@@ -245,6 +246,7 @@ def _settle_surely(claimed: Claim, settlement: Settlement, resources: Resources)
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
     with resources.ledger.begin() as session:
+        take_turn(session, claimed.job)  # what a reply means may bind it to a site
         job = hold(session, claimed.attempt)
         if job.cancel_requested_at is not None:
             cancelled = Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")

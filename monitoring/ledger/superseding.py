@@ -32,7 +32,7 @@ def supersede(session: Session, newer: Job) -> list[UUID]:
     """
     if newer.supersede_key is None:
         return []
-    _take_turn(session, newer)
+    take_turn(session, newer)
     ended = []
     for job_id in session.scalars(_rivals(newer).order_by(col(Job.id)).limit(MOST_AT_ONCE)).all():
         job = lock_job(session, job_id)
@@ -48,13 +48,18 @@ def newer_rival(session: Session, job: Job) -> UUID | None:
     """Return the newest job that takes the place of one whose target only became known now; None where none does."""
     if job.supersede_key is None:
         return None
-    _take_turn(session, job)
+    take_turn(session, job)
     newer = _rivals(job).where(col(Job.created_at) > job.created_at)
     return session.scalars(newer.order_by(col(Job.created_at).desc()).limit(1)).one_or_none()
 
 
-def _take_turn(session: Session, job: Job) -> None:
-    """Wait for others with the same key: of two that come at once the second sees the first, or both would stay."""
+def take_turn(session: Session, job: Job) -> None:
+    """Wait for others with the same key: of two that come at once the second sees the first, or both would stay.
+
+    Before the job's row is locked, always: whoever has the turn goes on to lock the rows of the others.
+    """
+    if job.supersede_key is None:
+        return
     name = f"supersede/{job.tenant}/{job.supersede_key}"
     session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
 

@@ -5,19 +5,22 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from monitoring.errors import JobNotFoundError, WrongStateError
 from monitoring.fold import fold
 from monitoring.ledger.approvals import expire
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.superseding import supersede, take_turn
 from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
 from monitoring.redact import redact
@@ -30,6 +33,7 @@ from routing.jobs import State
 from routing.ladder import LadderEventName
 from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
+from tests.services import wait_until
 from workers.interrupts import install_interrupts
 
 __all__ = ["rig", "servers"]
@@ -424,6 +428,34 @@ def test_a_job_that_learns_its_site_gives_way_to_a_newer_edit_of_it(rig: Rig, br
     ended = rig.shop.job(old)
     assert (ended.state, ended.reason, ended.superseded_by) == ("cancelled", "superseded", new)
     assert rig.shop.job(new).state == "queued"
+
+
+@pytest.mark.parametrize("how", ["said", "chosen", "told by a model"])
+def test_an_answer_waits_for_a_newer_job_that_takes_its_place_and_never_stands_in_its_way(
+    rig: Rig, broker_url: str, how: str
+) -> None:
+    rig.site("d")
+    old, new = (submit(rig, broker_url, UNBOUND, options=LINKS) for _ in range(2))
+    rig.shop.execute("UPDATE job SET supersede_key = 'headline'")
+    if how == "told by a model":
+        say(rig, old, TYPO, switches=AUTO)
+    answers: dict[str, Callable[[], Any]] = {
+        "said": partial(say, rig, old, "links panel d"), "chosen": partial(choose, rig, old, "d"),
+        "told by a model": partial(take_in, rig, old, environment=AUTO),
+    }  # fmt: skip
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+    with ThreadPoolExecutor(1) as pool:
+        with rig.shop.ledger.begin() as session:
+            newer = session.get_one(Job, new)
+            take_turn(session, newer)
+            answered = pool.submit(answers[how])
+            wait_until(lambda: rig.shop.scalar(waiting), seconds=10, what="the answer waits for its turn")
+            session.execute(text("SET LOCAL lock_timeout = '100ms'"))
+            assert supersede(session, newer) == [old], "nobody who waits for a turn holds a row"
+        with suppress(WrongStateError):
+            answered.result(timeout=10)
+    ended = rig.shop.job(old)
+    assert (ended.state, ended.reason, ended.superseded_by) == ("cancelled", "superseded", new)
 
 
 def test_an_answer_for_which_there_is_no_room_leaves_the_question_open(rig: Rig, broker_url: str) -> None:
