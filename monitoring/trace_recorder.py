@@ -7,7 +7,6 @@ client among them, would write prompts into spans.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextvars import Token
 from importlib.metadata import version
@@ -18,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from monitoring.config import TracingConfig
@@ -110,8 +109,8 @@ class OtelRecorder:
 
     def refer_to(self, trace_of_job: str) -> None:
         """See `traces.refer_to`."""
-        span, stored = trace.get_current_span(), _read(trace_of_job)
-        if stored is None or not span.is_recording():
+        span = trace.get_current_span()
+        if not span.is_recording() or (stored := _read(trace_of_job)) is None:
             return
         known = {link.context.trace_id for link in getattr(span, "links", ())}
         if stored.trace_id not in known | {span.get_span_context().trace_id}:
@@ -132,9 +131,9 @@ class OtelRecorder:
         return random.random() < self._config.sample_ratio
 
     def _open(
-        self, name: str, parent: context.Context, *, kind: Kind, facts: Facts, links: Sequence[Link] = ()
-    ) -> AbstractContextManager[Span]:
-        return _Recorded(self._tracer.start_span(name, parent, _KINDS[kind], _known(facts), links))
+        self, name: str, parent: context.Context, *, kind: Kind, facts: Facts
+    ) -> AbstractContextManager[Span]:  # fmt: skip
+        return _Recorded(self._tracer.start_span(name, parent, _KINDS[kind], _known(facts)))
 
 
 class _Recorded:

@@ -1,5 +1,6 @@
 """What is traced, what is taken over from callers, and that nothing is done or loaded while tracing is off."""
 
+import logging
 import re
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import ValidationError
 
@@ -20,6 +22,7 @@ from monitoring import traces
 from monitoring.config import TracingConfig
 from monitoring.trace_outbox import Outbox
 from monitoring.trace_recorder import OtelRecorder
+from tests.services import wait_until
 
 IDS = f"{'a1' * 16}-{'b2' * 8}"
 SAMPLED, UNSAMPLED = f"00-{IDS}-01", f"00-{IDS}-00"
@@ -248,7 +251,7 @@ class Held(InMemorySpanExporter):
         return super().export(spans)  # type: ignore[arg-type]
 
 
-def test_a_collector_that_says_nothing_costs_bounded_room_and_nobody_s_time() -> None:
+def test_a_collector_that_says_nothing_costs_bounded_room_and_nobody_s_time(caplog: pytest.LogCaptureFixture) -> None:
     config = TracingConfig(endpoint=URL, queue_spans=100, exit_seconds=0.05)
     held = Held()
     outbox = Outbox(config, create=lambda _: held)
@@ -262,7 +265,49 @@ def test_a_collector_that_says_nothing_costs_bounded_room_and_nobody_s_time() ->
     assert time.monotonic() - began < 2
     held.may_answer.set()
     assert outbox.flush(10)
-    assert 0 < len(held.get_finished_spans()) <= 2 * 256
+    assert 0 < (sent := len(held.get_finished_spans())) <= 2 * 256
+    (told,) = [line for line in caplog.records if line.name == "monitoring.trace_outbox"]
+    assert (told.getMessage(), vars(told)["spans_lost"]) == ("traces_dropped", 2_000 - sent)
+
+
+def work(recorder: OtelRecorder) -> None:
+    """Do one thing, after which nothing should wait, as a worker after each task."""
+    with recorder.begin("work", None, kind=traces.Kind.INTERNAL, facts={}):
+        pass
+    recorder.hurry()
+
+
+def test_a_hurry_that_a_slow_collector_cannot_follow_takes_no_span_s_room() -> None:
+    config = TracingConfig(endpoint=URL, queue_spans=100, exit_seconds=0.05)
+    held = Held()
+    outbox = Outbox(config, create=lambda _: held)
+    recorder = OtelRecorder(config, program="test", outbox=outbox)
+    for _ in range(80):
+        work(recorder)
+    held.may_answer.set()
+    assert outbox.flush(10)
+    assert len(held.get_finished_spans()) == 80
+
+
+def test_an_exporter_that_raises_loses_what_it_was_to_send_and_nothing_after_that(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    sent, failures = InMemorySpanExporter(), iter([ValueError("no such header"), TypeError("cannot be encoded")])
+
+    def create(_: TracingConfig) -> SpanExporter:
+        for failure in failures:
+            raise failure
+        return sent
+
+    def told() -> list[str]:
+        return [line.getMessage() for line in caplog.records if line.name == "monitoring.trace_outbox"]
+
+    config = TracingConfig(endpoint=URL)
+    recorder = OtelRecorder(config, program="test", outbox=Outbox(config, create=create))
+    wait_until(lambda: work(recorder) or "traces_delivered_again" in told(), seconds=10, what="spans get through again")
+    assert told() == ["traces_exporter_failed", "traces_not_delivered", "traces_delivered_again"]
+    assert sent.get_finished_spans()
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["nobody listens", "nobody answers"])
