@@ -1,4 +1,4 @@
-"""The alert rules as they ship with the product, and with links that lead somewhere from wherever they are read."""
+"""The alert rules as they ship with the product, and as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from importlib import resources
 from typing import Any
 
 import yaml
+
+from monitoring.promql import once
 
 _LINKS = {"runbook_url": "docs", "dashboard_url": "grafana"}
 
@@ -16,7 +18,7 @@ def shipped_rules() -> str:
 
 
 def linked_rules(*, docs: str = "", grafana: str = "") -> str:
-    """Return the rules with absolute links.
+    """Return the rules as they are written for Prometheus: each series is counted once, and links are absolute.
 
     Args:
         docs: the URL below which the project's pages are; empty leaves links to runbooks relative.
@@ -24,8 +26,9 @@ def linked_rules(*, docs: str = "", grafana: str = "") -> str:
     """
     found: dict[str, Any] = yaml.safe_load(shipped_rules())
     bases = {"docs": docs, "grafana": grafana}
-    for rule in (rule for group in found["groups"] for rule in group["rules"] if "alert" in rule):
+    for rule in (rule for group in found["groups"] for rule in group["rules"]):
+        rule["expr"] = once(rule["expr"])
         for link, base in _LINKS.items():
-            if bases[base]:
+            if bases[base] and "alert" in rule:
                 rule["annotations"][link] = f"{bases[base].rstrip('/')}/{rule['annotations'][link].lstrip('/')}"
     return yaml.safe_dump(found, sort_keys=False, width=1000)

@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from monitoring.dashboards.boards import BOARDS
 from monitoring.dashboards.panels import Board, Choice, Panel, Query, Shape
+from monitoring.promql import once
 
 _SOURCE = models.DataSourceRef(type_val="prometheus", uid="$datasource")
 _HEIGHT = {"number": 4, "lines": 8, "stack": 8, "bars": 8}
@@ -55,7 +56,7 @@ def to_json(board: Board) -> str:
         .readonly()
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .link(dashboard.DashboardLink("Pointsman").tags(["pointsman"]).as_dropdown(True).keep_time(True))
-        .annotation(dashboard.AnnotationQuery().name("Deploys").datasource(_SOURCE).expr(_DEPLOYS).enable(True))
+        .annotation(dashboard.AnnotationQuery().name("Deploys").datasource(_SOURCE).expr(once(_DEPLOYS)).enable(True))
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         .with_variable(_choice("job", "Installation", "pointsman_build_info"))
     )

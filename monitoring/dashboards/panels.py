@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from monitoring.promql import once
+
 Unit = Literal["short", "s", "currencyUSD", "percentunit", "bytes", "ops", "none"]
 Shape = Literal["lines", "stack", "number", "bars"]
 
@@ -37,8 +39,12 @@ class Query:
 
     @property
     def of_installation(self) -> str:
-        """The expression, over the series of the chosen installations alone: one Prometheus may watch several."""
-        return _SERIES.sub(lambda found: f'{found[1]}{{job=~"$job"{"," if found[2] else "}"}', self.expression)
+        """The expression, over the series of the chosen installations alone: one Prometheus may watch several.
+
+        And over each of them once: an installation may have several exporters.
+        """
+        chosen = _SERIES.sub(lambda found: f'{found[1]}{{job=~"$job"{"," if found[2] else "}"}', self.expression)
+        return once(chosen)
 
 
 @dataclass(frozen=True, kw_only=True)

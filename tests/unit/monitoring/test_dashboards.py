@@ -78,5 +78,6 @@ def test_dashboards_are_six_files_that_are_the_same_each_time(tmp_path: Path) ->
 def test_a_query_asks_for_the_chosen_installation_alone() -> None:
     query = Query(share('sum(pointsman_a_total{x="1"})', "sum(pointsman_b_bucket)"))
     assert query.of_installation == (
-        'sum(pointsman_a_total{job=~"$job",x="1"}) / (sum(pointsman_b_bucket{job=~"$job"}) > 0)'
+        'sum(max without (instance, pod) (pointsman_a_total{job=~"$job",x="1"}))'
+        ' / (sum(max without (instance, pod) (pointsman_b_bucket{job=~"$job"})) > 0)'
     )
