@@ -24,10 +24,12 @@ from prometheus_client.registry import Collector
 from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
+from sqlmodel import Session
 
 from monitoring.broker import read_broker
 from monitoring.errors import ForeignMarkError
 from monitoring.gauges import PROBED
+from monitoring.lately import read_lately
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.metrics import (
     FOLDED,
@@ -38,7 +40,7 @@ from monitoring.metrics import (
     SeriesKey,
     bounds_of,
 )  # fmt: skip
-from monitoring.outlook import outlook, recent_experience
+from monitoring.outlook import outlook
 from monitoring.probes import Reading, read_gauges, read_providers
 from monitoring.rollup import fold_pending, read_series
 from routing.policy import Policy
@@ -77,12 +79,18 @@ def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None
     """
     fold_pending(ledger)
     with ledger.begin() as session:
-        series, readings = read_series(session), read_gauges(session, policy)
-        expected = outlook(series, recent_experience(session), policy)
-        providers = read_providers(session)
-    readings += [Reading("backlog_work_seconds", (each.queue,), each.work_seconds) for each in expected]
-    readings += [Reading("backlog_usd", (each.queue,), each.usd) for each in expected]
-    readings += read_broker(broker) if broker is not None else []
+        snapshot = read_ledger(session, policy)
+    of_broker = read_broker(broker) if broker is not None else []
+    return snapshot._replace(readings=[*snapshot.readings, *of_broker])
+
+
+def read_ledger(session: Session, policy: Policy) -> Snapshot:
+    """Read all that a scrape shows of the ledger: at the same cost whatever waits."""
+    series, lately, providers = read_series(session), read_lately(session), read_providers(session)
+    readings = read_gauges(session, policy, lately=lately, providers=providers)
+    for each in outlook(series, lately, policy):
+        readings.append(Reading("backlog_work_seconds", (each.queue,), each.work_seconds))
+        readings.append(Reading("backlog_usd", (each.queue,), each.usd))
     return Snapshot(series, readings, tuple(policy.prices), providers)
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import text
-from sqlmodel import Session
-
+from monitoring.lately import Lately
 from monitoring.metrics import (
     ATTEMPT_COST,
     ATTEMPT_DURATION,
@@ -30,17 +28,6 @@ from routing.tiers import QueueName
 FEW = 5
 """So few recent attempts say less than all that there ever were."""
 
-_RECENT = text("""
-    SELECT queue, count(*), avg(seconds)::float, avg(nanousd)::float FROM (
-        SELECT attempt.queue, extract(epoch FROM attempt.ended_at - attempt.started_at) AS seconds,
-               (SELECT coalesce(sum(cost_nanousd), 0) FROM call WHERE call.attempt_id = attempt.id) AS nanousd
-          FROM attempt
-         WHERE started_at > (SELECT clock_timestamp()) - interval '1 hour' AND ended_at IS NOT NULL
-         ORDER BY started_at DESC LIMIT 500
-    ) AS newest GROUP BY queue
-""")
-"""The newest attempts of the last hour, a number of them: it costs the same however many there were."""
-
 
 class Experience(NamedTuple):
     """What attempts on a queue took, on average."""
@@ -48,11 +35,6 @@ class Experience(NamedTuple):
     attempts: float
     seconds: float
     nanousd: float
-
-
-def recent_experience(session: Session) -> Mapping[str, Experience]:
-    """Return what the newest attempts took, by queue."""
-    return {queue: Experience(*values) for queue, *values in session.execute(_RECENT)}
 
 
 def whole_experience(series: Mapping[SeriesKey, float], queue: str) -> Experience:
@@ -85,17 +67,19 @@ class Outlook(NamedTuple):
 
 
 def outlook(
-    series: Mapping[SeriesKey, float], recent: Mapping[str, Experience], policy: Policy
+    series: Mapping[SeriesKey, float], lately: Mapping[str, Lately], policy: Policy
 ) -> tuple[Outlook, ...]:  # fmt: skip
     """Return the outlook of every queue that jobs wait on."""
-    return tuple(_of_queue(queue, series, recent, policy) for queue in SERVED)
+    return tuple(_of_queue(queue, series, lately, policy) for queue in SERVED)
 
 
 def _of_queue(
-    queue: str, series: Mapping[SeriesKey, float], recent: Mapping[str, Experience], policy: Policy
+    queue: str, series: Mapping[SeriesKey, float], lately: Mapping[str, Lately], policy: Policy
 ) -> Outlook:  # fmt: skip
-    known = recent.get(queue)
-    if known is None or known.attempts < FEW:
+    newest = lately.get(queue)
+    if newest is not None and newest.ended >= FEW:
+        known = Experience(newest.ended, newest.seconds, newest.nanousd)
+    else:
         known = whole_experience(series, queue)
     if not known.attempts:
         known = limits_experience(policy, queue)

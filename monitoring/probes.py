@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from sqlalchemy import select, text
 from sqlmodel import Session, col
 
 from monitoring.gauges import COUNTED_AT_MOST, LOOKED_AT_MOST
+from monitoring.lately import Lately
 from monitoring.ledger.lanes import lanes
 from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
@@ -95,16 +97,26 @@ _UNSEALED = text("""
 """)
 
 
-def read_gauges(session: Session, policy: Policy) -> list[Reading]:
-    """Return the present values of the gauges that are read from the ledger."""
+def read_gauges(
+    session: Session, policy: Policy, *, lately: Mapping[str, Lately], providers: Sequence[str]
+) -> list[Reading]:  # fmt: skip
+    """Return the present values of the gauges that are read from the ledger.
+
+    Args:
+        session: the caller's transaction.
+        policy: limits and prices.
+        lately: how attempts were, by queue.
+        providers: accounts whose lanes have series from the start.
+    """
+    wanted = read_wanted(session, policy, lately=lately)
     return [
         *_read_workers(session),
         *_read_attempts(session, policy.attempts.lease_seconds),
         *_read_queues(session),
-        *(Reading("wanted_slots", (queue,), slots) for queue, slots in read_wanted(session, policy).items()),
+        *(Reading("wanted_slots", (queue,), slots) for queue, slots in wanted.items()),
         *_read_counts(session),
         *_read_budgets(session),
-        *_read_lanes(session, tuple(policy.prices)),
+        *_read_lanes(session, product(providers, policy.prices)),
         Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),
         Reading("fold_lag_seconds", (), lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
@@ -163,10 +175,10 @@ def _read_queues(session: Session) -> list[Reading]:
     return readings
 
 
-def _read_lanes(session: Session, models: tuple[str, ...]) -> list[Reading]:
+def _read_lanes(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
     """Return every lane that there may be: one that never had trouble flows."""
     flowing = (0.0, float(_BREAKER.index(LaneState.FLOWING)))
-    standing = dict.fromkeys(product(read_providers(session), models), flowing)
+    standing = dict.fromkeys(possible, flowing)
     for lane in lanes(session):
         standing[lane.provider, lane.model] = (lane.parked_seconds, float(_BREAKER.index(lane.state)))
     readings = []

@@ -19,7 +19,7 @@ from sandbox.trust import authorities
 from tests.services import wait_until
 
 JOB = "pointsman"
-_COMMON = ("__name__", "job", "instance")
+_COMMON = frozenset({"__name__", "job", "instance"})
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="no prometheus here; `make test SYSTEM=1` installs it"
 )
@@ -56,15 +56,17 @@ class Prometheus:
             ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.directory / 'tsdb'}",
              f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=error"],
         )  # fmt: skip
-        wait_until(self._is_ready, seconds=60, what="Prometheus is ready")
+        try:
+            wait_until(self._is_ready, seconds=60, what="Prometheus is ready")
+        except BaseException:
+            self._kill()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self.process is not None
-        self.process.kill()  # its data is a test's: there is nothing to write down
-        self.process.wait(20)
+        self._kill()
 
     def ask(self, path: str, **parameters: Any) -> Any:
         answer = httpx.get(
@@ -81,9 +83,7 @@ class Prometheus:
         assert found["resultType"] == "vector", expression
         samples: Samples = {}
         for each in found["result"]:
-            labels = {
-                name: value for name, value in each["metric"].items() if name not in ("__name__", "job", "instance")
-            }
+            labels = {name: value for name, value in each["metric"].items() if name not in _COMMON}
             samples[tuple(labels[name] for name in sorted(labels))] = float(each["value"][1])
         return samples
 
@@ -115,6 +115,11 @@ class Prometheus:
         """Return the alerts whose condition holds now, whether or not their time window is over."""
         found = self.ask("query", query="ALERTS")
         return {each["metric"]["alertname"] for each in found["result"]}
+
+    def _kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()  # its data is a test's: there is nothing to write down
+        self.process.wait(20)
 
     def _is_ready(self) -> bool:
         assert self.process is not None

@@ -83,11 +83,13 @@ def work(installation: Installation) -> None:
 
 @contextmanager
 def paused(ledger: Ledger, queue: QueueName) -> Iterator[None]:
-    for is_paused in (True, False):
+    with ledger.begin() as session:
+        pause(session, queue, is_paused=True)
+    try:
+        yield
+    finally:
         with ledger.begin() as session:
-            pause(session, queue, is_paused=is_paused)
-        if is_paused:
-            yield
+            pause(session, queue, is_paused=False)
 
 
 def test_every_query_is_proven_by_the_ledger_or_by_a_test_of_its_own() -> None:

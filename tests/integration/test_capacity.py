@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from monitoring.capacity.measure import measure
+from monitoring.lately import read_lately
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.backlog import count_backlog
 from monitoring.ledger.runway import pause
@@ -72,7 +73,7 @@ def test_a_ledger_without_work_is_taken_at_its_defaults_and_says_so(shop: Shop) 
 def wanted(shop: Shop) -> dict[QueueName, int]:
     with shop.ledger.begin() as session:
         count_backlog(session, every_seconds=0)
-        return dict(read_wanted(session, shop.policy))
+        return dict(read_wanted(session, shop.policy, lately=read_lately(session)))
 
 
 def test_wanted_slots_follow_what_waits_and_what_runs(shop: Shop) -> None:

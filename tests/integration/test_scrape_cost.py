@@ -6,13 +6,9 @@ import statistics
 import time
 
 import pytest
-from sqlmodel import Session
 
-from monitoring.exporter import render_metrics
+from monitoring.exporter import read_ledger, render_metrics
 from monitoring.gauges import COUNTED_AT_MOST
-from monitoring.outlook import recent_experience
-from monitoring.probes import read_gauges, read_providers
-from monitoring.rollup import read_series
 from monitoring.wanted_slots import MOST_COUNTED
 from tests.bulk import fill, fill_past, looks_of
 from tests.factories import Shop
@@ -22,14 +18,9 @@ class Cost:
     """What one scrape does to the ledger, and how long it takes."""
 
     def __init__(self, shop: Shop) -> None:
-        def read(session: Session) -> None:
-            read_series(session)
-            read_gauges(session, shop.policy)
-            recent_experience(session)
-            read_providers(session)
-
         shop.execute("ANALYZE")
-        looks = looks_of(shop, read)
+        looks = looks_of(shop, lambda session: read_ledger(session, shop.policy))
+        assert len({look.sql for look in looks}) == len(looks), "nothing is read twice"
         self.blocks = sum(look.blocks for look in looks)
         self.rows = sum(look.rows for look in looks)
         self.dearest = max(looks, key=lambda look: look.blocks)
@@ -68,7 +59,8 @@ def test_what_is_held_or_dead_is_counted_up_to_a_number(shop: Shop) -> None:
     shop.execute("UPDATE job SET failure_signature = 'x' WHERE state = 'published'")
     shop.execute("ANALYZE")
     with shop.ledger.begin() as session:
-        found = {(reading.name, *reading.labels): reading.value for reading in read_gauges(session, shop.policy)}
+        readings = read_ledger(session, shop.policy).readings
+    found = {(reading.name, *reading.labels): reading.value for reading in readings}
     most = float(COUNTED_AT_MOST)
     assert (found["held_jobs", "site"], found["held_jobs", "time"], found["held_jobs", "provider"]) == (most, most, 0)
     assert (found["dead_letters", "patch"], found["dead_letters", "spec"]) == (most, 0)

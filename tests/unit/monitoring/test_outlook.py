@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from monitoring.lately import Lately
 from monitoring.metrics import SeriesKey, series_key
-from monitoring.outlook import FEW, Experience, Outlook, outlook
+from monitoring.outlook import FEW, Outlook, outlook
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 
@@ -27,20 +28,22 @@ def ever(attempts: int, *, seconds: float, usd: float) -> dict[SeriesKey, float]
     }
 
 
-def of_spec(series: dict[SeriesKey, float], recent: dict[str, Experience]) -> Outlook:
-    (found,) = [each for each in outlook(series, recent, POLICY) if each.queue == "spec"]
+def newest(ended: int) -> dict[str, Lately]:
+    return {"spec": Lately(2 * ended, ended, 4.0, 1.0, 20_000_000, 0.1, 0.1)}
+
+
+def of_spec(series: dict[SeriesKey, float], lately: dict[str, Lately]) -> Outlook:
+    (found,) = [each for each in outlook(series, lately, POLICY) if each.queue == "spec"]
     return found
 
 
 def test_a_backlog_is_what_waits_times_what_such_jobs_took_lately() -> None:
-    recent = {"spec": Experience(FEW, 4.0, 20_000_000)}
-    found = of_spec(waiting(10) | ever(1000, seconds=90, usd=9), recent)
+    found = of_spec(waiting(10) | ever(1000, seconds=90, usd=9), newest(FEW))
     assert (found.work_seconds, found.usd) == (40.0, pytest.approx(0.2))
 
 
 def test_a_queue_that_was_quiet_goes_by_what_its_jobs_ever_took() -> None:
-    recent = {"spec": Experience(FEW - 1, 4.0, 20_000_000)}
-    for lately in ({}, recent):
+    for lately in ({}, newest(FEW - 1)):
         found = of_spec(waiting(10) | ever(50, seconds=3, usd=0.01), lately)
         assert (found.work_seconds, found.usd) == (pytest.approx(30), pytest.approx(0.1))
 
