@@ -158,13 +158,12 @@ def build_worker(
         app, resources=resources, policy=policy, environment=_environment, vocabularies=vocabularies,
         handlers=handlers,
     )  # fmt: skip
-    open_ledger = _ledger_for_parent(settings)
     presence = Presence(
-        open_ledger,
+        _ledger_for_parent(settings),
         Sign(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
     )
     hooks = PoolHooks(
-        open_ledger, log_level=settings.logs.level, presence=presence,
+        presence, log_level=settings.logs.level,
         prepare=resources.prepare, close=resources.close, stop_seconds=settings.worker.stop_seconds,
         most_memory_kib=settings.worker.most_memory_kib_per_child,
     )  # fmt: skip

@@ -16,12 +16,10 @@ from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import signals
 from pydantic import ValidationError
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session, col
 
 from monitoring import logs, traces
 from monitoring.ledger.attempts import hand_back_all, report_loss
-from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from routing.jobs import JobMessage, Reason
 from workers.interrupts import install_interrupts
@@ -54,11 +52,9 @@ class PoolHooks:
     """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
 
     def __init__(
-        self, open_ledger: Callable[[], Ledger], *, log_level: str, presence: Presence,
-        prepare: Callable[[], None], close: Callable[[], None], stop_seconds: float = 0.0,
-        most_memory_kib: int | None = None,
+        self, presence: Presence, *, log_level: str, prepare: Callable[[], None], close: Callable[[], None],
+        stop_seconds: float = 0.0, most_memory_kib: int | None = None,
     ) -> None:  # fmt: skip
-        self._open_ledger = open_ledger
         self._log_level = log_level
         self._presence = presence
         self._worker = presence.worker
@@ -121,7 +117,7 @@ class PoolHooks:
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
-        self._tell(partial(_tell_of_loss, message=message, cause=cause))
+        self._presence.tell(partial(_tell_of_loss, message=message, cause=cause))
 
     def finish(self) -> None:
         """Wait for what a stop still has to tell the ledger, and sign off."""
@@ -130,17 +126,7 @@ class PoolHooks:
 
     def _hand_back(self) -> None:
         """Tell the ledger that nothing works any more on what this worker still holds."""
-        self._tell(lambda session: hand_back_all(session, self._worker))
-
-    def _tell(self, what: Callable[[Session], object]) -> None:
-        ledger = self._open_ledger()
-        try:
-            with ledger.begin() as session:
-                what(session)
-        except DBAPIError:
-            logger.warning("ledger_unreachable")  # leases lapse by themselves
-        finally:
-            ledger.close()
+        self._presence.tell(lambda session: hand_back_all(session, self._worker))
 
 
 def _tell_of_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:

@@ -66,32 +66,32 @@ class Presence:
         self._wake.set()
 
     def leave(self) -> None:
-        """Sign off. Called when the pool has ended, before the process does."""
+        """Sign off, and wait for that. Called when the pool has ended, before the process does."""
         if self._thread is None:
             return
         self._is_over = True
         self._wake.set()
         self._thread.join(timeout=_LEAVE_SECONDS)
-        self._tell(lambda session: sign_off(session, self.worker))
 
     def _run(self) -> None:
         while not self._is_over:
             if self._is_draining or time.monotonic() - self._pulsed_at <= SILENT_SECONDS:
-                self._is_known |= self._tell(self._sign_in)
+                self._is_known |= self.tell(self._sign_in)
             self._wake.wait(self._every_seconds)
             self._wake.clear()
+        self.tell(lambda session: sign_off(session, self.worker))  # after the last sign, however long that took
 
     def _sign_in(self, session: Session) -> None:
         sign_in(session, self._sign, is_first=not self._is_known, is_draining=self._is_draining)
 
-    def _tell(self, what: Callable[[Session], None]) -> bool:
-        """Write to the ledger; False when it cannot be reached."""
+    def tell(self, what: Callable[[Session], object]) -> bool:
+        """Write to the ledger, over a connection of its own; False when it cannot be reached."""
         ledger = self._open_ledger()
         try:
             with ledger.begin() as session:
                 what(session)
         except SQLAlchemyError:
-            logger.warning("ledger_unreachable")  # the next sign comes in a moment
+            logger.warning("ledger_unreachable")  # the next sign comes in a moment, and leases lapse by themselves
             return False
         finally:
             ledger.close()

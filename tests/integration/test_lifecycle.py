@@ -472,9 +472,8 @@ def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
         return Ledger(create_ledger_engine(rig.shop.url, pool_size=0))
 
     hooks = PoolHooks(
-        open_ledger,
+        Presence(open_ledger, Sign(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
         log_level="INFO",
-        presence=Presence(open_ledger, Sign(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
         prepare=lambda: None,
         close=lambda: None,
     )

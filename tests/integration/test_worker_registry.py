@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from monitoring.ledger.workers import (
 from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until
+from workers import presence as presence_module
 from workers.presence import Presence
 
 
@@ -151,6 +153,28 @@ def test_a_ledger_that_is_away_costs_a_worker_nothing_but_its_row(tmp_path: Path
     urls += [f"postgresql://postgres@/nothing?host={tmp_path}"] * 1000
     presence.leave()
     assert set(known(shop)) == {"w1"}
+
+
+def test_a_sign_that_the_ledger_took_late_is_not_a_worker_s_last_one(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence_module, "_LEAVE_SECONDS", 0.05)
+    is_slow, is_over = threading.Event(), threading.Event()
+
+    def slow_opener() -> Ledger:
+        if known(shop) and threading.current_thread().name == "presence":
+            is_slow.set()
+            is_over.wait(10)
+        return opener(shop.url)
+
+    presence = Presence(slow_opener, sign("w1", "spec"), every_seconds=0.02)
+    presence.on_ready()
+    assert is_slow.wait(10)
+    presence.leave()
+    is_over.set()
+    assert presence._thread is not None
+    presence._thread.join(10)
+    assert known(shop) == {}
 
 
 @pytest.fixture
