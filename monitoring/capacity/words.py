@@ -47,13 +47,12 @@ def read_rates(words: Iterable[str]) -> Rates:
     return Rates(total, by_queue, is_by_day=True in units)
 
 
-def read_amounts(option: str, words: Iterable[str], *, least: float = 0.0) -> tuple[float | None, dict[str, float]]:
+def read_amounts(option: str, words: Iterable[str]) -> tuple[float | None, dict[str, float]]:
     """Read amounts by name, `NAME=VALUE`; the first value has no name and holds for all.
 
     Args:
         option: what they were given to, for errors.
         words: as they were written.
-        least: no amount may be at or below it.
 
     Raises:
         CapacityError: the caller's fault: it names the word and the rule.
@@ -62,8 +61,8 @@ def read_amounts(option: str, words: Iterable[str], *, least: float = 0.0) -> tu
     for word in words:
         name, given, amount = word.rpartition("=")
         value = _number(option, amount, whole=word)
-        if value <= least:
-            _refuse(option, word, f"must be above {least:g}")
+        if value <= 0:
+            _refuse(option, word, "must be above 0")
         if given:
             named[name] = value
         else:

@@ -69,11 +69,6 @@ class QueueSlots:
     busy: int
     """Slots of these workers that are taken, by jobs of whatever queue: with all of them taken the queue waits."""
 
-    @property
-    def saturation(self) -> float:
-        """Share of the slots that is taken; 1 where there is none."""
-        return self.busy / self.slots if self.slots else 1.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class FleetSlots:

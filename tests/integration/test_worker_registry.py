@@ -68,8 +68,6 @@ def test_a_queue_is_full_when_all_slots_that_serve_it_are_taken_by_whatever_queu
         "answer": QueueSlots(queue="answer", workers=2, slots=5, busy=2),
         "tools": QueueSlots(queue="tools", workers=1, slots=2, busy=2),
     }
-    assert served(shop)["tools"].saturation == 1.0
-    assert served(shop)["answer"].saturation == 0.4
     assert fleet(shop) == FleetSlots(serving=2, draining=0, lost=0, slots=5, busy=2)
     assert {name: (view.slots, view.busy) for name, view in known(shop).items()} == {"w1": (2, 2), "w2": (3, 0)}
 
