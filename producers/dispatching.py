@@ -84,9 +84,9 @@ class Deliverer(Protocol):
 
 
 def deliver(sender: Deliverer, stopping: threading.Event, *, tick_seconds: float) -> None:
-    """Deliver what is owed until told to stop: in a thread, since a slow receiver must hold up nothing.
+    """Deliver what is owed until told to stop: in threads, since a slow receiver must hold up nothing.
 
-    One at a time, so that a stop waits for one receiver at most.
+    One at a time in each, so that a stop waits for one receiver at most.
     """
     while not stopping.wait(tick_seconds):
         try:

@@ -31,6 +31,8 @@ TIMEOUT_SECONDS = 5.0
 """How long a receiver may say nothing."""
 DEADLINE_SECONDS = 10.0
 """How long one delivery may take in all: a receiver that sends a byte now and then must not hold up the others."""
+AT_ONCE = 4
+"""Threads that deliver with one sender, each to another destination: one that hangs holds up its own alone."""
 
 
 def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> str | None:
@@ -104,26 +106,39 @@ class _Answer(NamedTuple):
 
 
 class WebhookSender:
-    """Delivers what is due."""
+    """Delivers what is due, from several threads at once: to each destination one notification after the other."""
 
     def __init__(self, ledger: Ledger, config: WebhookConfig, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._ledger = ledger
         self._config = config
         self._deadline_seconds = deadline_seconds
+        self._taking = threading.Lock()
+        self._busy: set[str] = set()
         self._client = httpx.Client(
             timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
         )  # fmt: skip
 
     def deliver_due(self, *, limit: int = 20) -> int:
-        """Send the notifications that are due; returns how many were tried."""
+        """Send the notifications that are due, but for those of destinations that are busy; returns how many."""
         if not self._config.secret.get_secret_value():
             return 0
-        with self._ledger.begin() as session:
-            due = claim_due(session, limit)
-        for notification in due:
-            self._deliver(notification)
-        return len(due)
+        for sent in range(limit):
+            if (due := self._take()) is None:
+                return sent
+            try:
+                self._deliver(due)
+            finally:
+                self._busy.discard(due.destination)
+        return limit
+
+    def _take(self) -> Due | None:
+        with self._taking:
+            with self._ledger.begin() as session:
+                due = next(iter(claim_due(session, 1, busy=self._busy)), None)
+            if due is not None:
+                self._busy.add(due.destination)
+        return due
 
     def _deliver(self, due: Due) -> None:
         started = time.monotonic()

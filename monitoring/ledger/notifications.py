@@ -6,12 +6,12 @@ the ids it has seen does nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -27,6 +27,9 @@ MAX_REPLAYS = 100
 _SHOWN_DELIVERIES = 50
 _CLAIM_SECONDS = 60
 _LONGEST_DETAIL = 200
+_LOOKED_AT = 1_000
+"""Of the oldest that are due: a claim costs the same however many there are."""
+_DESTINATION = func.split_part(col(Notification.callback_url), "/", 3)
 
 Refusal = Literal["not_ended", "no_callback", "too_often"]
 Wanted = Literal["undelivered", "pending"]
@@ -55,6 +58,8 @@ class Due(NamedTuple):
     job_id: UUID
     tenant: str
     callback_url: str
+    destination: str
+    """Host and port that it goes to."""
     payload: dict[str, object]
     number: int
     """Which try of its round this is, from 1."""
@@ -75,22 +80,31 @@ class NotificationMark(NamedTuple):
     job_id: UUID
 
 
-def claim_due(session: Session, limit: int) -> list[Due]:
-    """Take the notifications that are due, so that no other sender takes them within a minute."""
+def claim_due(session: Session, limit: int, *, busy: Collection[str] = ()) -> list[Due]:
+    """Take the notifications that are due, so that no other sender takes them within a minute.
+
+    Args:
+        session: the caller's transaction.
+        limit: how many at most.
+        busy: destinations that nothing is to be taken for now.
+    """
+    is_due = (col(Notification.delivered_at).is_(None), col(Notification.next_at) <= moment())
+    first = col(Notification.next_at)
+    oldest = select(col(Notification.job_id)).where(*is_due).order_by(first).limit(_LOOKED_AT)
     query = (
-        select(Notification, col(Job.tenant))
+        select(Notification, col(Job.tenant), func.coalesce(_DESTINATION, ""))
         .join(Job, col(Job.id) == col(Notification.job_id))
-        .where(col(Notification.delivered_at).is_(None), col(Notification.next_at) <= moment())
-        .order_by(col(Notification.next_at))
+        .where(*is_due, col(Notification.job_id).in_(oldest), _DESTINATION.not_in(busy))
+        .order_by(first)
         .limit(limit)
         .with_for_update(of=Notification, skip_locked=True)
     )
     claimed = []
-    for notification, tenant in session.execute(query):
+    for notification, tenant, destination in session.execute(query):
         notification.attempts += 1
         notification.next_at = after(_CLAIM_SECONDS)
         url, payload = notification.callback_url or "", notification.payload
-        claimed.append(Due(notification.job_id, tenant, url, payload, notification.attempts))
+        claimed.append(Due(notification.job_id, tenant, url, destination, payload, notification.attempts))
     session.flush()
     return claimed
 

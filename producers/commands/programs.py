@@ -95,7 +95,7 @@ def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
     from producers.dispatching import deliver
     from producers.door import CeleryDoor, DoorLists
     from producers.tickets.notes import TicketWriter
-    from producers.webhooks import WebhookSender
+    from producers.webhooks import AT_ONCE, WebhookSender
 
     settings, stopping = installation.settings, threading.Event()
     sender = WebhookSender(installation.ledger, settings.webhook)
@@ -106,7 +106,7 @@ def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
     threads = [
         threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
-        for each in (sender, TicketWriter(installation.ledger, settings.accounts))
+        for each in (*[sender] * AT_ONCE, TicketWriter(installation.ledger, settings.accounts))
     ]
     threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
     # It may be in the middle of hours of files, where it can be ended at any point: nobody waits for it.

@@ -4,6 +4,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,11 +18,13 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from monitoring.errors import JobNotFoundError
 from monitoring.ledger.notifications import MAX_REPLAYS, NotReplayableError
 from producers.config import WebhookConfig
+from producers.dispatching import deliver
 from producers.notifications import Notifications
 from producers.webhook_secrets import tenant_secrets
-from producers.webhooks import RETRY_SECONDS, WebhookSender
+from producers.webhooks import AT_ONCE, RETRY_SECONDS, WebhookSender
 from routing.jobs import Reason, State
 from tests.factories import Shop
+from tests.services import wait_until
 
 SECRET = "whsec_" + "QUJD" * 8
 
@@ -38,8 +42,8 @@ class Receiver:
     closing: threading.Event = field(default_factory=threading.Event)
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
+@contextmanager
+def receiving() -> Iterator[Receiver]:
     state = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -70,6 +74,12 @@ def receiver() -> Iterator[Receiver]:
         state.closing.set()
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as made:
+        yield made
 
 
 @pytest.fixture
@@ -179,6 +189,26 @@ def test_a_receiver_that_sends_a_byte_now_and_then_holds_up_nothing(
     assert make_sender(deadline_seconds=0.3).deliver_due() == 1
     assert time.monotonic() - started < 3
     assert shop.scalar("SELECT delivered_at IS NULL FROM notification")
+
+
+def test_a_receiver_that_hangs_delays_nobody_else_s_news(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    receiver.is_dripping = True
+    for _ in range(2 * AT_ONCE):
+        end_a_job(shop, receiver.url)
+    sender, stopping = make_sender(deadline_seconds=5.0), threading.Event()
+    with receiving() as healthy, ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in range(3):
+            end_a_job(shop, healthy.url)
+        for _ in range(AT_ONCE):
+            pool.submit(deliver, sender, stopping, tick_seconds=0.02)
+        try:
+            wait_until(lambda: len(healthy.requests) == 3, seconds=4, what="who listens is told")
+            assert len(receiver.requests) == 1, "one at a time waits for it"
+        finally:
+            stopping.set()
+            receiver.closing.set()
 
 
 def test_a_url_that_cannot_be_called_holds_up_nothing(
