@@ -129,7 +129,8 @@ class WebhookSender:
             try:
                 self._deliver(due)
             finally:
-                self._busy.discard(due.destination)
+                with self._taking:
+                    self._busy.discard(due.destination)
         return limit
 
     def _take(self) -> Due | None:
