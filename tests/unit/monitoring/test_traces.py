@@ -314,7 +314,7 @@ def test_an_exporter_that_raises_loses_what_it_was_to_send_and_nothing_after_tha
 def test_a_dead_endpoint_holds_nobody_up(answers: bool, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hole:
         port = hole.getsockname()[1] if answers else 1
-        config = TracingConfig(endpoint=f"http://127.0.0.1:{port}/v1/traces", timeout_seconds=0.3, exit_seconds=0.1)
+        config = TracingConfig(endpoint=f"http://127.0.0.1:{port}/v1/traces", timeout_seconds=1.5, exit_seconds=0.1)
         outbox = Outbox(config)
         recorder = OtelRecorder(config, program="test", outbox=outbox)
         began = time.monotonic()
@@ -322,7 +322,7 @@ def test_a_dead_endpoint_holds_nobody_up(answers: bool, caplog: pytest.LogCaptur
             pass
         recorder.hurry()
         recorder.finish()
-        assert time.monotonic() - began < 0.25
+        assert time.monotonic() - began < 1
         assert not outbox.flush(5) or not outbox.flush(0)
     told = [line.getMessage() for line in caplog.records if line.name.startswith(("monitoring", "opentelemetry"))]
     assert told == ["traces_not_delivered"]
