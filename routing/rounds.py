@@ -35,6 +35,8 @@ class Verb(StrEnum):
     REVISE = "revise"
     REPLAY = "replay"
     """The same request once more, decided anew, on the site as it is now: for what a defect or a fault ended."""
+    OVERRIDE = "override"
+    """The same request once more on the tier that a person chose, in place of a job that is live or over (H-072)."""
 
 
 class Work(NamedTuple):

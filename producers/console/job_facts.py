@@ -17,8 +17,8 @@ from monitoring.ledger.tables import Approval, Call, Job, Release
 from producers.api.resources import Resources
 from producers.console.timeline import CUTS, MOST_CUTS, timeline_of
 from producers.job_views import EventView, JobView
-from producers.jobs import CONSOLE_AUDIENCE, describe, describe_events
-from producers.overrides import tiers_instead
+from producers.jobs import CONSOLE_AUDIENCE, describe, describe_events, usd_text
+from producers.replays import tiers_instead
 from producers.review import compare_releases, releases_of_job
 from routing.jobs import State
 from routing.rounds import Verb, can_go_on
@@ -39,6 +39,11 @@ class CallLine:
     cost_nanousd: int
     failed: int
     """Calls that did not complete."""
+
+    @property
+    def cost_usd(self) -> str:
+        """What it cost, as an exact decimal."""
+        return usd_text(self.cost_nanousd)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, An
         lines = bill_lines(calls_of(session, job_id))
         before, after = releases_of_job(session, job)
         approval = session.get(Approval, job_id)
-        instead = tiers_instead(job)
+        instead = tiers_instead(job) if view.continued_as is None else ()
     until = view.ended_at or datetime.now(UTC)
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
     return {

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
+from producers.jobs import tier_name
 from routing.jobs import FAILURES, State
 from routing.prices import NANOUSD_PER_USD
 
@@ -87,7 +89,8 @@ def size(count: int | None) -> str:
         return "–"
     if count < _KIB:
         return f"{count} B"
-    return f"{count / _KIB:.1f} KiB" if count < _KIB**2 else f"{count / _KIB**2:.1f} MiB"
+    amount, unit = (count / _KIB, "KiB") if count < _KIB**2 else (count / _KIB**2, "MiB")
+    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def short(value: object) -> str:
@@ -108,8 +111,12 @@ def usd(amount: float) -> str:
 
 def dollars(text: str) -> str:
     """Return an exact decimal string as an amount."""
-    whole, _, digits = text.partition(".")
-    return f"${whole}.{digits[:4].ljust(2, '0')}"
+    return cents(round(Decimal(text) * NANOUSD_PER_USD))
+
+
+def column(text: str) -> str:
+    """Return an exact decimal string as an amount in a column: always four digits, so that the points stand in line."""
+    return f"${Decimal(text):,.4f}"
 
 
 def cents(nanousd: int) -> str:
@@ -145,7 +152,7 @@ def _kind(line: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "tone": tone, "words": words, "duration": duration, "ago": ago, "moment": moment, "size": size,
-        "short": short, "excerpt": excerpt, "dollars": dollars, "diff_lines": diff_lines,
-        "share": share, "cents": cents, "plural": plural, "count": count, "usd": usd,
+        "short": short, "excerpt": excerpt, "dollars": dollars, "column": column, "tier": tier_name,
+        "diff_lines": diff_lines, "share": share, "cents": cents, "plural": plural, "count": count, "usd": usd,
     }
 )  # fmt: skip

@@ -16,7 +16,7 @@ from monitoring.ledger.jobs import lock_job
 from producers.api.resources import asker_of
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.console.web import REFUSALS, Approver, ConsoleResources, Submitter, go, told
-from producers.overrides import Overrides, TierName
+from producers.replays import TierName
 from producers.rounds import ResumeOrder, ReviseOrder
 from routing.jobs import parse_as
 
@@ -133,8 +133,7 @@ def override(
     """Do the same request over on another tier, in place of this job."""
 
     def do() -> UUID:
-        overrides = Overrides(resources.ledger, resources.submitter)
-        return overrides.do_over(job_id, tier, asker=asker_of(viewer.caller)).job.id
+        return resources.replays.override(job_id, tier, asker=asker_of(viewer.caller)).job.id
 
     return _then(request, job_id, do, done=f"This job does the same on tier {tier}, in place of the one before.")
 
