@@ -13,6 +13,7 @@ from sqlmodel import Session, col
 from monitoring.gauges import COUNTED_AT_MOST, LOOKED_AT_MOST
 from monitoring.lately import Lately
 from monitoring.ledger.lanes import lanes
+from monitoring.ledger.runway import DISPATCHER, leaders
 from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED
@@ -25,7 +26,6 @@ from routing.waits import Hold
 
 MOST_PROVIDERS = 20
 """Accounts whose series start at 0; those of further ones begin with their first call."""
-DISPATCHER_ROLE = "dispatcher"
 _BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
 
 
@@ -89,8 +89,6 @@ _BUDGETS = text("""
      GROUP BY scopes.name
 """)
 
-_LEADER = text("SELECT EXISTS (SELECT FROM leader WHERE role = :role AND until > clock_timestamp())")
-
 _UNSEALED = text("""
     SELECT coalesce((SELECT extract(epoch FROM clock_timestamp() - at) FROM audit
                       WHERE sealed_in IS NULL ORDER BY seq LIMIT 1), 0)
@@ -117,7 +115,7 @@ def read_gauges(
         *_read_counts(session),
         *_read_budgets(session),
         *_read_lanes(session, product(providers, policy.prices)),
-        Reading("dispatcher_leader_present", (), float(session.scalar(_LEADER, {"role": DISPATCHER_ROLE}) or 0)),
+        Reading("dispatcher_leader_present", (), float(DISPATCHER in leaders(session))),
         Reading("fold_lag_seconds", (), lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
         Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),

@@ -32,7 +32,7 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.queue_time import expire_waiting, stale_jobs
 from monitoring.ledger.runs import unabsorbed_runs, wake_run
-from monitoring.ledger.runway import lead, look, resign, standing, top_up, unpush
+from monitoring.ledger.runway import DISPATCHER, lead, look, resign, standing, top_up, unpush
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
 from monitoring.ledger.workers import sweep_workers
@@ -48,7 +48,6 @@ from routing.tiers import Limits, QueueName
 
 logger = logging.getLogger(__name__)
 
-ROLE = "dispatcher"
 SEAL_SECONDS = 5.0
 """How often new rows of the audit trail are sealed at most."""
 
@@ -141,7 +140,7 @@ class Dispatcher:
             return
         asked_at = time.monotonic()
         with self._ledger.begin() as session:
-            is_leader = lead(session, ROLE, self._holder, seconds=self._config.lease_seconds)
+            is_leader = lead(session, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
         if not is_leader:
             raise LeadLostError
         self._renewed_at = asked_at
@@ -161,7 +160,7 @@ class Dispatcher:
     def resign(self) -> None:
         """Let another dispatcher take over at once."""
         with self._ledger.begin() as session:
-            resign(session, ROLE, self._holder)
+            resign(session, DISPATCHER, self._holder)
 
     def _recover(self) -> None:
         rules = self._policy.attempts

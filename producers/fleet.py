@@ -1,25 +1,24 @@
-"""How an installation does right now, for one tenant or for whoever operates all of it: one view for every door."""
+"""How an installation does right now: for a tenant what it has there, for whoever operates it all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.clock import after, now
 from monitoring.ledger.gates import open_gates
-from monitoring.ledger.record_tables import QueueControl
+from monitoring.ledger.runway import DISPATCHER, Depth, depths, leaders, paused_queues
 from monitoring.ledger.tables import Attempt, Job
 from monitoring.ledger.workers import all_workers, fleet_slots, slots_by_queue
-from producers.fleet_views import Bin, FleetView, QueueState, SlotsView, WorkerRow, WorkView
+from producers.fleet_views import Bin, FleetView, QueueState, WorkView
 from producers.job_views import JobSummary
 from producers.jobs import summarise
-from routing.jobs import State
+from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE, QueueName
 
-FAILURES = (State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED)
 ASKING = (State.CLARIFYING, State.AWAITING_APPROVAL)
 BIN_SECONDS = 300
 BINS = 36
@@ -32,7 +31,7 @@ _MOST_COUNTED = 1_000
 
 
 def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bool) -> FleetView:
-    """Return how the fleet does: with every tenant's numbers for an operator, else with the tenant's own.
+    """Return how the fleet does: every tenant's numbers and all workers for an operator, else the tenant's own numbers.
 
     Args:
         session: the caller's transaction.
@@ -42,65 +41,41 @@ def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bo
     """
     whose = None if is_operator else tenant
     return FleetView(
-        queues=_queues(session, whose, policy),
-        slots=_slots(session),
-        workers=_workers(session) if is_operator else (),
+        queues=_queues(session, whose),
+        slots=fleet_slots(session) if is_operator else None,
+        workers=tuple(all_workers(session, limit=_WORKERS_SHOWN)) if is_operator else (),
         work=_work(session, tenant, policy, is_operator=is_operator),
         asking=_jobs(session, tenant, ASKING),
         asking_total=_count_asking(session, tenant),
         gates=len(open_gates(session, tenant)),
         failing=_jobs(session, tenant, FAILURES),
         dead=_count_dead(session, tenant),
-        leader_present=bool(session.scalar(_LEADS)),
+        leader_present=DISPATCHER in leaders(session),
     )
 
 
-_LEADS = text("SELECT EXISTS (SELECT 1 FROM leader WHERE role = 'dispatcher' AND until > now())")
-
-
-def _queues(session: Session, tenant: str | None, policy: Policy) -> tuple[QueueState, ...]:
-    age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
-    waiting = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
+def _queues(session: Session, tenant: str | None) -> tuple[QueueState, ...]:
     running = select(col(Attempt.queue), func.count()).where(col(Attempt.ended_at).is_(None))
     if tenant is not None:
-        waiting = waiting.where(col(Job.tenant) == tenant)
         running = running.join(Job, col(Job.id) == col(Attempt.job_id)).where(col(Job.tenant) == tenant)
-    stand = {name: (count, float(old)) for name, count, old in session.execute(waiting.group_by(col(Job.queue)))}
     busy = {queue: count for queue, count in session.execute(running.group_by(col(Attempt.queue)))}
+    waits = {depth.queue: depth for depth in depths(session, tenant=tenant)}
     served = {one.queue: one for one in slots_by_queue(session)}
-    paused = set(session.scalars(select(col(QueueControl.queue)).where(col(QueueControl.paused_at).is_not(None))))
+    paused = paused_queues(session)
     return tuple(
         QueueState(
-            queue=queue.value, waiting=stand.get(queue.value, (0, 0.0))[0], running=busy.get(queue.value, 0),
-            oldest_age_seconds=round(stand.get(queue.value, (0, 0.0))[1], 1), is_paused=queue.value in paused,
-            workers=served[queue.value].workers if queue.value in served else 0,
-            slots=served[queue.value].slots if queue.value in served else 0,
-            busy=served[queue.value].busy if queue.value in served else 0,
-            soft_seconds=policy.queues[queue].soft_seconds, llm_usd=policy.queues[queue].llm_usd,
+            **waits.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(), running=busy.get(queue.value, 0),
+            is_paused=queue.value in paused, is_served=queue.value in served,
+            slots=served.get(queue.value) if tenant is None else None,
         )
         for queue in TASK_OF_QUEUE
-    )  # fmt: skip
-
-
-def _slots(session: Session) -> SlotsView:
-    found = fleet_slots(session)
-    return SlotsView(serving=found.serving, lost=found.lost, slots=found.slots, busy=found.busy)
-
-
-def _workers(session: Session) -> tuple[WorkerRow, ...]:
-    return tuple(
-        WorkerRow(
-            id=one.id, host=one.host, queues=one.queues, slots=one.slots, busy=one.busy, standing=one.standing,
-            silent_seconds=one.silent_seconds,
-        )
-        for one in all_workers(session, limit=_WORKERS_SHOWN)
     )  # fmt: skip
 
 
 def _work(session: Session, tenant: str, policy: Policy, *, is_operator: bool) -> tuple[WorkView, ...]:
     seconds = func.greatest(0, func.extract("epoch", now() - col(Attempt.started_at)))
     live = (
-        select(Attempt, col(Job.tenant), seconds, col(Attempt.lease_until) < now())
+        select(Attempt, col(Job.tenant), col(Job.prompt), seconds, col(Attempt.lease_until) < now())
         .join(Job, col(Job.id) == col(Attempt.job_id))
         .where(col(Attempt.ended_at).is_(None))
         .order_by(col(Attempt.started_at), col(Attempt.id))
@@ -111,11 +86,11 @@ def _work(session: Session, tenant: str, policy: Policy, *, is_operator: bool) -
     return tuple(
         WorkView(
             worker=attempt.worker if is_operator else None,
-            queue=attempt.queue, job_id=attempt.job_id, tenant=owner, is_own=owner == tenant,
+            queue=attempt.queue, job_id=attempt.job_id, tenant=owner, prompt=prompt if owner == tenant else None,
             number=attempt.number, started_at=attempt.started_at, seconds=round(float(took), 1),
             soft_seconds=policy.queues[QueueName(attempt.queue)].soft_seconds, is_lost=bool(is_lost),
         )
-        for attempt, owner, took, is_lost in session.execute(live)
+        for attempt, owner, prompt, took, is_lost in session.execute(live)
     )  # fmt: skip
 
 
@@ -126,9 +101,8 @@ _ENDED = text("""
             now(), make_interval(secs => :seconds)) AS began
     ), ended AS (
         SELECT to_timestamp(floor(extract(epoch FROM ended_at) / :seconds) * :seconds) AS began,
-               count(*) FILTER (WHERE state IN ('answered', 'published')) AS good,
-               count(*) FILTER (WHERE state IN ('failed', 'timed_out', 'budget_exceeded', 'output_exceeded',
-                                                'escalated')) AS bad,
+               count(*) FILTER (WHERE state = ANY(:good)) AS good,
+               count(*) FILTER (WHERE state = ANY(:bad)) AS bad,
                count(*) AS whole
           FROM job
          WHERE ended_at >= now() - make_interval(secs => :span + :seconds) AND queue <> 'steps'
@@ -142,12 +116,15 @@ _ENDED = text("""
 
 def ended_lately(session: Session, tenant: str | None) -> tuple[Bin, ...]:
     """Return what ended in the last three hours, the oldest piece first; of every tenant when none is named."""
-    values = {"seconds": BIN_SECONDS, "span": BIN_SECONDS * (BINS - 1), "tenant": tenant}
+    values = {
+        "seconds": BIN_SECONDS, "span": BIN_SECONDS * (BINS - 1), "tenant": tenant, "good": list(USED_ENDS),
+        "bad": list(FAILURES),
+    }  # fmt: skip
     rows = session.execute(_ENDED, values)
     return tuple(Bin(began=began, good=good, bad=bad, other=other) for began, good, bad, other in rows)
 
 
-def _jobs(session: Session, tenant: str, states: Sequence[State]) -> tuple[JobSummary, ...]:
+def _jobs(session: Session, tenant: str, states: Collection[State]) -> tuple[JobSummary, ...]:
     recent = (
         select(Job)
         .where(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
+from monitoring.ledger.workers import FleetSlots, QueueSlots, WorkerView
 from producers.job_views import JobSummary
 
 
@@ -22,35 +23,10 @@ class QueueState(_View):
     running: int
     oldest_age_seconds: float
     is_paused: bool
-    workers: int
-    """Workers that serve it."""
-    slots: int
-    """Their slots, which other queues may share."""
-    busy: int
-    """Of these slots, those that are taken, by whatever queue's jobs."""
-    soft_seconds: float
-    llm_usd: float
-
-
-class WorkerRow(_View):
-    """One worker, as operators see it."""
-
-    id: str
-    host: str
-    queues: tuple[str, ...]
-    slots: int
-    busy: int
-    standing: str
-    silent_seconds: float
-
-
-class SlotsView(_View):
-    """All workers together."""
-
-    serving: int
-    lost: int
-    slots: int
-    busy: int
+    is_served: bool
+    """Whether any worker serves it."""
+    slots: QueueSlots | None
+    """Of the workers that serve it, whatever queue's jobs take them. For operators alone."""
 
 
 class WorkView(_View):
@@ -61,8 +37,8 @@ class WorkView(_View):
     queue: str
     job_id: UUID
     tenant: str
-    is_own: bool
-    """Whether it is the looker's own job: of others' an operator sees that they run, never what they say."""
+    prompt: str | None
+    """Of the looker's own jobs alone: of others' an operator sees that they run, never what they say."""
     number: int
     started_at: datetime
     seconds: float
@@ -84,8 +60,9 @@ class FleetView(_View):
     """The whole of it."""
 
     queues: tuple[QueueState, ...]
-    slots: SlotsView
-    workers: tuple[WorkerRow, ...]
+    slots: FleetSlots | None
+    """Of all workers together. For operators alone."""
+    workers: tuple[WorkerView, ...]
     """For operators alone."""
     work: tuple[WorkView, ...]
     """What is being worked on, the longest first."""

@@ -69,7 +69,7 @@ class RoundView(_View):
     round: int
     id: UUID
     verb: str | None
-    """How it went on from the round before it: `resume`, `revise` or `debate`; none for the first."""
+    """How it goes on from the one before it: `resume`, `revise`, `replay`, `override`, `debate`; none for the first."""
     state: State
     prompt: str
     """Its beginning."""

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 
-from monitoring.ledger.money import Bill, bill_of, calls_of
+from monitoring.ledger.money import Bill, bill_of
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.rounds import rounds_of, successor_of, verb_of
 from monitoring.ledger.run_tables import AgentExecution
@@ -108,7 +108,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         result=job.result,
         is_cancel_requested=job.cancel_requested_at is not None,
         **_hold(job),
-        bill=_bill_view(bill_of(session, job), calls=len(calls_of(session, job.id)), rounds=rounds),
+        bill=_bill_view(bill_of(session, job), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
         seconds=_seconds(job.created_at, job.ended_at or datetime.now(UTC)),
         created_at=job.created_at,
@@ -205,7 +205,7 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
     )  # fmt: skip
 
 
-def _bill_view(bill: Bill, *, calls: int, rounds: Sequence[RoundView]) -> BillView:
+def _bill_view(bill: Bill, *, rounds: Sequence[RoundView]) -> BillView:
     total = sum(one.spent_nanousd for one in rounds)
     return BillView(
         session_spent_usd=usd_text(total),
@@ -213,7 +213,6 @@ def _bill_view(bill: Bill, *, calls: int, rounds: Sequence[RoundView]) -> BillVi
         spent_usd=usd_text(bill.spent_nanousd),
         reserved_usd=usd_text(bill.reserved_nanousd),
         cap_usd=usd_text(bill.cap_nanousd),
-        calls=calls,
         **bill._asdict(),
     )
 

@@ -1,24 +1,28 @@
-"""`replay`: the request of a dead letter once more, on its bill, decided by today's policy, from today's release.
+"""A job's request once more, on its bill, decided by today's policy, from today's release: `replay` and `override`.
 
-That is for jobs that a defect, a fault or a limit ended, after it was mended. What such a job kept is left alone
+A replay is for jobs that a defect, a fault or a limit ended, after it was mended. An override is for a person who knows
+better which tier fits: it takes the job's place, whether that is live or over. What the job kept is left alone
 (`resume` goes on from it); only a request that was about unpublished work starts from that work again, since it means
-nothing without it. Replaying twice makes one job: the second time finds the first one's.
+nothing without it. Asking twice makes one job: the second time finds the first one's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from sqlmodel import Session
 
 from monitoring import traces
+from monitoring.errors import WrongStateError
 from monitoring.ledger import audit
+from monitoring.ledger.cancelling import WORKED_ON, request_cancel
 from monitoring.ledger.debates import debated_keys
-from monitoring.ledger.jobs import Accepted, accept, lock_job
+from monitoring.ledger.jobs import Accepted, accept, end, lock_job
 from monitoring.ledger.money import OF_THE_DAY, last_cap_hit
 from monitoring.ledger.new_jobs import NewJob, request_digest
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
@@ -33,7 +37,7 @@ from monitoring.ledger.rounds import (
 )
 from monitoring.ledger.run_tables import Project
 from monitoring.ledger.runs import new_run
-from monitoring.ledger.step_ends import is_step
+from monitoring.ledger.step_ends import is_run, is_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Release
 from producers.admission import check_room
@@ -41,19 +45,23 @@ from producers.projects import policy_of_project
 from producers.rounds import Asker
 from producers.submit import Environment, policy_of
 from routing.errors import PolicyError
-from routing.jobs import JobRequest, State, parse_request
+from routing.jobs import ENDS, JobRequest, Reason, State, parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
 from routing.project import MissingKeyError
-from routing.rounds import Verb, added_nanousd, can_go_on, higher_stakes
+from routing.rounds import Verb, Work, added_nanousd, can_go_on, check_tier, hard_floor, higher_stakes
 from routing.router import Mode, Route, SiteSignals, decide
 from routing.run_estimate import estimate_run
 from routing.signals import signals_of
 from routing.stages import first_stage
+from routing.tiers import Tier
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 _OF_THEIR_TIME = ("idempotency_key", "supersede_key", "start_at")
 """Fields of a request that were about the moment it was made: a replay must not take a newer job's place."""
+_SETTLED = frozenset({State.PUBLISHING, State.PUBLISHED, State.ANSWERED, State.CLARIFYING})
+"""What is published is changed by a new job; a question is answered first."""
+TierName = Literal["spec", "patch", "agent"]
 _KEPT = ("debate", "needs_person")
 """What is known of a job that a replay of it has to keep to."""
 
@@ -95,11 +103,11 @@ class Replays:
         """
         with self._ledger.begin() as session:
             job = lock_job(session, job_id, tenant=asker.tenant)
-            if (known := _replayed_before(session, job)) is not None:
+            if (known := _made_before(session, job, Verb.REPLAY)) is not None:
                 return Accepted(known, is_new=False)
             _check(job)
             today = self._today(session, job)
-            request = _request_of(job, budget_usd)
+            request = _request_of(job) if budget_usd is None else _request_of(job, budget_usd=budget_usd)
             route = self._route(session, job, request, today)
             new = self._new_job(job, today, request, route, asker=asker, cap=_cap(session, job, today, budget_usd))
             check_room(session, new.queue, job.tenant, policy=today.policy)
@@ -111,6 +119,36 @@ class Replays:
                 session, "job_replayed", actor=asker.actor, job=job, continued_as=str(new.id),
                 cap_nanousd=new.cap_nanousd,
             )  # fmt: skip
+            return accepted
+
+    def override(self, job_id: UUID, tier: TierName, *, asker: Asker) -> Accepted:
+        """Do a job's request over on another tier, in its place; a refusal leaves everything as it is.
+
+        Raises:
+            InvalidJobError: the caller's fault: the request would be refused today, or the tier cannot hold its work.
+            JobNotFoundError: the caller's fault.
+            WrongStateError: the caller's fault: the job is not one that can be done over, or not on this tier.
+            NotContinuableError: the caller's fault, or nobody's.
+            AdmissionRefusedError: nobody's fault: there is no room now; it says when to come back.
+        """
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=asker.tenant)
+            known = _made_before(session, job, Verb.OVERRIDE)
+            if known is not None and known.request.get("tier") == tier:
+                return Accepted(known, is_new=False)
+            if tier not in tiers_instead(job):
+                raise WrongStateError(job.id, job.state, "an edit of a site that is not published, and another tier")
+            today = self._today(session, job)
+            request = _request_of(job, tier=tier)
+            route = self._route(session, job, request, today)
+            if (start := today.ground.start) is not None:
+                work = Work(None, start.total_bytes, read_stored(SiteSignals, start.signals).has_build)
+                check_tier(route, hard_floor(work, today.policy))
+            cap = today.ground.spent_nanousd + today.policy.job_cap_nanousd(request.budget_usd)
+            new = self._new_job(job, today, request, route, asker=asker, cap=cap, verb=Verb.OVERRIDE)
+            check_room(session, new.queue, job.tenant, policy=today.policy)
+            accepted = _take_place(session, job, new, actor=asker.actor)
+            audit.append(session, "tier_overridden", actor=asker.actor, job=job, to=tier, continued_as=str(new.id))
             return accepted
 
     def _today(self, session: Session, job: Job) -> _Today:
@@ -126,7 +164,8 @@ class Replays:
         return _Today(policy, stand_on(session, job, keeps_work=False), project)
 
     def _new_job(
-        self, job: Job, today: _Today, request: JobRequest, route: Route, *, asker: Asker, cap: int
+        self, job: Job, today: _Today, request: JobRequest, route: Route, *, asker: Asker, cap: int,
+        verb: Verb = Verb.REPLAY,
     ) -> NewJob:  # fmt: skip
         if route.mode is Mode.ACTION and not route.trivial and job.site_id is None and today.project is None:
             raise NotContinuableError(job.id, "unbound")
@@ -149,8 +188,8 @@ class Replays:
             parent_id=job.id,
             root_id=job.root_id,
             start_release_id=start.id if start is not None else None,
-            digest=hashlib.sha256(json.dumps(["replay", str(job.id), request_digest(request)]).encode()).hexdigest(),
-            result=_told(job),
+            digest=hashlib.sha256(json.dumps([verb.value, str(job.id), request_digest(request)]).encode()).hexdigest(),
+            result=_told(job, verb),
         )
 
     def _route(self, session: Session, job: Job, request: JobRequest, today: _Today) -> Route:
@@ -162,11 +201,38 @@ class Replays:
         return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
 
 
-def _replayed_before(session: Session, job: Job) -> Job | None:
-    """Return the job that a locked one was replayed as, if it was."""
+def tiers_instead(job: Job) -> Sequence[TierName]:
+    """Return the tiers that a job can be done over on, instead of its own; none where that makes no sense."""
+    is_edit = job.mode == Mode.ACTION.value and job.tier is not None and job.site_id is not None
+    if (
+        not is_edit
+        or State(job.state) in _SETTLED
+        or job.reason == Reason.INVALID_REQUEST
+        or is_run(job)
+        or is_step(job)
+    ):
+        return ()
+    names: dict[Tier, TierName] = {Tier.SPEC: "spec", Tier.PATCH: "patch", Tier.AGENT: "agent"}
+    return [name for tier, name in names.items() if tier.value != job.tier]
+
+
+def _take_place(session: Session, job: Job, new: NewJob, *, actor: str) -> Accepted:
+    """Accept a job in the place of a locked one, which gets its site as soon as nobody works on that."""
+    if State(job.state) in ENDS:
+        return accept(session, new, actor=actor)
+    if State(job.state) in WORKED_ON:
+        accepted = accept(session, new, actor=actor)
+        request_cancel(session, job, actor=actor)
+        return accepted
+    end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor, successor=new)
+    return Accepted(lock_job(session, new.id), is_new=True)
+
+
+def _made_before(session: Session, job: Job, verb: Verb) -> Job | None:
+    """Return the job that a locked one was replayed or done over as, if it was."""
     child_id = successor_of(session, job.id)
     child = session.get(Job, child_id) if child_id is not None else None
-    return child if child is not None and verb_of(child) == Verb.REPLAY else None
+    return child if child is not None and verb_of(child) == verb else None
 
 
 def _check(job: Job) -> None:
@@ -176,11 +242,9 @@ def _check(job: Job) -> None:
         raise NotContinuableError(job.id, "state", f"{job.state}, which is no dead letter")
 
 
-def _request_of(job: Job, budget_usd: float | None) -> JobRequest:
-    body: dict[str, Any] = {**job.request, "prompt": job.prompt}
-    for name in _OF_THEIR_TIME:
-        body.pop(name, None)
-    return parse_request(body if budget_usd is None else {**body, "budget_usd": budget_usd})
+def _request_of(job: Job, **changed: Any) -> JobRequest:
+    kept = {name: value for name, value in job.request.items() if name not in _OF_THEIR_TIME}
+    return parse_request({**kept, "prompt": job.prompt, **changed})
 
 
 def _signals(session: Session, ground: Ground, *, is_new: bool) -> SiteSignals | None:
@@ -209,8 +273,8 @@ def _cap(session: Session, job: Job, today: _Today, budget_usd: float | None) ->
     return job.cap_nanousd
 
 
-def _told(job: Job) -> dict[str, Any]:
-    """Return what a replay has to know of what went before it."""
+def _told(job: Job, verb: Verb) -> dict[str, Any]:
+    """Return what the same request has to know, once more, of what went before it."""
     told = {name: job.result[name] for name in _KEPT if name in job.result}
     begun = {"begun": job.result["begun"]} if is_about_earlier_work(job) else {}
-    return {**told, **begun, "verb": Verb.REPLAY.value}
+    return {**told, **begun, "verb": verb.value}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
+from sqlmodel import Session
+
 from monitoring.ledger.jobs import find_job
 from monitoring.ledger.releases import ReleaseNotFoundError, ReleaseSweptError
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Release
+from monitoring.ledger.tables import Job, Release
 from producers.comparison import Comparison, compare
 from sandbox.den import Den
 from sandbox.release import manifest_of
@@ -42,9 +44,14 @@ def changes_of_job(ledger: Ledger, den: Den, job_id: UUID, *, tenant: str) -> Co
         ReleaseSweptError: the caller's fault: the files of one of them are gone.
     """
     with ledger.begin() as session:
-        job = find_job(session, job_id, tenant=tenant)
-        after = session.get(Release, job.release_id) if job.release_id is not None else None
-        if after is None:
-            raise ReleaseNotFoundError
-        before = session.get(Release, after.base_release_id) if after.base_release_id is not None else None
+        before, after = releases_of_job(session, find_job(session, job_id, tenant=tenant))
+    if after is None:
+        raise ReleaseNotFoundError
     return compare_releases(den, before, after)
+
+
+def releases_of_job(session: Session, job: Job) -> tuple[Release | None, Release | None]:
+    """Return the release that a job's was made from, and the job's; None for what there is none of."""
+    after = session.get(Release, job.release_id) if job.release_id is not None else None
+    base = after.base_release_id if after is not None else None
+    return session.get(Release, base) if base is not None else None, after

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from routing.jobs import Reason, State
+from routing.jobs import FAILURES, Reason, State
 
 DEBATE_FROM = 2
 """Consecutive failures, or rejections, from which a task is debated (R-051, R-053, R-062)."""
@@ -158,14 +158,9 @@ def error_signature(reason: str, detail: str) -> str:
     return f"{reason}: {' '.join(words)}"[:SIGNATURE_LIMIT].rstrip()
 
 
-_DEAD_ENDS = frozenset(
-    {State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED}
-)  # fmt: skip
-
-
 def is_dead_end(state: State, reason: str | None) -> bool:
     """Tell whether a job that ended so is a dead letter: nobody wanted that end, and nobody but a person cures it."""
-    return state in _DEAD_ENDS or (state is State.EXPIRED and reason == Reason.QUEUE_EXPIRED)
+    return state in FAILURES or (state is State.EXPIRED and reason == Reason.QUEUE_EXPIRED)
 
 
 def dead_letter_signature(state: State, reason: Reason, detail: str) -> str | None:

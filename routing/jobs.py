@@ -48,7 +48,8 @@ class State(StrEnum):
     ESCALATED = "escalated"
 
 
-_LIMIT_ENDS = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
+FAILURES = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
+"""Ends that nobody wanted: a failure, or a limit."""
 
 MOVES: dict[State, frozenset[State]] = {
     State.RECEIVED: frozenset(
@@ -62,15 +63,15 @@ MOVES: dict[State, frozenset[State]] = {
             State.EXPIRED,
         }
     )
-    | _LIMIT_ENDS,
+    | FAILURES,
     State.CLARIFYING: frozenset(
         {State.RECEIVED, State.DEBATING, State.QUEUED, State.ANSWERED, State.CANCELLED, State.EXPIRED}
     ),
     State.DEBATING: frozenset({State.QUEUED, State.CLARIFYING, State.REJECTED, State.CANCELLED, State.EXPIRED})
-    | _LIMIT_ENDS,
+    | FAILURES,
     State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.EXPIRED, State.FAILED}),
-    State.RUNNING: frozenset({State.QUEUED, State.SCANNING, State.ANSWERED, State.CANCELLED}) | _LIMIT_ENDS,
-    State.SCANNING: frozenset({State.QUEUED, State.AWAITING_APPROVAL, State.PUBLISHING, State.CANCELLED}) | _LIMIT_ENDS,
+    State.RUNNING: frozenset({State.QUEUED, State.SCANNING, State.ANSWERED, State.CANCELLED}) | FAILURES,
+    State.SCANNING: frozenset({State.QUEUED, State.AWAITING_APPROVAL, State.PUBLISHING, State.CANCELLED}) | FAILURES,
     State.AWAITING_APPROVAL: frozenset({State.PUBLISHING, State.REJECTED, State.EXPIRED, State.CANCELLED}),
     State.PUBLISHING: frozenset({State.PUBLISHED, State.FAILED}),
 }
@@ -93,7 +94,7 @@ PARKED_KEPT = "parked_kept"
 WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", PARKED})
 """Outcomes of attempts whose result nobody used."""
 
-RESUMABLE = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
+RESUMABLE = FAILURES
 """Ends after which the same work can go on."""
 REVISABLE = RESUMABLE | {State.AWAITING_APPROVAL, State.REJECTED, State.EXPIRED, State.CANCELLED}
 """States in which what a job made can be changed by a new request; `published` work is changed by a new job."""

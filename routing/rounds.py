@@ -19,6 +19,8 @@ from routing.prices import NANOUSD_PER_USD
 from routing.router import Mode, Route
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 
+WORK_SO_FAR = "work-so-far"
+"""The rule of a route that the rules had put on a lower tier than the work so far needs."""
 REPORT_CHARACTERS = 1_500
 """So much of the last report a new round is shown."""
 EARLIER_REQUESTS = 4
@@ -33,6 +35,8 @@ class Verb(StrEnum):
     REVISE = "revise"
     REPLAY = "replay"
     """The same request once more, decided anew, on the site as it is now: for what a defect or a fault ended."""
+    OVERRIDE = "override"
+    """The same request once more on the tier that a person chose, in place of a job that is live or over (H-072)."""
 
 
 class Work(NamedTuple):
@@ -86,7 +90,7 @@ def raise_to(route: Route, floor: Floor) -> Route:
         return route
     return route.model_copy(
         update={
-            "tier": floor.tier, "queue": QUEUE_OF_TIER[floor.tier], "rule": "work-so-far", "cause": "override",
+            "tier": floor.tier, "queue": QUEUE_OF_TIER[floor.tier], "rule": WORK_SO_FAR, "cause": "override",
             "reason": f"{floor.because[:1].upper()}{floor.because[1:]}.",
         }
     )  # fmt: skip

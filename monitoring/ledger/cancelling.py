@@ -20,7 +20,8 @@ from monitoring.ledger.step_ends import is_run, is_step, live_steps
 from monitoring.ledger.tables import Job
 from routing.jobs import ENDS, Reason, State
 
-_WORKED_ON = frozenset({State.RUNNING, State.SCANNING})
+WORKED_ON = frozenset({State.RUNNING, State.SCANNING})
+"""States of a job that a worker may be at: it ends when that lets go."""
 
 
 def request_cancel(session: Session, job: Job, *, actor: str) -> None:
@@ -39,7 +40,7 @@ def request_cancel(session: Session, job: Job, *, actor: str) -> None:
     audit.append(session, "cancel_requested", actor=actor, job=job)
     if is_run(job) and state in (State.QUEUED, State.RUNNING, State.AWAITING_APPROVAL):
         _cancel_run(session, job, actor=actor)
-    elif state not in _WORKED_ON:
+    elif state not in WORKED_ON:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)
 
 
@@ -63,5 +64,5 @@ def cancel_steps(session: Session, job: Job, *, keys: Sequence[str] | None = Non
             continue
         step.cancel_requested_at = step.cancel_requested_at or now()  # type: ignore[assignment]
         session.flush()
-        if step.state not in _WORKED_ON:
+        if step.state not in WORKED_ON:
             end(session, step, State.CANCELLED, reason=Reason.CANCELLED)

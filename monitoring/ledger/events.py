@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -65,6 +65,27 @@ def count_events(session: Session, job: Job, kind: EventKind) -> int:
     """Return how many events of a kind a job has."""
     query = select(func.count()).where(col(Event.job_id) == job.id, col(Event.kind) == kind.value)
     return session.scalar(query) or 0
+
+
+def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:
+    """Return the newest of a job's events, oldest first; a run's are those of its steps too.
+
+    Args:
+        session: the caller's transaction.
+        job_id: whose.
+        limit: how many.
+        before_id: only events with an id below this one.
+    """
+    newest = select(Event).where(col(Event.job_id).in_(members_of(job_id)))
+    if before_id is not None:
+        newest = newest.where(col(Event.id) < before_id)
+    return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
+
+
+def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], *, limit: int) -> Sequence[Event]:
+    """Return the newest of a job's own events of some kinds, oldest first: however much else has happened since."""
+    newest = select(Event).where(col(Event.job_id) == job_id, col(Event.kind).in_([kind.value for kind in kinds]))
+    return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
 
 
 def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> Sequence[Event]:

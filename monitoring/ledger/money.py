@@ -55,6 +55,8 @@ class Bill(NamedTuple):
     spent_nanousd: int
     reserved_nanousd: int
     cap_nanousd: int
+    calls: int
+    """Model calls so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,13 +319,14 @@ def presume_lost_calls(session: Session, *, limit: int = 100) -> int:
 
 def bill_of(session: Session, job: Job) -> Bill:
     """Return what a job has cost so far, over all its tiers and attempts; a run's steps are part of it."""
-    spent, reserved = session.execute(
+    spent, reserved, calls = session.execute(
         select(
             func.coalesce(func.sum(col(Call.cost_nanousd)), 0),
             func.coalesce(func.sum(col(Call.reserved_nanousd)).filter(col(Call.state) == "reserved"), 0),
+            func.count(),
         ).where(col(Call.job_id).in_(members_of(job.id)))
     ).one()
-    return Bill(int(spent), int(reserved), job.cap_nanousd)
+    return Bill(int(spent), int(reserved), job.cap_nanousd, calls)
 
 
 def cap_hit_by(session: Session, attempt: Attempt) -> str | None:

@@ -91,7 +91,7 @@ def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
 
 
 def verb_of(job: Job) -> str | None:
-    """Return how a job went on from its parent: `resume`, `revise`, `replay` or `debate`; None for the first."""
+    """Return how a job went on from its parent, a `routing.rounds.Verb` or `debate`; None for the first."""
     if job.parent_id is None:
         return None
     return str(job.result.get("verb") or "debate")

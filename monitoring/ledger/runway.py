@@ -27,6 +27,8 @@ ALL_TENANTS = ""
 """In the tables of what waits: all tenants of a queue together."""
 WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
 """Queues whose work writes its site."""
+DISPATCHER = "dispatcher"
+"""The role of who tops the runways up."""
 _PASSES = 4
 """So often one top-up looks for other jobs in the place of those that it found waiting for their site."""
 _PARKED_AT_ONCE = 500
@@ -273,6 +275,12 @@ def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:
         .returning(col(Leader.holder))
     )
     return taken == holder
+
+
+def leaders(session: Session) -> dict[str, str]:
+    """Return who leads now, by role."""
+    alive = select(col(Leader.role), col(Leader.holder)).where(col(Leader.until) > func.clock_timestamp())
+    return {role: holder for role, holder in session.execute(alive)}
 
 
 def resign(session: Session, role: str, holder: str) -> None:

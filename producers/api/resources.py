@@ -65,10 +65,14 @@ class Resources:
         return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
 
     @property
+    def replays(self) -> Replays:
+        """Does jobs' requests once more."""
+        return Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
     def dead_letters(self) -> DeadLetters:
         """What ended as nobody wanted."""
-        replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-        return DeadLetters(self.ledger, replays)
+        return DeadLetters(self.ledger, self.replays)
 
     @property
     def notifications(self) -> Notifications:

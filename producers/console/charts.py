@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 720, 150
-_BASE = 22
+WIDTH, HEIGHT = 720, 180
+_BASE = 30
 """Room below for the times."""
-_TOP = 18
+_TOP = 26
 """Room above for the scale."""
 _LABELS = 6
 
@@ -39,13 +39,13 @@ def bars(pieces: Sequence[Bar], *, title: str, top_label: str, top: int = 0) -> 
     drawn = [_bar(piece, position * width, width=width, top=highest) for position, piece in enumerate(pieces)]
     every = max(1, -(-len(pieces) // _LABELS))
     labels = [
-        Markup('<text x="{:.1f}" y="{}" class="axis">{}</text>').format(at * width + 1, HEIGHT - 6, piece.label)
+        Markup('<text x="{:.1f}" y="{}" class="axis">{}</text>').format(at * width + 1, HEIGHT - 7, piece.label)
         for at, piece in enumerate(pieces)
         if at % every == 0
     ]
     lines = Markup(
         '<line class="rule" x1="0" x2="{0}" y1="{1}" y2="{1}"/><line class="rule" x1="0" x2="{0}" y1="{2}" y2="{2}"/>'
-        '<text x="{0}" y="12" class="axis end">{3}</text>'
+        '<text x="{0}" y="18" class="axis end">{3}</text>'
     ).format(WIDTH, _TOP, HEIGHT - _BASE, top_label)
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}{}</svg>').format(
         WIDTH, HEIGHT, title, lines, Markup("").join(drawn), Markup("").join(labels)
@@ -77,34 +77,59 @@ class Node(NamedTuple):
     is_gate: bool = False
 
 
-_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 132, 48, 26, 14
+class _Layout(NamedTuple):
+    """How a graph is drawn."""
+
+    width: int
+    """Of a box."""
+    height: int
+    along: int
+    """Room between a level and the next one."""
+    across: int
+    """Room between boxes of one level."""
+    is_tall: bool
+    inset: int
+    """Room before a box's words."""
+    letters: int
+    """Of a title that fit into a box."""
+
+
+_WIDE = _Layout(width=132, height=48, along=26, across=14, is_tall=False, inset=11, letters=16)
+_TALL = _Layout(width=102, height=46, along=24, across=9, is_tall=True, inset=9, letters=12)
+"""Three boxes beside each other on a phone's screen."""
 _MARGIN = 4
 
 
-def graph(nodes: Sequence[Node], *, title: str) -> Markup:
-    """Return steps in columns: each to the right of everything it depends on."""
-    columns = _columns(nodes)
-    tallest = max((len(members) for members in columns), default=1)
+def graph(nodes: Sequence[Node], *, title: str, is_tall: bool = False) -> Markup:
+    """Return steps in levels: each behind everything it depends on, from left to right or, for phones, downwards."""
+    layout = _TALL if is_tall else _WIDE
+    levels = _levels(nodes)
+    most = max((len(members) for members in levels), default=1)
     places = {
-        node.key: _place(column, row, members=len(members), tallest=tallest)
-        for column, members in enumerate(columns)
+        node.key: _place(level, row, layout, offset=most - len(members))
+        for level, members in enumerate(levels)
         for row, node in enumerate(members)
     }
-    tall = tallest * (_BOX_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _MARGIN
-    wide = max(1, len(columns)) * (_BOX_WIDTH + _GAP_X) - _GAP_X + 2 * _MARGIN
-    lines = [_line(places[other], places[node.key]) for node in nodes for other in node.depends_on if other in places]
-    boxes = [_box(node, places[node.key]) for node in nodes]
+    wide = max((x for x, _ in places.values()), default=0) + layout.width + _MARGIN
+    tall = max((y for _, y in places.values()), default=0) + layout.height + _MARGIN
+    lines = [
+        _line(places[other], places[node.key], layout) for node in nodes for other in node.depends_on if other in places
+    ]
+    boxes = [_box(node, places[node.key], layout) for node in nodes]
     shape = '<svg class="graph" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">{3}{4}</svg>'
     return Markup(shape).format(wide, tall, title, Markup("").join(lines), Markup("").join(boxes))
 
 
-def _place(column: int, row: int, *, members: int, tallest: int) -> tuple[int, int]:
-    """Return a box's corner; a column that is shorter than others stands in the middle."""
-    pitch = _BOX_HEIGHT + _GAP_Y
-    return column * (_BOX_WIDTH + _GAP_X) + _MARGIN, row * pitch + (tallest - members) * pitch // 2 + _MARGIN
+def _place(level: int, row: int, layout: _Layout, *, offset: int) -> tuple[int, int]:
+    """Return a box's corner; a level that is shorter than the longest by some boxes stands in the middle."""
+    if layout.is_tall:
+        pitch = layout.width + layout.across
+        return row * pitch + offset * pitch // 2 + _MARGIN, level * (layout.height + layout.along) + _MARGIN
+    pitch = layout.height + layout.across
+    return level * (layout.width + layout.along) + _MARGIN, row * pitch + offset * pitch // 2 + _MARGIN
 
 
-def _columns(nodes: Sequence[Node]) -> list[list[Node]]:
+def _levels(nodes: Sequence[Node]) -> list[list[Node]]:
     depth: dict[str, int] = {}
     by_key = {node.key: node for node in nodes}
     for _ in nodes:  # each pass settles at least one more level; a circle ends with the last pass
@@ -113,28 +138,36 @@ def _columns(nodes: Sequence[Node]) -> list[list[Node]]:
             depth[node.key] = max((depth.get(other, 0) + 1 for other in node.depends_on if other in by_key), default=0)
         if depth == before:
             break
-    columns: list[list[Node]] = [[] for _ in range(min(len(nodes), max(depth.values(), default=0) + 1))]
+    levels: list[list[Node]] = [[] for _ in range(min(len(nodes), max(depth.values(), default=0) + 1))]
     for node in nodes:
-        columns[min(depth[node.key], len(columns) - 1)].append(node)
-    return columns
+        levels[min(depth[node.key], len(levels) - 1)].append(node)
+    return levels
 
 
-def _line(start: tuple[int, int], end: tuple[int, int]) -> Markup:
-    x1, y1 = start[0] + _BOX_WIDTH, start[1] + _BOX_HEIGHT // 2
-    x2, y2 = end[0], end[1] + _BOX_HEIGHT // 2
-    middle = x2 - _GAP_X // 2  # bends just before its goal, so that lines over several columns stay apart from boxes
-    return Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/>').format(x1, y1, middle, y1, middle, y2, x2, y2)
+def _line(start: tuple[int, int], end: tuple[int, int], layout: _Layout) -> Markup:
+    """Return a line that bends just before its goal, so that one over several levels stays apart from boxes."""
+    if layout.is_tall:
+        x1, y1 = start[0] + layout.width // 2, start[1] + layout.height
+        x2, y2 = end[0] + layout.width // 2, end[1]
+        bends = (x1, y2 - layout.along // 2, x2, y2 - layout.along // 2)
+    else:
+        x1, y1 = start[0] + layout.width, start[1] + layout.height // 2
+        x2, y2 = end[0], end[1] + layout.height // 2
+        bends = (x2 - layout.along // 2, y1, x2 - layout.along // 2, y2)
+    return Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/>').format(x1, y1, *bends, x2, y2)
 
 
-def _box(node: Node, place: tuple[int, int]) -> Markup:
+def _box(node: Node, place: tuple[int, int], layout: _Layout) -> Markup:
     x, y = place
+    gate = " gate" if node.is_gate else ""
+    inset, less = (layout.width // 2, 2) if gate else (layout.inset, 0)  # round ends leave less room, in the middle
     return Markup(
         '<g><title>{}: {}</title><rect class="node {}{}" x="{}" y="{}" width="{}" height="{}" rx="{}"/>'
-        '<text class="node-title" x="{}" y="{}">{}</text><text class="node-note" x="{}" y="{}">{}</text></g>'
+        '<text class="node-title{}" x="{}" y="{}">{}</text><text class="node-note{}" x="{}" y="{}">{}</text></g>'
     ).format(
-        node.title, node.note, node.tone, " gate" if node.is_gate else "", x, y, _BOX_WIDTH, _BOX_HEIGHT,
-        _BOX_HEIGHT // 2 if node.is_gate else 7, x + 11, y + 20, _fitted(node.title, 16), x + 11, y + 37,
-        _fitted(node.note, 19),
+        node.title, node.note, node.tone, gate, x, y, layout.width, layout.height, layout.height // 2 if gate else 7,
+        gate, x + inset, y + 20, _fitted(node.title, layout.letters - less),
+        gate, x + inset, y + 36, _fitted(node.note, layout.letters + 2 - less),
     )  # fmt: skip
 
 

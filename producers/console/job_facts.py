@@ -10,22 +10,21 @@ from uuid import UUID
 
 from sqlmodel import Session
 
-from monitoring.ledger.events import events_after
+from monitoring.ledger.events import newest_events, newest_of_kinds
 from monitoring.ledger.jobs import find_job
 from monitoring.ledger.money import calls_of
-from monitoring.ledger.releases import ReleaseNotFoundError, ReleaseSweptError
 from monitoring.ledger.tables import Approval, Call, Job, Release
 from producers.api.resources import Resources
-from producers.comparison import Comparison
-from producers.console.timeline import phases_of
+from producers.console.timeline import CUTS, MOST_CUTS, timeline_of
 from producers.job_views import EventView, JobView
-from producers.jobs import CONSOLE_AUDIENCE, describe, describe_events
-from producers.overrides import tiers_instead
-from producers.review import changes_of_job
+from producers.jobs import CONSOLE_AUDIENCE, describe, describe_events, usd_text
+from producers.replays import tiers_instead
+from producers.review import compare_releases, releases_of_job
 from routing.jobs import State
 from routing.rounds import Verb, can_go_on
 
 _EVENTS_SHOWN = 200
+"""Events of one page: of a job's own page the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +40,11 @@ class CallLine:
     failed: int
     """Calls that did not complete."""
 
+    @property
+    def cost_usd(self) -> str:
+        """What it cost, as an exact decimal."""
+        return usd_text(self.cost_nanousd)
+
 
 @dataclass(frozen=True)
 class Frames:
@@ -48,6 +52,24 @@ class Frames:
 
     before: str | None
     after: str | None
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """Some of a job's events, oldest first."""
+
+    events: tuple[EventView, ...]
+    has_older: bool
+
+    @property
+    def first(self) -> int:
+        """Where an older page ends; 0 on one without events."""
+        return self.events[0].id if self.events else 0
+
+    @property
+    def last(self) -> int:
+        """Where what happens next goes on."""
+        return self.events[-1].id if self.events else 0
 
 
 def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, Any]:
@@ -59,18 +81,37 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, An
     with resources.ledger.begin() as session:
         job = find_job(session, job_id, tenant=tenant)
         view = describe(session, job, links=resources.links)
-        events = describe_events(session, events_after(session, job_id, after_id=0, limit=_EVENTS_SHOWN))
+        page = _page_of_events(session, job_id)
+        cuts = describe_events(session, newest_of_kinds(session, job_id, CUTS, limit=MOST_CUTS))
         lines = bill_lines(calls_of(session, job_id))
-        frames = _frames(session, job, resources)
+        before, after = releases_of_job(session, job)
         approval = session.get(Approval, job_id)
-        instead = tiers_instead(job)
+        instead = tiers_instead(job) if view.continued_as is None else ()
     until = view.ended_at or datetime.now(UTC)
+    is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
     return {
-        "job": view, "events": events, "last_event": _last(events), "lines": lines, "frames": frames,
-        "approval": approval, "instead": instead, "until": until,
-        "phases": phases_of([event for event in events if event.run_id is None], until=until),
-        "changes": _changes(resources, job_id, tenant=tenant), **_ways_on(view),
+        "job": view, "page": page, "lines": lines, "frames": _frames(job, before, after, resources),
+        "approval": approval, "instead": instead, "until": until, "timeline": timeline_of(cuts, until=until),
+        "changes": compare_releases(resources.den, before, after) if after is not None and is_there else None,
+        **_ways_on(view),
     }  # fmt: skip
+
+
+def events_of(resources: Resources, job_id: UUID, *, tenant: str, before_id: int) -> EventPage:
+    """Return the page of a job's events that ends before one of them.
+
+    Raises:
+        JobNotFoundError: the caller's fault: the tenant has no such job.
+    """
+    with resources.ledger.begin() as session:
+        find_job(session, job_id, tenant=tenant)
+        return _page_of_events(session, job_id, before_id=before_id)
+
+
+def _page_of_events(session: Session, job_id: UUID, *, before_id: int | None = None) -> EventPage:
+    found = newest_events(session, job_id, limit=_EVENTS_SHOWN + 1, before_id=before_id)
+    shown = describe_events(session, found[-_EVENTS_SHOWN:])
+    return EventPage(tuple(shown), has_older=len(found) > _EVENTS_SHOWN)
 
 
 def bill_lines(calls: Iterable[Call]) -> tuple[CallLine, ...]:
@@ -104,17 +145,11 @@ def _ways_on(view: JobView) -> dict[str, bool]:
     }
 
 
-def _last(events: Sequence[EventView]) -> int:
-    return max((event.id for event in events), default=0)
-
-
-def _frames(session: Session, job: Job, resources: Resources) -> Frames:
-    offered = session.get(Release, job.release_id) if job.release_id else None
-    if offered is None or not _is_offered(job, offered):
+def _frames(job: Job, before: Release | None, after: Release | None, resources: Resources) -> Frames:
+    if after is None or not _is_offered(job, after):
         return Frames(None, None)
-    base = session.get(Release, offered.base_release_id) if offered.base_release_id else None
-    before = base if base is not None and base.published_at is not None else None
-    return Frames(frame_of(resources, before) if before is not None else None, frame_of(resources, offered))
+    was_live = before is not None and before.published_at is not None
+    return Frames(frame_of(resources, before) if before and was_live else None, frame_of(resources, after))
 
 
 def frame_of(resources: Resources, release: Release) -> str | None:
@@ -124,10 +159,3 @@ def frame_of(resources: Resources, release: Release) -> str | None:
 
 def _is_offered(job: Job, release: Release) -> bool:
     return job.state in (State.AWAITING_APPROVAL, State.PUBLISHING) or release.published_at is not None
-
-
-def _changes(resources: Resources, job_id: UUID, *, tenant: str) -> Comparison | None:
-    try:
-        return changes_of_job(resources.ledger, resources.den, job_id, tenant=tenant)
-    except (ReleaseNotFoundError, ReleaseSweptError):
-        return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sqlmodel import Session
 
@@ -15,11 +15,15 @@ from routing.explain import Explanation, explain
 from routing.jobs import parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
-from routing.router import SiteSignals
+from routing.rounds import WORK_SO_FAR
+from routing.router import CLASSIFIER, Route, SiteSignals
 from routing.signals import signals_of
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 _DECIDED = ("mode", "tier", "rule")
+
+Decider = Literal["rules", "work", "model"]
+"""Who had the last word: the rules alone, what the work so far needs at least, or a model that was asked besides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +42,9 @@ class Reasons:
     found: Explanation
     pieces: tuple[Piece, ...]
     """The prompt, with what the rules took notice of told apart."""
+    decider: Decider
     is_as_decided: bool
-    """Whether the rules of today decide the same as was decided then."""
+    """Whether the rules of today say the same as those of then, as far as the decision shows what those said."""
 
 
 def reasons_of(
@@ -56,12 +61,36 @@ def reasons_of(
     )
     words = (vocabularies or shipped_vocabularies()).of(job.tenant)
     found = explain(signals, effective_policy(session, job.tenant, policy), words)
-    return Reasons(found=found, pieces=_pieces(job.prompt, found), is_as_decided=_is_same(job.route, found))
+    decider = decider_of(job.route, is_pivot=bool(job.result.get("failure_debate")))
+    is_same = is_as_decided(job.route, found.route, decider=decider)
+    return Reasons(found=found, pieces=_pieces(job.prompt, found), decider=decider, is_as_decided=is_same)
 
 
-def _is_same(route: dict[str, Any], found: Explanation) -> bool:
-    today = found.route.model_dump(mode="json")
-    return all(route.get(name) == today[name] for name in _DECIDED)
+def decider_of(route: Mapping[str, Any], *, is_pivot: bool = False) -> Decider:
+    """Return who had the last word on a route.
+
+    Args:
+        route: the decision as it stands.
+        is_pivot: whether a debate about the job's failures may have changed its tier.
+    """
+    if route.get("rule") == WORK_SO_FAR:
+        return "work"
+    return "model" if is_pivot or route.get("classifier", CLASSIFIER) != CLASSIFIER else "rules"
+
+
+def is_as_decided(then: Mapping[str, Any], today: Route, *, decider: Decider) -> bool:
+    """Tell whether what the rules say today fits what was decided then.
+
+    A tier that the work so far needs stands for any lower one; what the rules had said before a model is not on record.
+    """
+    if decider == "model":
+        return True
+    if decider == "work":
+        return (
+            then.get("mode") == today.mode.value and today.tier is not None and today.tier < int(then.get("tier") or 0)
+        )
+    shown = today.model_dump(mode="json")
+    return all(then.get(name) == shown[name] for name in _DECIDED)
 
 
 def _pieces(prompt: str, found: Explanation) -> tuple[Piece, ...]:

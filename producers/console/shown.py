@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
-from producers.console.timeline import offset
-from producers.console.wording import event_line
-from producers.jobs import usd_text
-from routing.jobs import State
+from producers.jobs import tier_name
+from routing.jobs import FAILURES, State
 from routing.prices import NANOUSD_PER_USD
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -24,8 +23,7 @@ _FINE_BELOW_USD = 0.1
 TONES: Mapping[str, str] = MappingProxyType(
     {
         State.ANSWERED: "good", State.PUBLISHED: "good", State.AWAITING_APPROVAL: "ask", State.CLARIFYING: "ask",
-        State.FAILED: "bad", State.TIMED_OUT: "bad", State.BUDGET_EXCEEDED: "bad", State.OUTPUT_EXCEEDED: "bad",
-        State.ESCALATED: "bad", State.REJECTED: "still", State.EXPIRED: "still", State.CANCELLED: "still",
+        **dict.fromkeys(FAILURES, "bad"), State.REJECTED: "still", State.EXPIRED: "still", State.CANCELLED: "still",
         "passed": "good", "done": "good", "complete": "good", "completed": "good", "open": "ask", "lost": "bad",
         "planned": "still",
         "pending": "still", "skipped": "still", "closed": "still", "waiting": "still", "parked": "still",
@@ -54,9 +52,9 @@ def tone(state: str) -> str:
     return TONES.get(state, "busy")
 
 
-def words(name: str) -> str:
+def words(name: object) -> str:
     """Return a code as words: `awaiting_approval` is shown as `awaiting approval`."""
-    return name.replace("_", " ")
+    return str(name).replace("_", " ")
 
 
 def duration(seconds: float | None) -> str:
@@ -91,7 +89,8 @@ def size(count: int | None) -> str:
         return "–"
     if count < _KIB:
         return f"{count} B"
-    return f"{count / _KIB:.1f} KiB" if count < _KIB**2 else f"{count / _KIB**2:.1f} MiB"
+    amount, unit = (count / _KIB, "KiB") if count < _KIB**2 else (count / _KIB**2, "MiB")
+    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def short(value: object) -> str:
@@ -105,13 +104,6 @@ def excerpt(text: str, length: int = 120) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def money(nanousd: int) -> str:
-    """Return an amount in USD to the cent's hundredth, which model calls need."""
-    exact = usd_text(nanousd)
-    whole, _, digits = exact.partition(".")
-    return f"${whole}.{digits[:4].ljust(2, '0')}"
-
-
 def usd(amount: float) -> str:
     """Return a limit in USD."""
     return f"${amount:,.2f}"
@@ -119,8 +111,12 @@ def usd(amount: float) -> str:
 
 def dollars(text: str) -> str:
     """Return an exact decimal string as an amount."""
-    whole, _, digits = text.partition(".")
-    return f"${whole}.{digits[:4].ljust(2, '0')}"
+    return cents(round(Decimal(text) * NANOUSD_PER_USD))
+
+
+def column(text: str) -> str:
+    """Return an exact decimal string as an amount in a column: always four digits, so that the points stand in line."""
+    return f"${Decimal(text):,.4f}"
 
 
 def cents(nanousd: int) -> str:
@@ -156,8 +152,7 @@ def _kind(line: str) -> str:
 FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "tone": tone, "words": words, "duration": duration, "ago": ago, "moment": moment, "size": size,
-        "short": short, "excerpt": excerpt, "money": money, "dollars": dollars, "diff_lines": diff_lines,
-        "share": share, "cents": cents, "plural": plural, "count": count, "event_line": event_line, "offset": offset,
-        "usd": usd,
+        "short": short, "excerpt": excerpt, "dollars": dollars, "column": column, "tier": tier_name,
+        "diff_lines": diff_lines, "share": share, "cents": cents, "plural": plural, "count": count, "usd": usd,
     }
 )  # fmt: skip

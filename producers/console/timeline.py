@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from monitoring.ledger.events import EventKind
 from producers.job_views import EventView
@@ -15,6 +16,13 @@ _WAITS = {State.RECEIVED.value: "intake", State.DEBATING.value: "debate", State.
 _SHARE_OF_PEOPLE = 0.12
 """How much of the width a phase takes in which people are waited for: hours of it would hide the seconds of work."""
 _MOST_PHASES = 60
+"""Phases that are shown: the last ones."""
+CUTS = (
+    EventKind.ACCEPTED, EventKind.WAITING, EventKind.STARTED, EventKind.ATTEMPT_ENDED, EventKind.STATE, EventKind.ENDED,
+)  # fmt: skip
+"""The kinds of events that begin or end a phase: all that this needs of a job's."""
+MOST_CUTS = 8 * _MOST_PHASES
+"""So many of the newest make the phases that are shown, and more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,24 +45,33 @@ class Phase:
         return max(0.0, ((self.ended or until) - self.began).total_seconds())
 
 
-def phases_of(events: Sequence[EventView], *, until: datetime) -> tuple[Phase, ...]:
-    """Return a job's phases with the places of their bars.
+class Timeline(NamedTuple):
+    """A job's life, or the end of a long one."""
+
+    phases: tuple[Phase, ...]
+    is_cut: bool
+    """There were earlier phases."""
+
+
+def timeline_of(events: Sequence[EventView], *, until: datetime) -> Timeline:
+    """Return a job's last phases with the places of their bars.
 
     Args:
-        events: the job's, oldest first.
+        events: the job's own of the kinds that cut, oldest first; up to `MOST_CUTS`, or all there are.
         until: when it ended, or now.
     """
     walk = _Walk()
     for event in events:
         walk.take(event)
-    return _placed(walk.finish(), until)
+    is_cut = len(walk.found) > _MOST_PHASES
+    return Timeline(_placed(walk.found[-_MOST_PHASES:], until), is_cut)
 
 
 class _Walk:
     """Goes through events and cuts the time at those that begin or end a phase."""
 
     def __init__(self) -> None:
-        self._found: list[Phase] = []
+        self.found: list[Phase] = []
 
     def take(self, event: EventView) -> None:
         data, at = event.data, event.at
@@ -72,33 +89,30 @@ class _Walk:
             case EventKind.ENDED:
                 self._end(at)
 
-    def finish(self) -> list[Phase]:
-        return self._found[:_MOST_PHASES]
-
     def _enter(self, state: str, at: datetime, queue: str) -> None:
         if state in _PEOPLE:
             self._begin("person", "Asks", f"a person's {_PEOPLE[state]}", at)
         elif state == State.PUBLISHING.value:
             self._begin("wait", "Approved", "waits to be published", at)
-        elif state in _WAITS and not (self._found and self._found[-1].ended is None):
+        elif state in _WAITS and not (self.found and self.found[-1].ended is None):
             self._begin("wait", "Waits", f"for {queue or _WAITS[state]}", at)
 
     def _begin(self, kind: str, name: str, note: str, at: datetime) -> None:
         self._end(at)
-        if self._found and kind == "wait" and self._found[-1].kind == "wait" and self._found[-1].began == at:
-            self._found.pop()
-        self._found.append(Phase(kind=kind, name=name, note=note, began=at, ended=None))
+        if self.found and kind == "wait" and self.found[-1].kind == "wait" and self.found[-1].began == at:
+            self.found.pop()
+        self.found.append(Phase(kind=kind, name=name, note=note, began=at, ended=None))
 
     def _end(self, at: datetime) -> None:
-        if self._found and self._found[-1].ended is None:
-            self._found[-1] = replace(self._found[-1], ended=at)
+        if self.found and self.found[-1].ended is None:
+            self.found[-1] = replace(self.found[-1], ended=at)
 
     def _let_go(self, at: datetime, outcome: str) -> None:
         """Note how the last attempt ended: it may be told after what the job did next had begun."""
-        for place in reversed(range(len(self._found))):
-            phase = self._found[place]
+        for place in reversed(range(len(self.found))):
+            phase = self.found[place]
             if phase.kind == "work":
-                self._found[place] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
+                self.found[place] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
                 return
 
 

@@ -21,11 +21,11 @@ from monitoring.errors import MonitoringError
 from producers.api.resources import Resources, resources_of
 from producers.console import shown
 from producers.console.sessions import COOKIE, ConsoleSession, Sessions
+from producers.console.timeline import offset
+from producers.console.wording import event_line
 from producers.errors import ProducerError
 from producers.keys import Caller, MissingScopeError, Scope, holder_of
-from producers.rounds import Asker
 from routing.errors import FieldError, InvalidJobError, RoutingError
-from routing.jobs import Door
 
 PREFIX = "/console"
 _SAFE = frozenset({"GET", "HEAD"})
@@ -82,7 +82,7 @@ def _templates() -> Environment:
         loader=FileSystemLoader(str(files.files("producers.console") / "templates")),
         autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(shown.FILTERS)
+    environment.filters.update(shown.FILTERS, event_line=event_line, offset=offset)
     return environment
 
 
@@ -140,11 +140,6 @@ def acting(scope: Scope) -> Callable[..., Viewer]:
 Submitter = Annotated[Viewer, Depends(acting(Scope.SUBMIT))]
 Approver = Annotated[Viewer, Depends(acting(Scope.APPROVE))]
 Operator = Annotated[Viewer, Depends(acting(Scope.OPERATE))]
-
-
-def asker_of(viewer: Viewer) -> Asker:
-    """Return a viewer as who asks for a new round of work."""
-    return Asker(tenant=viewer.caller.tenant, door=Door.HTTP, actor=viewer.caller.actor)
 
 
 def policy_of(pages_url: str) -> str:

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from monitoring.ledger.events import EventKind
+from producers.console.shown import cents, excerpt, words
 from producers.job_views import EventView
-from routing.prices import NANOUSD_PER_USD
 
 _LONGEST = 240
 
@@ -22,13 +22,8 @@ class Line(NamedTuple):
 
 def event_line(event: EventView) -> Line:
     """Return what happened."""
-    title, tell = _LINES.get(event.kind, (event.kind.replace("_", " ").capitalize(), _anything))
-    line = " ".join(tell(event.data).split())
-    return Line(title, line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…")
-
-
-def _words(value: object) -> str:
-    return str(value).replace("_", " ")
+    title, tell = _LINES.get(event.kind, (words(event.kind).capitalize(), _anything))
+    return Line(title, excerpt(tell(event.data), _LONGEST))
 
 
 def _join(*parts: object) -> str:
@@ -37,7 +32,7 @@ def _join(*parts: object) -> str:
 
 def _cost(data: Mapping[str, Any]) -> str:
     cost = data.get("cost_nanousd")
-    return f"${cost / NANOUSD_PER_USD:.4f}" if isinstance(cost, int) and cost else ""
+    return cents(cost) if isinstance(cost, int) and cost else ""
 
 
 def _seconds(data: Mapping[str, Any], name: str = "seconds") -> str:
@@ -46,7 +41,7 @@ def _seconds(data: Mapping[str, Any], name: str = "seconds") -> str:
 
 
 def _accepted(data: Mapping[str, Any]) -> str:
-    return _join(f"by {data.get('door')}", _words(data.get("mode")), f"queue {data.get('queue')}")
+    return _join(f"by {data.get('door')}", words(data.get("mode")), f"queue {data.get('queue')}")
 
 
 def _waiting(data: Mapping[str, Any]) -> str:
@@ -60,16 +55,16 @@ def _started(data: Mapping[str, Any]) -> str:
 
 def _attempt_ended(data: Mapping[str, Any]) -> str:
     reason = data.get("reason")
-    why = "" if reason in ("done", data.get("outcome")) else _words(reason or "")
-    return _join(f"attempt {data.get('attempt')}: {_words(data.get('outcome'))}", why, _seconds(data), _cost(data))
+    why = "" if reason in ("done", data.get("outcome")) else words(reason or "")
+    return _join(f"attempt {data.get('attempt')}: {words(data.get('outcome'))}", why, _seconds(data), _cost(data))
 
 
 def _state(data: Mapping[str, Any]) -> str:
-    return f"{_words(data.get('origin'))} → {_words(data.get('target'))}"
+    return f"{words(data.get('origin'))} → {words(data.get('target'))}"
 
 
 def _ended(data: Mapping[str, Any]) -> str:
-    return _join(_words(data.get("state")), data.get("detail"), _seconds(data), _cost(data))
+    return _join(words(data.get("state")), data.get("detail"), _seconds(data), _cost(data))
 
 
 def _call(data: Mapping[str, Any]) -> str:
@@ -78,7 +73,7 @@ def _call(data: Mapping[str, Any]) -> str:
 
 
 def _escalated(data: Mapping[str, Any]) -> str:
-    return _join(f"{data.get('origin')} → {data.get('target')}", _words(data.get("reason")), data.get("detail"))
+    return _join(f"{data.get('origin')} → {data.get('target')}", words(data.get("reason")), data.get("detail"))
 
 
 def _text(data: Mapping[str, Any]) -> str:
@@ -86,15 +81,15 @@ def _text(data: Mapping[str, Any]) -> str:
 
 
 def _step(data: Mapping[str, Any]) -> str:
-    return _join(_words(data.get("step", "")), _seconds(data))
+    return _join(words(data.get("step", "")), _seconds(data))
 
 
 def _run_step(data: Mapping[str, Any]) -> str:
-    return _join(data.get("step"), _words(data.get("status", "")), data.get("detail"))
+    return _join(data.get("step"), words(data.get("status", "")), data.get("detail"))
 
 
 def _gate(data: Mapping[str, Any]) -> str:
-    return _join(_words(data.get("state", "")), data.get("reason"))
+    return _join(words(data.get("state", "")), data.get("reason"))
 
 
 def _plan(data: Mapping[str, Any]) -> str:
@@ -105,7 +100,7 @@ def _plan(data: Mapping[str, Any]) -> str:
 
 def _anything(data: Mapping[str, Any]) -> str:
     return _join(
-        *(f"{_words(name)} {_words(value)}" for name, value in data.items() if isinstance(value, str | int | float))
+        *(f"{words(name)} {words(value)}" for name, value in data.items() if isinstance(value, str | int | float))
     )
 
 

@@ -12,13 +12,12 @@ from sqlmodel import col, select
 
 from monitoring.audit import check_newest
 from monitoring.errors import SchemaMismatchError
-from monitoring.ledger.clock import now
-from monitoring.ledger.record_tables import Leader
+from monitoring.ledger.runway import DISPATCHER, leaders
 from monitoring.ledger.schema import Fit, fit, found_revision, wanted_revision
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import slots_by_queue
-from producers import dispatcher, door
+from producers import door
 from producers.bootstrap import Installation
 from producers.doctor.findings import Finding, fail, judge_clock, judge_workers, ok, warn
 
@@ -74,8 +73,8 @@ def _providers(ledger: Ledger) -> Finding:
 
 def _leaders(ledger: Ledger) -> Iterator[Finding]:
     with ledger.begin() as session:
-        alive = dict(session.exec(select(Leader.role, Leader.holder).where(col(Leader.until) > now())).all())
-    for role, name in ((dispatcher.ROLE, "dispatcher"), (door.ROLE, "Celery door")):
+        alive = leaders(session)
+    for role, name in ((DISPATCHER, "dispatcher"), (door.ROLE, "Celery door")):
         if role in alive:
             yield ok(name, f"led by {alive[role]}")
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,13 +16,20 @@ from sqlalchemy import update as sql_update
 from sqlmodel import col
 
 from monitoring.audit import seal
+from monitoring.ledger import audit
+from monitoring.ledger.attempts import hold
+from monitoring.ledger.events import EventKind, record
+from monitoring.ledger.jobs import close_attempt, end, find_job
 from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt, Job
+from monitoring.ledger.tables import Attempt, Job, Site
 from monitoring.ledger.workers import Sign, sign_in
+from producers.console.job_facts import facts_of
+from producers.console.routes import records
 from producers.console.sessions import Sessions
 from producers.keys import keys_of, revoke
 from routing.jobs import Reason, State
+from routing.tiers import TASK_OF_QUEUE
 from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
 
 __all__ = ["shared_ledger"]
@@ -101,16 +109,60 @@ def test_a_form_that_is_too_large_is_not_read(world: World) -> None:
     assert world.client.post("/console/login", data={"key": "x" * 300_000}).status_code == 413
 
 
-def test_a_job_whose_work_a_person_has_to_judge_is_not_done_over_past_them(world: World, offered: UUID) -> None:
+def do_over(browser: Browser, job_id: UUID, tier: str) -> Job:
+    """Override a job's tier and return the job that takes its place."""
+    assert "Override the tier" in browser.get(f"/jobs/{job_id}").text
+    browser.post(f"/jobs/{job_id}/override", tier=tier)
+    assert "in place of the one before" in browser.text, browser.text
+    new = browser.world.job(UUID(str(browser.page.url).rsplit("/", 1)[1]))
+    assert (new.parent_id, new.root_id, new.result["verb"]) == (job_id, browser.world.job(job_id).root_id, "override")
+    return new
+
+
+def test_a_revision_is_done_over_from_the_work_that_it_revises_and_nobody_comes_between(
+    world: World, offered: UUID
+) -> None:
     browser = Browser(world)
-    assert "Override the tier" in browser.get(f"/jobs/{offered}").text
-    for change in ({"start_release_id": world.job(offered).release_id}, {"result": {"needs_person": True}}):
-        with world.ledger.begin() as session:
-            whole = {"start_release_id": None, "result": {}} | change
-            session.execute(sql_update(Job).where(col(Job.id) == offered).values(**whole))
-        assert "Override the tier" not in browser.get(f"/jobs/{offered}").text
-        browser.post(f"/jobs/{offered}/override", tier="agent")
-        assert world.job(offered).state == State.AWAITING_APPROVAL
+    browser.get(f"/jobs/{offered}")
+    browser.post(f"/jobs/{offered}/revise", text="Change the headline to blue instead", tier="patch")
+    revision = UUID(str(browser.page.url).rsplit("/", 1)[1])
+    new = do_over(browser, revision, "agent")
+    assert new.start_release_id == world.job(offered).release_id
+    assert new.result["begun"] == world.job(revision).result["begun"]
+    assert (world.job(revision).state, new.state, new.tier) == (State.CANCELLED, State.QUEUED, 3)
+    with world.ledger.begin() as session:
+        assert session.get_one(Site, new.site_id).lock_job_id == new.id
+    assert "Rounds of this session" in browser.text
+    assert "Override the tier" not in browser.get(f"/jobs/{revision}").text
+
+
+def test_what_a_person_has_to_judge_is_done_over_for_a_person_to_judge(world: World, offered: UUID) -> None:
+    with world.ledger.begin() as session:
+        session.execute(sql_update(Job).where(col(Job.id) == offered).values(result={"needs_person": True}))
+    assert do_over(Browser(world), offered, "agent").result["needs_person"] is True
+
+
+def test_a_site_that_is_being_made_is_made_on_another_tier(world: World) -> None:
+    old = world.submit(prompt="Make a page for a bakery", new_site="rolls", tier="spec")
+    new = do_over(Browser(world), old, "agent")
+    assert (new.site_id, new.request["new_site"]) == (world.job(old).site_id, "rolls")
+    assert world.job(old).state == State.CANCELLED
+
+
+def test_a_job_that_is_worked_on_is_cancelled_at_its_next_step_and_done_over_behind_it(
+    world: World, tmp_path: Path
+) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    old = world.submit(prompt="Make the headline red", site="bakery", tier="patch")
+    world.claim(old)
+    new = do_over(Browser(world), old, "agent")
+    assert world.job(old).cancel_requested_at is not None
+    with world.ledger.begin() as session:
+        assert session.get_one(Site, new.site_id).lock_job_id == old
+    again = Browser(world)
+    again.get(f"/jobs/{old}")
+    again.post(f"/jobs/{old}/override", tier="spec")
+    assert 'role="alert"' in again.page.text, "one job takes its place"
 
 
 def test_a_key_that_may_not_read_opens_nothing(world: World) -> None:
@@ -407,18 +459,103 @@ def test_the_words_that_decided_are_marked_and_what_would_have_changed_it_is_tol
     assert "<b>every</b>" not in page
 
 
-def test_an_operator_sees_who_works_and_a_tenant_only_how_many(world: World) -> None:
+def test_an_operator_sees_who_works_and_with_how_many_slots_and_a_tenant_only_its_own_work(world: World) -> None:
     with world.ledger.begin() as session:
         sign_in(session, Sign(id="w-1@host", host="host", pid=1, queues=("spec",), slots=4))
     at_work = world.submit(prompt="What does the page say?")
     world.claim(at_work)
     with world.ledger.begin() as session:
         session.execute(sql_update(Attempt).where(col(Attempt.job_id) == at_work).values(worker="w-1@host"))
-    assert "w-1@host" in Browser(world, "operate", "read").get("/").text
+    operator = Browser(world, "operate", "read", tenant=f"{world.tenant}-o")
+    assert "w-1@host" in operator.get("/").text
+    assert "1/4 slots busy" in operator.text.replace(" /", "/")
+    assert "What does the page say?" not in operator.text
+    for tenant, under_way in ((world.tenant, 1), (f"{world.tenant}-b", 0)):
+        browser = Browser(world, "admin", tenant=tenant)
+        assert "w-1@host" not in browser.get("/").text
+        assert "slots" not in browser.text.lower()
+        assert "Saturation" not in browser.text
+        assert f"{under_way} under way" in browser.text
+        assert browser.text.count("What does the page say?") == under_way
+    assert Browser(world, "admin").text.count("no worker") == len(TASK_OF_QUEUE) - 1
+
+
+def test_of_a_long_job_the_newest_events_are_shown_and_a_link_leads_back_to_the_first(world: World) -> None:
+    job_id = world.submit(prompt="What does the page say?")
+    taken = world.claim(job_id)
+    with world.ledger.begin() as session:
+        for number in range(450):
+            record(session, EventKind.PROGRESS, job=find_job(session, job_id), text=f"step {number}.")
+    with world.ledger.begin() as session:
+        job = hold(session, taken.attempt)
+        close_attempt(session, job, outcome=State.FAILED.value, reason=Reason.PROVIDER_ERROR)
+        end(session, job, State.FAILED, reason=Reason.PROVIDER_ERROR)
+    browser = Browser(world)
+    browser.get(f"/jobs/{job_id}")
+    timeline = browser.text.partition("Timeline")[2].partition("Bill")[0]
+    assert "Attempt 1 on answer failed" in timeline, "what began and ended it is known, whatever lies between"
+    assert "step 449." in browser.text
+    pages = [browser.text]
+    while (older := re.search(r'href="/console(/jobs/[^"]+)"[^>]*>Older events', browser.page.text)) is not None:
+        part = browser.get(older.group(1), **{"hx-request": "true"}).text
+        assert "<html" not in part
+        assert "<html" in browser.get(older.group(1)).text
+        pages.append(browser.text)
+    seen = [int(number) for page in pages for number in re.findall(r"step (\d+)\.", page)]
+    assert sorted(seen) == list(range(450))
+    assert (len(pages), "Accepted" in pages[-1]) == (3, True)
+
+
+def test_a_job_s_page_is_read_in_one_transaction(world: World, offered: UUID) -> None:
+    begun = []
+
+    class Counted:
+        def begin(self) -> Any:
+            begun.append(1)
+            return world.ledger.begin()
+
+    facts = facts_of(replace(world.resources, ledger=Counted()), offered, tenant=world.tenant)  # type: ignore[arg-type]
+    assert len(begun) == 1
+    assert facts["changes"].changed == 1
+
+
+def test_the_audit_trail_is_searched_to_its_end_however_far_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(records, "_LOOKED_AT", 40)
+    with world.ledger.begin() as session:
+        audit.append(session, "rare_thing", actor="me", tenant=world.tenant)
+        for _ in range(130):
+            audit.append(session, "usual_thing", actor="me", tenant=world.tenant)
     browser = Browser(world, "admin")
-    assert "w-1@host" not in browser.get("/").text
-    assert str(at_work)[:8] in browser.text
-    assert "1/4 slots busy" in browser.text.replace(" /", "/")
+    path, pages = "/audit?action=rare thing", 0
+    while "<td>rare thing" not in browser.get(path).text:
+        further = re.search(r'href="/console(/audit\?[^"]+)">Search further back', browser.page.text)
+        assert further is not None, browser.text
+        assert "may be further back" in browser.text
+        path, pages = unescape(further.group(1)), pages + 1
+    assert pages in (3, 4)
+    browser.get("/audit?action=usual thing&actor=me")
+    found = [browser.page.text.count("<td>usual thing")]
+    while (further := re.search(r'href="/console(/audit\?[^"]+)">', browser.page.text)) is not None and len(found) < 9:
+        found.append(browser.get(unescape(further.group(1))).text.count("<td>usual thing"))
+    assert sum(found) == 130
+
+
+def test_a_tier_that_the_work_so_far_needs_is_no_change_of_the_rules(world: World, offered: UUID) -> None:
+    raised = {"rule": "work-so-far", "cause": "override", "tier": 3, "queue": "agent", "reason": "It has a build."}
+    with world.ledger.begin() as session:
+        job = find_job(session, offered)
+        request = {name: value for name, value in job.request.items() if name != "tier"}
+        changed = sql_update(Job).where(col(Job.id) == offered)
+        session.execute(changed.values(route={**job.route, **raised}, request=request))
+    browser = Browser(world)
+    browser.get(f"/jobs/{offered}/why")
+    assert "It has a build. The request by itself would be ACTION, tier spec." in browser.text
+    assert "rules have changed" not in browser.text
+    with world.ledger.begin() as session:
+        session.execute(sql_update(Job).where(col(Job.id) == offered).values(route={**job.route, **raised, "tier": 1}))
+    assert "rules have changed" in browser.get(f"/jobs/{offered}/why").text
 
 
 def test_a_part_of_a_page_is_sent_to_who_asks_for_one(world: World, offered: UUID) -> None:

@@ -18,10 +18,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from monitoring.ledger.runway import Push, lead
+from monitoring.ledger.runway import DISPATCHER, Push, lead
 from monitoring.ledger.store import STATEMENT_TIMEOUT_MS
 from producers.config import DispatcherConfig
-from producers.dispatcher import BATCH, ROLE, Dispatcher
+from producers.dispatcher import BATCH, Dispatcher
 from producers.publisher import Publisher
 from producers.runway import BrokerLists
 from routing.app import create_app
@@ -107,7 +107,7 @@ def test_a_long_round_stays_the_only_one(shop: Shop, broker: Any, make: Make) ->
     def look_in(number: int) -> None:
         time.sleep(0.25)
         with shop.ledger.begin() as session:
-            seen.append(lead(session, ROLE, "two", seconds=5))
+            seen.append(lead(session, DISPATCHER, "two", seconds=5))
 
     started = time.monotonic()
     assert make(before=look_in).run_once()

@@ -13,10 +13,10 @@ from sqlalchemy import text
 from monitoring.audit import newest_head, seal
 from monitoring.exporter import ExporterApp
 from monitoring.ledger import audit
-from monitoring.ledger.runway import lead
+from monitoring.ledger.runway import DISPATCHER, lead
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import Sign, sign_in
-from producers import dispatcher, door
+from producers import door
 from producers.bootstrap import Installation, Settings
 from producers.doctor import record, surroundings
 from producers.doctor.findings import Finding
@@ -71,7 +71,7 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
             "dispatcher", "Celery door", "workers",
         }  # fmt: skip
         with ledger.begin() as session:
-            for role in (dispatcher.ROLE, door.ROLE):
+            for role in (DISPATCHER, door.ROLE):
                 assert lead(session, role, "one", seconds=30)
             queues = tuple(queue.value for queue in QueueName if queue is not QueueName.UNROUTED)
             sign_in(session, Sign(id="w", host="h", pid=1, queues=queues, slots=2))

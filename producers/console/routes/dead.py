@@ -9,7 +9,8 @@ from fastapi import APIRouter, Form, Path, Query, Request
 from starlette.responses import Response
 
 from monitoring.ledger.dead_letters import ClusterNotFoundError
-from producers.console.web import REFUSALS, ConsoleResources, Submitter, ViewerDep, asker_of, go, render, told
+from producers.api.resources import asker_of
+from producers.console.web import REFUSALS, ConsoleResources, Submitter, ViewerDep, go, render, told
 from producers.dead_letters import DeadLetterOrder, ReplayOrder
 from routing.jobs import parse_as
 
@@ -59,7 +60,7 @@ def replay(
     """Replay the chosen dead letters, or up to 200 of a cluster; tell what became of each."""
     try:
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
-        verdicts = resources.dead_letters.replay(order, asker=asker_of(viewer))
+        verdicts = resources.dead_letters.replay(order, asker=asker_of(viewer.caller))
     except REFUSALS as error:
         return go(request, "/dead", notice=told(error), is_error=True)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed")
@@ -72,7 +73,7 @@ def dismiss(
     """Say that the chosen dead letters, or up to 200 of a cluster, need nothing more."""
     try:
         order = parse_as(DeadLetterOrder, _order(ids, signature))
-        verdicts = resources.dead_letters.dismiss(order, asker=asker_of(viewer))
+        verdicts = resources.dead_letters.dismiss(order, asker=asker_of(viewer.caller))
     except REFUSALS as error:
         return go(request, "/dead", notice=told(error), is_error=True)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed")

@@ -13,9 +13,10 @@ from monitoring.errors import JobNotFoundError
 from monitoring.ledger.approvals import Seen, approve, reject
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import lock_job
+from producers.api.resources import asker_of
 from producers.clarify import MAX_REPLY_CHARACTERS
-from producers.console.web import REFUSALS, Approver, ConsoleResources, Submitter, asker_of, go, told
-from producers.overrides import Overrides, TierName
+from producers.console.web import REFUSALS, Approver, ConsoleResources, Submitter, go, told
+from producers.replays import TierName
 from producers.rounds import ResumeOrder, ReviseOrder
 from routing.jobs import parse_as
 
@@ -120,7 +121,7 @@ def revise(
 
     def do() -> UUID:
         order = parse_as(ReviseOrder, {"text": text} | ({"tier": tier} if tier else {}))
-        return resources.rounds.revise(job_id, order, asker=asker_of(viewer)).job.id
+        return resources.rounds.revise(job_id, order, asker=asker_of(viewer.caller)).job.id
 
     return _then(request, job_id, do, done="This round goes on from the one before it.")
 
@@ -132,8 +133,7 @@ def override(
     """Do the same request over on another tier, in place of this job."""
 
     def do() -> UUID:
-        overrides = Overrides(resources.ledger, resources.submitter)
-        return overrides.do_over(job_id, tier, asker=asker_of(viewer)).job.id
+        return resources.replays.override(job_id, tier, asker=asker_of(viewer.caller)).job.id
 
     return _then(request, job_id, do, done=f"This job does the same on tier {tier}, in place of the one before.")
 
@@ -146,6 +146,6 @@ def resume(
 
     def do() -> UUID:
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        return resources.rounds.resume(job_id, order, asker=asker_of(viewer)).job.id
+        return resources.rounds.resume(job_id, order, asker=asker_of(viewer.caller)).job.id
 
     return _then(request, job_id, do, done="It goes on with the budget you added.")

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from monitoring.ledger.jobs import find_job
 from producers.api.stream import News, Tail, look, watch
 from producers.console import listing
-from producers.console.job_facts import facts_of
+from producers.console.job_facts import events_of, facts_of
 from producers.console.reasons import reasons_of
 from producers.console.web import (
     REFUSALS,
@@ -87,6 +87,20 @@ def show_job(request: Request, resources: ConsoleResources, viewer: ViewerDep, j
     return render(request, template, viewer=viewer, **facts)
 
 
+@router.get("/jobs/{job_id}/events")
+def show_events(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: ViewerDep,
+    job_id: UUID,
+    before: Annotated[int, Query(ge=0, lt=2**63)] = 2**63 - 1,
+) -> Response:
+    """Show a page of a job's events that ends before one of them: the way back from the newest."""
+    page = events_of(resources, job_id, tenant=viewer.caller.tenant, before_id=before)
+    template = "parts/events.html" if is_part(request) else "events.html"
+    return render(request, template, viewer=viewer, job_id=job_id, page=page)
+
+
 @router.get("/jobs/{job_id}/why")
 def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
     """Tell which words and rules decided where a job went, and what would have changed it."""
@@ -94,7 +108,7 @@ def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, j
         job = find_job(session, job_id, tenant=viewer.caller.tenant)
         found = reasons_of(session, job, policy=resources.policy, vocabularies=resources.vocabularies)
     template = "parts/why.html" if is_part(request) else "why.html"
-    return render(request, template, viewer=viewer, job_id=job_id, why=found)
+    return render(request, template, viewer=viewer, job_id=job_id, why=found, decided=job.route.get("reason", ""))
 
 
 @router.get("/jobs/{job_id}/stream")

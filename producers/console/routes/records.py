@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
@@ -63,17 +64,21 @@ def show_audit(
     """Search the audit trail, newest first: operators all of it, everyone else what concerns their tenant."""
     wanted = Wanted(action=action.strip(), actor=actor.strip(), job=job.strip(), before=before)
     with resources.ledger.begin() as session:
-        rows = _search(session, viewer, wanted)
-    return _page(request, viewer, wanted, rows=rows)
+        page = _search(session, viewer, wanted)
+    return render(request, "audit.html", viewer=viewer, wanted=wanted, page=page, verdict=None, refusal="")
 
 
-def _page(request: Request, viewer: Viewer, wanted: Wanted, *, rows: list[AuditRow], **facts: Any) -> Response:
-    more = rows[_ROWS - 1].seq if len(rows) > _ROWS else None
-    shown = {"rows": rows[:_ROWS], "more": more, "wanted": wanted, "looked_at": _LOOKED_AT}
-    return render(request, "audit.html", viewer=viewer, **{"verdict": None, "refusal": "", **shown, **facts})
+class AuditPage(NamedTuple):
+    """Some rows of the trail, newest first."""
+
+    rows: Sequence[AuditRow]
+    following: int | None
+    """Older rows lie below this one; None when there are none."""
+    is_cut: bool
+    """The search ended before it had a page full: it goes on below."""
 
 
-def _search(session: Session, viewer: Viewer, wanted: Wanted) -> list[AuditRow]:
+def _search(session: Session, viewer: Viewer, wanted: Wanted) -> AuditPage:
     end = wanted.before if wanted.before is not None else (session.scalar(select(func.max(AuditRow.seq))) or 0) + 1
     found = select(AuditRow).where(col(AuditRow.seq) < end).order_by(col(AuditRow.seq).desc()).limit(_ROWS + 1)
     if not viewer.caller.may(Scope.OPERATE):
@@ -82,11 +87,17 @@ def _search(session: Session, viewer: Viewer, wanted: Wanted) -> list[AuditRow]:
         found = found.where(col(AuditRow.action) == wanted.action.lower().replace(" ", "_"))
     if wanted.actor:
         found = found.where(col(AuditRow.actor) == wanted.actor)
+    floor = 0
     if wanted.job:
         found = found.where(col(AuditRow.job_id) == _uuid(wanted.job))
     else:
-        found = found.where(col(AuditRow.seq) >= end - _LOOKED_AT)
-    return list(session.scalars(found))
+        floor = end - _LOOKED_AT
+        found = found.where(col(AuditRow.seq) >= floor)
+    rows = session.scalars(found).all()
+    if len(rows) > _ROWS:
+        return AuditPage(rows[:_ROWS], rows[_ROWS - 1].seq, is_cut=False)
+    is_cut = session.scalars(select(col(AuditRow.seq)).where(col(AuditRow.seq) < floor).limit(1)).first() is not None
+    return AuditPage(rows, floor if is_cut else None, is_cut)
 
 
 def _uuid(text: str) -> UUID:
@@ -110,5 +121,7 @@ def verify(request: Request, console: ConsoleDep, resources: ConsoleResources, v
             refusal = f"The trail has more than {_MOST_VERIFIED:,} rows, too many for a page: pointsman audit verify."
         else:
             verdict = audit.verify(session, signing_key=console.audit_key)
-        rows = _search(session, viewer, Wanted())
-    return _page(request, viewer, Wanted(), rows=rows, verdict=verdict, refusal=refusal)
+        page = _search(session, viewer, Wanted())
+    return render(
+        request, "audit.html", viewer=viewer, wanted=Wanted(), page=page, verdict=verdict, refusal=refusal
+    )  # fmt: skip

@@ -45,16 +45,18 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
     with resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
     template = "parts/run.html" if is_part(request) else "run.html"
-    return render(request, template, viewer=viewer, run=run, picture=_picture(run))
+    return render(request, template, viewer=viewer, run=run, pictures=_pictures(run))
 
 
-def _picture(run: RunView) -> Markup:
+def _pictures(run: RunView) -> tuple[Markup, Markup]:
+    """Return a run's graph for wide windows, and for phones."""
     done = sum(step.state == "done" for step in run.steps)
     shown = [gate for gate in run.gates if gate.state != "skipped"]
     nodes = [_behind(_node(step), shown) for step in _in_order(run.steps)]
     last = _ends(nodes)
     nodes += [_gate_node(gate, last) for gate in shown]
-    return graph(nodes, title=f"{done} of {len(run.steps)} steps are done")
+    title = f"{done} of {len(run.steps)} steps are done"
+    return graph(nodes, title=title), graph(nodes, title=title, is_tall=True)
 
 
 def _in_order(steps: Sequence[StepTreeView]) -> list[StepTreeView]:

@@ -43,9 +43,14 @@ if (window.Idiomorph) {
     !(old instanceof Element && old.hasAttribute("data-keep") && old.id === fresh.id);
 }
 
+// The log shows its end, where the newest events are, unless somebody has gone back in it.
+const LINES = 80;
+const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < LINES;
+const showEnd = (box) => (box.scrollTop = box.scrollHeight);
+window.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".events-box").forEach(showEnd));
 document.addEventListener("htmx:sseMessage", (event) => {
   const box = event.target.closest(".events-box");
-  if (box && event.detail.type === "line") box.scrollTop = box.scrollHeight;
+  if (box && event.detail.type === "line" && isAtEnd(box)) showEnd(box);
 });
 
 document.addEventListener("htmx:sseClose", () => document.querySelector(".live")?.remove());

@@ -14,10 +14,9 @@ def node(key: str, *depends_on: str) -> Node:
     return Node(key, key, "pending", "still", depends_on)
 
 
-def places(picture: str) -> dict[str, int]:
-    return {
-        title: int(x) for title, x in re.findall(r'<title>([^:]+): [^<]*</title><rect class="[^"]*" x="(\d+)"', picture)
-    }
+def places(picture: str, *, axis: int = 0) -> dict[str, int]:
+    found = re.findall(r'<title>([^:]+): [^<]*</title><rect class="[^"]*" x="(\d+)" y="(\d+)"', picture)
+    return {title: int(place[axis]) for title, *place in found}
 
 
 def test_a_step_stands_to_the_right_of_all_that_it_depends_on() -> None:
@@ -27,6 +26,16 @@ def test_a_step_stands_to_the_right_of_all_that_it_depends_on() -> None:
         )
     )
     assert x["plan"] < x["left"] < x["right"] < x["end"]
+
+
+def test_for_a_phone_a_step_stands_below_what_it_depends_on_and_three_fit_beside_each_other() -> None:
+    steps = [node("plan"), *(node(key, "plan") for key in "abc"), node("end", *"abc")]
+    picture = graph(steps, title="t", is_tall=True)
+    y = places(picture, axis=1)
+    assert y["plan"] < y["a"] == y["b"] == y["c"] < y["end"]
+    wide = re.search(r'width="(\d+)"', picture)
+    assert wide is not None
+    assert int(wide[1]) <= 332, "390 less the margins of page and card"
 
 
 def test_a_circle_of_steps_is_drawn_and_ends() -> None:

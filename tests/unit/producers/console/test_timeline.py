@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from producers.console.timeline import offset, phases_of
+from monitoring.ledger.events import EventKind
+from producers.console.timeline import CUTS, offset, timeline_of
 from producers.job_views import EventView
 
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -37,7 +38,7 @@ EDIT = [
 
 
 def test_a_job_s_time_is_cut_into_what_waited_worked_and_asked() -> None:
-    phases = phases_of(EDIT, until=at(7212))
+    phases = timeline_of(EDIT, until=at(7212)).phases
     told = [(phase.kind, phase.name, round(phase.seconds(at(7212)))) for phase in phases]
     assert told == [
         ("wait", "Waits", 1), ("work", "Attempt 1", 4), ("wait", "Waits", 1), ("work", "Attempt 2", 4),
@@ -47,7 +48,7 @@ def test_a_job_s_time_is_cut_into_what_waited_worked_and_asked() -> None:
 
 
 def test_two_hours_of_review_leave_the_seconds_of_work_most_of_the_width() -> None:
-    phases = phases_of(EDIT, until=at(7212))
+    phases = timeline_of(EDIT, until=at(7212)).phases
     person = next(phase for phase in phases if phase.kind == "person")
     assert person.width == pytest.approx(12)
     assert sum(phase.width for phase in phases) == pytest.approx(100, abs=1)
@@ -55,18 +56,30 @@ def test_two_hours_of_review_leave_the_seconds_of_work_most_of_the_width() -> No
 
 
 def test_what_has_not_ended_lasts_until_now() -> None:
-    phases = phases_of(EDIT[:3], until=at(9))
+    phases = timeline_of(EDIT[:3], until=at(9)).phases
     assert [phase.seconds(at(9)) for phase in phases] == [1, 8]
     assert phases[-1].ended is None
 
 
 def test_a_question_before_anything_else_is_told_as_one() -> None:
-    phases = phases_of([event(0, "accepted", state="clarifying", queue="intake")], until=at(60))
+    phases = timeline_of([event(0, "accepted", state="clarifying", queue="intake")], until=at(60)).phases
     assert [(phase.kind, phase.note, phase.width) for phase in phases] == [("person", "a person's question", 100)]
 
 
+def test_of_a_long_life_the_last_phases_are_shown_and_it_is_told() -> None:
+    tries = [event(seconds, "started", attempt=seconds, queue="agent") for seconds in range(100)]
+    line = timeline_of(tries, until=at(100))
+    assert (line.is_cut, line.phases[-1].name, len(line.phases)) == (True, "Attempt 99", 60)
+    assert not timeline_of(tries[:60], until=at(60)).is_cut
+
+
+def test_an_event_that_is_not_asked_for_would_cut_nothing() -> None:
+    others = [event(1, kind.value, queue="spec", target="awaiting_approval") for kind in set(EventKind) - set(CUTS)]
+    assert timeline_of(others, until=at(2)).phases == ()
+
+
 def test_no_events_make_no_phases() -> None:
-    assert phases_of([], until=at(1)) == ()
+    assert timeline_of([], until=at(1)).phases == ()
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "+0.0 s"), (59.94, "+59.9 s"), (600, "+10 min"), (7200, "+2.0 h")])
