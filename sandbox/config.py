@@ -28,7 +28,7 @@ class PreviewConfig(Section):
     """How preview links are signed."""
 
     keys: tuple[SecretStr, ...] = Field(default=(), max_length=5)
-    """Secrets, oldest first: the last signs, all verify, so that keys can be rotated."""
+    """Secrets, newest first: the first signs, all verify, so that keys can be rotated."""
 
 
 class BoxConfig(Section):

@@ -74,8 +74,8 @@ def _check_boxes(installation: Installation, context: Context) -> Iterator[Findi
     from sandbox.checks import check_boxes
     from sandbox.mirror.checks import check_mirror
 
-    environment = context.environment
-    found = [*check_mirror(installation.settings.mirror.npm, without_settings(installation.environment()))]
+    environment, mirror = context.environment, installation.settings.mirror
+    found = [*check_mirror(mirror.npm, without_settings(installation.environment()), npmrc=mirror.npmrc)]
     found += [*check_boxes(read_settings(BoxSettings, environment).box)]
     for name, hint in found:
         yield warn(name, hint, "only code agents and builds need it") if hint else ok(name)

@@ -22,6 +22,9 @@ class MirrorConfig(Section):
     """The mirror as a box sees it; stands in the metadata that it serves."""
     npm: str = "npm"
     """The program that is asked which registries the operator uses."""
+    npmrc: Path | None = None
+    """A file that names them where there is no npm to ask, as in a container: `registry`, `@scope:registry`, `cafile`,
+    and credentials by `//host/path/`."""
     cache: Path = Path(".pointsman/mirror")
     """Where packages are kept, by what they contain."""
     cache_bytes: Annotated[int, Field(ge=_MEBIBYTE)] = 2048 * _MEBIBYTE

@@ -1,6 +1,7 @@
 """Which registries the operator uses: npm itself is asked, at run time, so that no host stands in this repository.
 
-npm does not print credentials; they are read from the two npmrc files that it names, and stay in this process.
+Where there is no npm, as in a container, an npmrc of the operator's says all of it. npm does not print credentials:
+they are read from the two npmrc files that it names, and stay in this process.
 """
 
 from __future__ import annotations
@@ -78,16 +79,19 @@ def path_of(url: str) -> str:
     return urlsplit(url).path.strip("/")
 
 
-def read_registries(npm: str, environment: Mapping[str, str]) -> Registries:
-    """Ask npm for its configuration.
+def read_registries(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Registries:
+    """Ask npm for its configuration, or read an npmrc.
 
     Args:
         npm: the program.
         environment: what it is run with: its configuration may stand there.
+        npmrc: what is read instead of asking it.
 
     Raises:
         RegistryConfigError: the operator's fault.
     """
+    if npmrc is not None:
+        return _read_npmrc(npmrc, environment)
     try:
         done = subprocess.run(
             [npm, "config", "list", "--json"], env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True,
@@ -102,6 +106,14 @@ def read_registries(npm: str, environment: Mapping[str, str]) -> Registries:
         raise RegistryConfigError(f"`{npm} config list --json` printed no object")
     files = [settings.get(name) for name in ("globalconfig", "userconfig")]
     return parse_registries(settings, [_read(Path(file)) for file in files if isinstance(file, str)], environment)
+
+
+def _read_npmrc(path: Path, environment: Mapping[str, str]) -> Registries:
+    text = _read(path)
+    settings = _entries(text, environment)
+    if "registry" not in settings:
+        raise RegistryConfigError(f"{path} cannot be read, or has no line `registry=URL`")
+    return parse_registries(settings, [text], environment)
 
 
 def parse_registries(settings: Mapping[str, Any], npmrcs: Iterable[str], environment: Mapping[str, str]) -> Registries:
@@ -145,7 +157,7 @@ def _entries(text: str, environment: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
         stripped = line.strip()
-        if stripped.startswith("//") and "=" in stripped:
+        if "=" in stripped and not stripped.startswith((";", "#")):
             # The key of a credential holds no `=`; its value may.
             key, _, value = stripped.partition("=")
             plain = value.strip().strip("\"'")

@@ -41,9 +41,9 @@ def serve(config: MirrorConfig, ledger_url: str, policy: Policy, *, environment:
     """Serve until SIGTERM or SIGINT, then leave with exit code 0.
 
     Raises:
-        RegistryConfigError: the operator's fault: npm does not say which registry to use.
+        RegistryConfigError: the operator's fault: neither npm nor an npmrc says which registry to use.
     """
-    registries = read_registries(config.npm, environment)
+    registries = read_registries(config.npm, environment, npmrc=config.npmrc)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
     uvicorn.Server(server_config(config, ledger_url, policy, registries)).run()

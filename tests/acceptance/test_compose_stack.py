@@ -32,7 +32,7 @@ SITE = Path(__file__).parents[2] / "producers" / "demo_site"
 BOX_CACHE = Path.home() / ".cache" / "pointsman" / "box"
 QUEUES = ("answer", "spec", "patch", "agent", "steps", "tools", "control", "intake")
 WORKERS = tuple(f"worker-{queue}" for queue in QUEUES)
-PROCESSES = ("api", "gateway", "dispatcher", "exporter", *WORKERS)
+PROCESSES = ("api", "gateway", "mirror", "dispatcher", "exporter", *WORKERS)
 STAYING = (*PROCESSES, "valkey", "postgres", "prometheus", "rehearsal")
 WITH_ENGINE = {"worker-patch", "worker-agent", "worker-steps"}
 
@@ -55,7 +55,7 @@ def stack() -> Iterator[Stack]:
             yield running
             print(f"\nseconds: {json.dumps(running.seconds)}")
     finally:
-        made.remove()
+        assert made.remove() == []
 
 
 def test_every_process_comes_up_well_as_another_user_than_root_and_can_write_nowhere(stack: Stack) -> None:
@@ -95,6 +95,21 @@ def test_nothing_of_the_set_up_of_pip_is_in_the_image(stack: Stack) -> None:
     assert "wheels" not in listed.stdout
     assert "pip.conf" not in listed.stdout
     assert "10001" in listed.stdout
+
+
+def test_the_mirror_is_on_the_door_and_serves_boxes_alone(stack: Stack) -> None:
+    ask = (
+        "import urllib.request as r, urllib.error as e\n"
+        f"try: r.urlopen('http://{stack.environment['DOOR_MIRROR']}:8091/left-pad', timeout=20)\n"
+        "except e.HTTPError as answer: print(answer.code, answer.read().decode())"
+    )
+    said = stack.compose("exec", "-T", "gateway", "python", "-c", ask)
+    assert said.startswith("401 ")
+    assert "no live attempt is bound to this address" in said
+
+
+def test_a_command_of_the_tools_queue_runs_in_its_container(stack: Stack) -> None:
+    stack.wait_for(stack.submit("ping 127.0.0.1"), "answered")
 
 
 def test_a_job_through_the_api_becomes_a_published_release(stack: Stack) -> None:

@@ -4,6 +4,7 @@ What pip is set up with here stays in the image that packages are installed in: 
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -76,9 +77,23 @@ class Images(NamedTuple):
     prometheus: str
     pointsman: str
 
-    def remove(self) -> None:
-        """Leave none of them on the engine; what they were made from stays in the cache."""
-        subprocess.run(["docker", "rmi", "--force", *self], capture_output=True, check=False)
+    def remove(self) -> list[str]:
+        """Take them and their stages off the engine, and return what is there still; the cache stays."""
+        unwanted = [*self, *self._stages()]
+        subprocess.run(["docker", "rmi", "--force", *unwanted], capture_output=True, check=False)
+        return [name for name in unwanted if _is_there(name)]
+
+    def _stages(self) -> list[str]:
+        """Return the ids of images without a name that were built from one of these: a build leaves its stages."""
+        listed = _said("docker", "images", "--all", "--quiet", "--no-trunc").split()
+        found = {each["Id"]: each for each in json.loads(_said("docker", "inspect", *listed))} if listed else {}
+        own = {name for name, each in found.items() if not set(self).isdisjoint(each["RepoTags"] or ())}
+
+        def is_ours(name: str) -> bool:
+            return name in own or (name in found and is_ours(found[name]["Parent"]))
+
+        unnamed = _said("docker", "images", "--quiet", "--no-trunc", "--filter", "dangling=true").split()
+        return [name for name in unnamed if is_ours(name)]
 
 
 def missing() -> str:
@@ -147,6 +162,14 @@ def _bootstrap() -> Path:
 def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     is_plain = member.isreg() or member.isdir() or member.issym() or member.islnk()
     return None if not is_plain or member.name.startswith(_LEFT_OUT) else member
+
+
+def _is_there(name: str) -> bool:
+    return subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode == 0
+
+
+def _said(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
 def _run(*argv: str, stdin: object = subprocess.DEVNULL) -> None:

@@ -51,6 +51,7 @@ class Stack:
             "PAGES_BIND": f"127.0.0.1:{pages}", "PAGES_URL": f"http://127.0.0.1:{pages}",
             "PROMETHEUS_BIND": f"127.0.0.1:{prometheus}", "DOCKER_GID": str(Path("/var/run/docker.sock").stat().st_gid),
             "DOOR_SUBNET": f"10.{third}.0.0/22", "DOOR_RANGE": f"10.{third}.2.0/23", "DOOR_GATEWAY": f"10.{third}.0.2",
+            "DOOR_MIRROR": f"10.{third}.0.3", "MIRROR_PORT": "8091", "COMPOSE_PROFILES": "mirror",
             "BOX_SUBNETS": f"10.{third}.4.0/22", "DOCKER_BUILDKIT": "0", "COMPOSE_DOCKER_CLI_BUILD": "0",
         }  # fmt: skip
         self.prometheus_url = f"http://127.0.0.1:{prometheus}"
@@ -60,6 +61,7 @@ class Stack:
 
     def __enter__(self) -> Self:
         subprocess.run([COMPOSE / "secrets.sh", self.secrets], check=True, capture_output=True)
+        (self.secrets / "npmrc").write_text("registry=http://127.0.0.1:9/\n")  # nothing is fetched
         return self
 
     def __exit__(

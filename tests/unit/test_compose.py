@@ -16,13 +16,16 @@ from monitoring.config import ExporterConfig
 from producers.config import ApiConfig
 from routing.config import PREFIX, SECTIONS, read_settings
 from routing.tiers import QueueName
+from sandbox.mirror.config import MirrorConfig
 from workers.config import WorkerConfig
 from workers.main import QUEUES_WITH_BOXES
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 FILES = ("docker-compose.yml", "rehearsal.yml")
 SOCKET = "docker.sock"
-OUTSIDE = {"api", "gateway", "dispatcher", "worker-steps", "worker-control", "worker-tools", "prometheus", "grafana"}
+OUTSIDE = {"api", "gateway", "mirror", "dispatcher", "prometheus", "grafana"} | {
+    f"worker-{queue}" for queue in ("steps", "control", "tools")
+}
 """Who publishes a port or has to call out."""
 
 
@@ -99,9 +102,9 @@ def test_processes_wait_for_the_migration_and_nobody_else_makes_one() -> None:
     assert [name for name, each in SERVICES.items() if each.get("command") == ["migrate"]] == ["migrate"]
 
 
-def test_nobody_but_the_gateway_is_on_the_door_and_neither_it_nor_the_backend_leads_anywhere() -> None:
+def test_nobody_but_gateway_and_mirror_is_on_the_door_and_neither_it_nor_the_backend_leads_anywhere() -> None:
     whole = stack()
-    assert {name for name, each in SERVICES.items() if "door" in each.get("networks", ())} == {"gateway"}
+    assert {name for name, each in SERVICES.items() if "door" in each.get("networks", ())} == {"gateway", "mirror"}
     assert {name for name, each in SERVICES.items() if "edge" in each.get("networks", ())} == OUTSIDE | {"boxes"}
     assert whole["networks"]["backend"] == {"internal": True}
     door = whole["networks"]["door"]
@@ -109,18 +112,22 @@ def test_nobody_but_the_gateway_is_on_the_door_and_neither_it_nor_the_backend_le
     assert door["driver_opts"] == {"com.docker.network.bridge.inhibit_ipv4": "true"}
 
 
-def test_boxes_are_wired_to_the_door_and_its_forwarders_cannot_take_the_gateway_s_address() -> None:
+def test_boxes_are_wired_to_the_door_and_its_forwarders_cannot_take_an_address_of_those_behind_it() -> None:
     whole = stack()
     (pool,) = whole["networks"]["door"]["ipam"]["config"]
-    gateway = SERVICES["gateway"]["networks"]["door"]["ipv4_address"]
+    gateway, mirror = (SERVICES[name]["networks"]["door"]["ipv4_address"] for name in ("gateway", "mirror"))
     for queue in QUEUES_WITH_BOXES:
         environment = SERVICES[f"worker-{queue.value}"]["environment"]
         assert environment["POINTSMAN_BOX__NETWORK"] == whole["networks"]["door"]["name"]
         assert environment["POINTSMAN_BOX__GATEWAY_HOST"] == gateway
+        assert environment["POINTSMAN_BOX__MIRROR_HOST"] == mirror
+        assert environment["POINTSMAN_BOX__MIRROR_PORT"] == 0, "nobody is there unless the profile is on"
         assert environment["POINTSMAN_BOX__INSTALL"] == SERVICES["boxes"]["environment"]["POINTSMAN_BOX__INSTALL"]
         assert not IPv4Network(environment["POINTSMAN_BOX__SUBNETS"]).overlaps(IPv4Network(pool["subnet"]))
-    assert IPv4Address(gateway) in IPv4Network(pool["subnet"])
-    assert IPv4Address(gateway) not in IPv4Network(pool["ip_range"])
+    for fixed in {gateway, mirror}:
+        assert IPv4Address(fixed) in IPv4Network(pool["subnet"])
+        assert IPv4Address(fixed) not in IPv4Network(pool["ip_range"])
+    assert gateway != mirror
     assert IPv4Network(pool["ip_range"]).subnet_of(IPv4Network(pool["subnet"]))
 
 
@@ -139,6 +146,19 @@ def test_secrets_are_files_that_a_service_is_given_and_that_the_way_to_make_them
     subprocess.run([COMPOSE / "secrets.sh", tmp_path / "made"], check=True, capture_output=True)
     assert {path.name: path.read_text() for path in (tmp_path / "made").iterdir()} == made, "what is there stays"
     assert (tmp_path / "made").stat().st_mode & 0o077 == 0
+
+
+def test_whoever_works_out_a_tenant_s_webhook_secret_has_the_root_of_it() -> None:
+    given = {name for name, each in SERVICES.items() if "webhook_secret" in each.get("secrets", ())}
+    assert given == {"dispatcher", "cli"}, "`pointsman webhook secret` is the operator's"
+
+
+def test_packages_are_served_where_the_operator_asks_for_it_from_the_registry_that_he_names() -> None:
+    mirror = SERVICES["mirror"]
+    assert mirror["profiles"] == ["mirror"]
+    assert str(MirrorConfig().port) in " ".join(mirror["healthcheck"]["test"])
+    assert [name for name, each in SERVICES.items() if "npmrc" in each.get("secrets", ())] == ["mirror"]
+    assert f"packages:{mirror['environment']['POINTSMAN_MIRROR__CACHE']}" in mirror["volumes"]
 
 
 @pytest.mark.req("S-066")

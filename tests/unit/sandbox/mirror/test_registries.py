@@ -70,6 +70,22 @@ def test_a_registry_that_cannot_be_used_stops_the_start(registry: Any) -> None:
         parse_registries({"registry": registry}, [], {})
 
 
+def test_an_npmrc_alone_says_it_where_there_is_no_npm(tmp_path: Path) -> None:
+    npmrc = tmp_path / "npmrc"
+    npmrc.write_text(f"{NPMRC}\n@acme:registry = https://own.example:8443/api/npm\ncafile=/etc/ca.pem\n")
+    found = read_registries("no-such-program", {"THE_TOKEN": "t0k3n"}, npmrc=npmrc)
+    assert found == registries()
+
+
+def test_an_npmrc_that_names_no_registry_is_named(tmp_path: Path) -> None:
+    for text in ("# registry=https://packages.example/\n", "@acme:registry=https://own.example/\n"):
+        (tmp_path / "npmrc").write_text(text)
+        with pytest.raises(RegistryConfigError, match="npmrc cannot be read, or has no line `registry=URL`"):
+            read_registries("npm", {}, npmrc=tmp_path / "npmrc")
+    with pytest.raises(RegistryConfigError, match="absent cannot be read"):
+        read_registries("npm", {}, npmrc=tmp_path / "absent")
+
+
 def test_an_npm_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     with pytest.raises(RegistryConfigError, match="cannot be run: No such file"):
         read_registries(str(tmp_path / "npm"), {})
