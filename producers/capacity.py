@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,7 +127,7 @@ def _question(found: Measured, asked: Asked, *, fleet_day_usd: float) -> Questio
         ceiling_usd=fleet_day_usd if asked.ceiling_usd is None else asked.ceiling_usd,
         slot_usd_hour=asked.slot_usd_hour,
         bursts=asked.bursts,
-        replay=_replay(found.arrivals, sum(arriving.values())) if asked.is_replay else None,
+        replay=_replay(found.arrivals, asked, rate=sum(arriving.values())) if asked.is_replay else None,
         fixed=_fixed(found, asked.slots),
         most_busy=asked.most_busy,
         attempts=asked.attempts,
@@ -162,9 +162,11 @@ def _arriving(found: Measured, asked: Asked) -> tuple[dict[QueueName, float], bo
     return found.workload.arriving(total), given.is_by_day
 
 
-def _replay(seen: Sequence[Arrival], rate: float) -> Callable[[], list[Arrival]]:
+def _replay(seen: Sequence[Arrival], asked: Asked, *, rate: float) -> list[Arrival]:
     """Let jobs come as they came, sped up or slowed down to a rate."""
     if len(seen) < 2 or seen[-1].at <= seen[0].at:
         raise CapacityError("--replay: needs the ledger of a fleet that has had work")
+    if read_rates(asked.rates).by_queue:
+        raise CapacityError("--replay: jobs come to the queues where they came: give one --rate for all of them")
     faster = rate / ((len(seen) - 1) / (seen[-1].at - seen[0].at))
-    return lambda: list(replayed(seen, faster=faster))
+    return list(replayed(seen, faster=faster))

@@ -102,13 +102,22 @@ def handover(attempts: Sequence[AttemptFact]) -> Handover:
     return Handover(pickup, median(turnarounds) if turnarounds else pickup)
 
 
-def first_arrivals(attempts: Iterable[AttemptFact]) -> list[Arrival]:
-    """Return when new jobs came, in order."""
-    return sorted(Arrival(attempt.arrived_at, attempt.queue.value) for attempt in attempts if attempt.is_first)
+def first_arrivals(of_queue: Mapping[QueueName, Sequence[AttemptFact]], *, most: int) -> list[Arrival]:
+    """Return when new jobs came, in order.
+
+    Args:
+        of_queue: the newest attempts of each queue.
+        most: so many were read of a queue at most: where there may be older ones, the other queues' are left out, too,
+            since a queue would else seem to have begun late.
+    """
+    since = max(
+        (min(each.started_at for each in facts) for facts in of_queue.values() if len(facts) >= most), default=0
+    )
+    seen = (each for facts in of_queue.values() for each in facts if each.is_first and each.started_at >= since)
+    return sorted(Arrival(attempt.arrived_at, attempt.queue.value) for attempt in seen)
 
 
-def mix_of(attempts: Iterable[AttemptFact]) -> Mapping[QueueName, float]:
-    """Return at which queues new jobs arrive: shares; empty where none did."""
-    counted = Counter(attempt.queue for attempt in attempts if attempt.is_first)
-    total = sum(counted.values())
-    return {queue: count / total for queue, count in counted.items()}
+def mix_of(arrived: Mapping[QueueName, int]) -> Mapping[QueueName, float]:
+    """Return at which queues new jobs arrive: shares of their number; empty where none did."""
+    total = sum(arrived.values())
+    return {queue: count / total for queue, count in arrived.items()}

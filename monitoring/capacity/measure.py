@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from psycopg.errors import QueryCanceled
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from monitoring.capacity.arrivals import Arrival
 from monitoring.capacity.defaults import default_workload
 from monitoring.capacity.history import AttemptFact, CallTotals, describe, first_arrivals, mix_of
 from monitoring.capacity.workload import QueueWork, Workload
+from monitoring.errors import CapacityError
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import slots_by_queue
 from routing.policy import Policy
@@ -32,7 +35,7 @@ _ATTEMPTS = text("""
          CROSS JOIN LATERAL (
             SELECT attempt.job_id, attempt.number, attempt.started_at, attempt.ended_at FROM attempt
              WHERE attempt.queue = name AND attempt.ended_at IS NOT NULL
-               AND attempt.started_at > (SELECT clock_timestamp() - make_interval(hours => :hours))
+               AND attempt.started_at > now() - make_interval(hours => :hours)
              ORDER BY attempt.started_at DESC LIMIT :most
          ) AS found
     )
@@ -53,7 +56,7 @@ _CALLS = text("""
          CROSS JOIN LATERAL (
             SELECT attempt.id FROM attempt
              WHERE attempt.queue = name AND attempt.ended_at IS NOT NULL
-               AND attempt.started_at > (SELECT clock_timestamp() - make_interval(hours => :hours))
+               AND attempt.started_at > now() - make_interval(hours => :hours)
              ORDER BY attempt.started_at DESC LIMIT :most
          ) AS found
     )
@@ -64,18 +67,26 @@ _CALLS = text("""
      GROUP BY newest.queue, call.provider, call.model
 """)
 
-_BUSIEST = text("""
-    SELECT max(jobs) FROM (
-        SELECT count(*) AS jobs FROM attempt
-         WHERE number = 1 AND started_at > (SELECT clock_timestamp() - make_interval(hours => :hours))
-         GROUP BY floor(extract(epoch FROM started_at) / 3600)
-    ) AS hours
+_ARRIVED = text("""
+    WITH minutes AS (
+        SELECT queue, floor(extract(epoch FROM started_at) / 60)::bigint AS minute, count(*) AS jobs FROM attempt
+         WHERE number = 1 AND queue = ANY(CAST(:queues AS text[]))
+           AND started_at > now() - make_interval(hours => :hours)
+         GROUP BY queue, minute
+    )
+    SELECT queue, sum(jobs)::bigint AS jobs,
+           (SELECT max(jobs)::bigint FROM (
+                SELECT sum(sum(jobs)) OVER (ORDER BY minute RANGE BETWEEN 59 PRECEDING AND CURRENT ROW) AS jobs
+                  FROM minutes GROUP BY minute
+            ) AS hours) AS busiest
+      FROM minutes GROUP BY queue
 """)
+"""How many jobs came, and how many in the busiest sixty minutes: counted, however many attempts are read."""
 
 _TENANTS = text("""
     SELECT count(DISTINCT tenant) FROM job WHERE id IN (
         SELECT job_id FROM attempt
-         WHERE started_at > (SELECT clock_timestamp() - make_interval(hours => :hours))
+         WHERE started_at > now() - make_interval(hours => :hours)
          ORDER BY started_at DESC LIMIT :most)
 """)
 
@@ -98,32 +109,39 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
         policy: for the defaults.
         hours: how far back.
         least: attempts below which a queue's own are not believed.
+
+    Raises:
+        CapacityError: the caller's fault: there is more to read than it may take.
     """
-    with ledger.begin() as session:
-        session.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
-        session.execute(text(f"SET LOCAL statement_timeout = {_TIMEOUT_MS}"))
-        window = {"queues": [queue.value for queue in QueueName], "hours": hours, "most": MOST_ATTEMPTS}
-        attempts = _read_attempts(session, window)
-        calls = _read_calls(session, window)
-        busiest = session.scalar(_BUSIEST, {"hours": hours}) or 0
-        slots = {QueueName(each.queue): each.slots for each in slots_by_queue(session) if each.slots > 0}
-        tenants = session.scalar(_TENANTS, {"hours": hours, "most": MOST_ATTEMPTS}) or 1
-    every = [attempt for of_queue in attempts.values() for attempt in of_queue]
     taken = default_workload(policy)
+    window = {"queues": [queue.value for queue in taken.queues], "hours": hours, "most": MOST_ATTEMPTS}
+    try:
+        with ledger.begin() as session:
+            session.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+            session.execute(text(f"SET LOCAL statement_timeout = {_TIMEOUT_MS}"))
+            attempts = _read_attempts(session, window)
+            calls = _read_calls(session, window)
+            arrived, busiest = _read_arrived(session, window)
+            slots = {QueueName(each.queue): each.slots for each in slots_by_queue(session) if each.slots > 0}
+            tenants = session.scalar(_TENANTS, window) or 1
+    except OperationalError as error:
+        if isinstance(error.orig, QueryCanceled):
+            rule = f"the ledger took more than {_TIMEOUT_MS / 1000:g} s to read {hours} h: ask for fewer --hours"
+            raise CapacityError(rule) from None
+        raise
     queues = dict(taken.queues)
     for queue, facts in attempts.items():
-        if len(facts) >= least and queue in queues:
+        if len(facts) >= least:
             queues[queue] = _known(describe(facts, calls[queue]))
-    mix = {queue: share for queue, share in mix_of(every).items() if queue in queues}
-    is_measured = sum(mix.values()) > 1 - 1e-9
+    seen = sum(len(facts) for facts in attempts.values())
     workload = Workload(
-        source=f"the ledger's last {hours} h: {len(every):,} attempts" if every else taken.source,
+        source=f"the ledger's last {hours} h: {seen:,} attempts" if seen else taken.source,
         queues=queues,
-        mix=mix if is_measured else taken.mix,
+        mix=mix_of(arrived) or taken.mix,
         rate_per_second=busiest / 3600 or None,
         tenants=tenants,
     )
-    return Measured(workload, tuple(first_arrivals(every)), slots)
+    return Measured(workload, tuple(first_arrivals(attempts, most=MOST_ATTEMPTS)), slots)
 
 
 def _known(work: QueueWork) -> QueueWork:
@@ -145,6 +163,12 @@ def _read_attempts(session: Session, window: dict[str, object]) -> dict[QueueNam
             )
         )  # fmt: skip
     return found
+
+
+def _read_arrived(session: Session, window: dict[str, object]) -> tuple[dict[QueueName, int], int]:
+    """Return how many jobs came to each queue, and how many in the busiest hour."""
+    rows = session.execute(_ARRIVED, window).all()
+    return {QueueName(row.queue): row.jobs for row in rows}, max((row.busiest for row in rows), default=0)
 
 
 def _read_calls(session: Session, window: dict[str, object]) -> dict[QueueName, list[CallTotals]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monitoring.capacity.arrivals import Arrival, Bursts, random_arrivals
@@ -43,13 +43,13 @@ class Question:
     slot_usd_hour: float = 0.0
     """What a worker's slot costs."""
     bursts: Bursts = field(default_factory=Bursts)
-    replay: Callable[[], Iterable[Arrival]] | None = None
-    """Gives arrivals as they came once, instead of random ones."""
+    replay: Sequence[Arrival] | None = None
+    """Arrivals as they came once, in order of time, instead of random ones."""
     fixed: Mapping[QueueName, int] = field(default_factory=dict)
     """Slots that are not to be chosen but judged."""
     most_busy: float = MOST_BUSY
     attempts: int | None = None
-    """Of a simulation; None for as many as the queues need, up to `MOST_ATTEMPTS`."""
+    """Of a simulation; None for as many as the queues or a replay need, up to `MOST_ATTEMPTS`."""
     seed: int = 1
     instances: Instances = field(default_factory=Instances)
 
@@ -121,7 +121,9 @@ class Sizer:
             found.append(f"durations with a long tail: trust the simulation, not the formula, for {', '.join(heavy)}")
         if not self._is_random:
             found.append("arrivals are not Poisson: the simulation sizes the pools; the formula does not see a burst")
-        if self._is_cut:
+        if self._is_cut and self._question.replay is not None:
+            found.append(f"replayed from its start on and cut at {self._attempts:,} attempts: it is longer")
+        elif self._is_cut:
             found.append(f"simulated {self._attempts:,} attempts, fewer than the slowest queue asks for: see its error")
         return tuple(found)
 
@@ -133,10 +135,14 @@ class Sizer:
         )  # fmt: skip
 
     def _length(self) -> tuple[int, bool]:
-        """Return how many attempts a simulation runs, and whether that is fewer than the rarest queue asks for."""
-        if self._question.attempts is not None:
-            return min(self._question.attempts, MOST_ATTEMPTS), False
-        total = sum(self._rates.values())
+        """Return how many attempts a simulation runs, and whether that is too few for the rarest queue or a replay."""
+        asked, total = self._question.attempts, sum(self._rates.values())
+        if self._question.replay is not None:
+            needed = math.ceil(len(self._question.replay) * total / sum(self._question.arriving.values()))
+            length = min(MOST_ATTEMPTS, asked or needed)
+            return length, length < needed
+        if asked is not None:
+            return min(asked, MOST_ATTEMPTS), False
         needed = math.ceil(_LEAST_OF_A_QUEUE * total / min(self._rates.values()))
         return min(MOST_ATTEMPTS, max(LEAST_ATTEMPTS, needed)), needed > MOST_ATTEMPTS
 
@@ -163,8 +169,9 @@ class Sizer:
 
     def _simulate(self, slots: Mapping[QueueName, int]) -> dict[QueueName, Seen]:
         pools = {queue.value: self._pool(queue, slots[queue]) for queue in self._rates}
+        arrivals: Iterable[Arrival]
         if self._question.replay is not None:
-            arrivals = self._question.replay()
+            arrivals = self._question.replay
         else:
             rates = {queue.value: rate for queue, rate in self._question.arriving.items()}
             arrivals = random_arrivals(rates, bursts=self._question.bursts, seed=self._question.seed)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
 from monitoring.capacity.measure import measure
@@ -45,6 +46,34 @@ def test_attempts_tell_how_long_work_takes_and_waits(shop: Shop) -> None:
     assert found.workload.rate_per_second == pytest.approx(12 / 3600)
     assert [arrival.queue for arrival in found.arrivals] == ["answer"] * 12
     assert found.workload.queues[QueueName.SPEC].source == "default", "nothing ran there"
+
+
+def test_the_busiest_hour_need_not_begin_with_an_hour_of_the_clock(shop: Shop) -> None:
+    with shop.ledger.begin() as session:
+        full = float(session.scalar(text("SELECT extract(epoch FROM now() - date_trunc('hour', now()))")))
+    for minutes in (-40, -20, 10, 15, 90):
+        answered(shop, waited=0.0, took=1.0, ago=full + 2 * 3600 + 60 * minutes)
+    assert measure(shop.ledger, shop.policy, hours=9).workload.rate_per_second == pytest.approx(4 / 3600)
+
+
+def test_rates_are_those_of_all_jobs_however_few_attempts_are_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitoring.capacity.measure.MOST_ATTEMPTS", 3)
+    for number in range(9):
+        answered(shop, waited=0.0, took=1.0, ago=200 - 10.0 * number)
+    for number in range(3):
+        shop.end(shop.running(tier=Tier.SPEC, site_id=shop.site(f"site-{number}")))
+    found = measure(shop.ledger, shop.policy, hours=1, least=3)
+    assert found.workload.queues[QueueName.ANSWER].attempts == 3
+    assert found.workload.mix == {QueueName.ANSWER: 0.75, QueueName.SPEC: 0.25}
+    assert found.workload.rate_per_second == pytest.approx(12 / 3600)
+
+
+def test_a_ledger_that_takes_too_long_is_not_taken_to_be_away(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitoring.capacity.measure._TIMEOUT_MS", 50)
+    with shop.ledger.begin() as session:
+        session.execute(text("LOCK TABLE attempt IN ACCESS EXCLUSIVE MODE"))
+        refused = capacity("--rate", "2/s", "--hours", "700", url=shop.url)
+    assert (refused.exit_code, "ask for fewer --hours" in refused.stderr) == (2, True)
 
 
 def test_what_escalates_is_measured_as_a_share_of_what_ran(shop: Shop) -> None:
@@ -125,6 +154,15 @@ def test_the_pools_that_are_there_are_judged_as_they_are(shop: Shop) -> None:
         sign_off(session, "w1")
     refused = capacity("--rate", "answer=1/s", "--slots", "now", url=shop.url)
     assert (refused.exit_code, "no worker of this ledger" in refused.stderr) == (2, True)
+
+
+def test_jobs_are_replayed_at_the_rate_of_all_queues_and_at_no_other(shop: Shop) -> None:
+    for number in range(30):
+        answered(shop, waited=0.0, took=2.0, ago=400 - 10.0 * number)
+    found = plan("--rate", "3/s", "--replay", url=shop.url)
+    assert (found["arrivals"], found["queues"][0]["simulated_attempts"]) == ("as they came", 30)
+    refused = capacity("--rate", "spec=3/s", "--replay", url=shop.url)
+    assert (refused.exit_code, "give one --rate for all of them" in refused.stderr) == (2, True)
 
 
 def test_the_command_says_what_it_takes_by_default_and_what_is_wrong(shop: Shop) -> None:

@@ -48,12 +48,25 @@ def test_attempts_tell_durations_escalations_and_cost() -> None:
 
 
 def test_only_a_job_s_first_attempt_is_an_arrival() -> None:
-    attempts = [
-        fact(5.0, 6.0, 7.0, queue=ANSWER), fact(1.0, 2.0, 3.0, then=PATCH),
-        fact(3.0, 4.0, 5.0, queue=PATCH, first=False), fact(8.0, 8.0, 9.0),
-    ]  # fmt: skip
-    assert [(arrival.at, arrival.queue) for arrival in first_arrivals(attempts)] == [
+    attempts = {
+        ANSWER: [fact(5.0, 6.0, 7.0, queue=ANSWER)], SPEC: [fact(8.0, 8.0, 9.0), fact(1.0, 2.0, 3.0, then=PATCH)],
+        PATCH: [fact(3.0, 4.0, 5.0, queue=PATCH, first=False)],
+    }  # fmt: skip
+    assert [(arrival.at, arrival.queue) for arrival in first_arrivals(attempts, most=3)] == [
         (1.0, "spec"), (5.0, "answer"), (8.0, "spec"),
     ]  # fmt: skip
-    assert mix_of(attempts) == {SPEC: pytest.approx(2 / 3), ANSWER: pytest.approx(1 / 3)}
-    assert mix_of([]) == {}
+
+
+def test_arrivals_begin_where_those_of_every_queue_are_known() -> None:
+    attempts = {
+        ANSWER: [fact(float(at), float(at), at + 1.0, queue=ANSWER) for at in (9, 7)],
+        SPEC: [fact(float(at), float(at), at + 1.0) for at in (8, 6, 4, 2)],
+    }
+    assert [arrival.at for arrival in first_arrivals(attempts, most=4)] == [2.0, 4.0, 6.0, 7.0, 8.0, 9.0]
+    assert [arrival.at for arrival in first_arrivals(attempts, most=2)] == [7.0, 8.0, 9.0]
+    assert first_arrivals({}, most=2) == []
+
+
+def test_the_mix_is_what_share_of_the_jobs_came_to_each_queue() -> None:
+    assert mix_of({SPEC: 60_000, ANSWER: 20_000}) == {SPEC: 0.75, ANSWER: 0.25}
+    assert mix_of({}) == {}

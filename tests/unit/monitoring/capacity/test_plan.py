@@ -94,10 +94,17 @@ def test_bursts_take_more_slots_than_the_same_rate_at_random() -> None:
 
 def test_jobs_can_come_as_they_came() -> None:
     at_once = [Arrival(float(number // 40), SPEC.value) for number in range(400)]
-    plan = planned(question(replay=lambda: at_once, fixed={SPEC: 25}))
+    plan = planned(question(replay=at_once, fixed={SPEC: 25}, attempts=None))
     spec = next(queue for queue in plan.queues if queue.queue == SPEC)
     assert spec.simulated.attempts == 400
     assert spec.simulated.waits.p95 > 5, "forty at once are more than the pool"
+    assert not [note for note in plan.notes if "cut" in note]
+
+
+def test_a_replay_that_is_cut_is_said_to_be() -> None:
+    seen = [Arrival(float(number), SPEC.value) for number in range(3_000)]
+    plan = planned(question(replay=seen, fixed={SPEC: 25}, attempts=1_000))
+    assert [note for note in plan.notes if "cut at 1,000 attempts" in note]
 
 
 @pytest.mark.parametrize(
