@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 ROLE = "housekeeper"
 FIRST_SECONDS = 600.0
-"""The first time comes so long after the start at the latest."""
+"""The first time comes so long after the start at the latest, the next one so long after a failure."""
 _LEASE_SECONDS = 1800.0
 _PAGE = 500
 _DOOMED = ".swept-"
@@ -62,15 +62,20 @@ class Housekeeper:
         self._clock = clock
 
     def run(self, stopping: threading.Event, *, hours: float) -> None:
-        """Tidy up every so many hours until told to stop; the first time soon, since processes are restarted often."""
-        pause = min(FIRST_SECONDS, hours * 3600)
+        """Tidy up every so many hours until told to stop.
+
+        The first time comes soon, since processes are restarted often; so does the next one after a failure.
+        """
+        soon = min(FIRST_SECONDS, hours * 3600)
+        pause = soon
         while not stopping.wait(pause):
+            pause = soon
             try:
                 with contained("tidy"):
                     self.tidy()
+                    pause = hours * 3600
             except SQLAlchemyError:
                 logger.warning("ledger_unreachable")
-            pause = hours * 3600
 
     def tidy(self) -> bool:
         """Give up what nothing needs; False while another process does."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -124,13 +124,13 @@ class PreviewSigner:
         """Return a token for one release of one site, safe in a URL."""
         return str(self._serializer.dumps([site, release_id, audience, generation]))
 
-    def verify(self, token: str, *, max_age_seconds: float, audience: str | None = None) -> PreviewClaim:
+    def verify(self, token: str, *, max_age_seconds: float, audiences: Collection[str]) -> PreviewClaim:
         """Return what a token entitles to.
 
         Args:
             token: as it came from the URL or the cookie.
             max_age_seconds: how old it may be.
-            audience: if given, the only audience that is accepted.
+            audiences: whose links are accepted.
 
         Raises:
             PreviewRefusedError: the bearer's fault: `expired`, or `tampered` for everything else.
@@ -143,7 +143,7 @@ class PreviewSigner:
             raise PreviewRefusedError("expired") from None
         except BadData:
             raise PreviewRefusedError("tampered") from None
-        if claim is None or audience not in (None, claim.audience):
+        if claim is None or claim.audience not in audiences:
             raise PreviewRefusedError("tampered")
         return claim
 

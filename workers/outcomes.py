@@ -99,7 +99,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Parked:
-    """The lane of its model is parked, or the gateway away, for longer than an attempt can wait: the job waits."""
+    """Its model's lane is parked, or gateway or disk are away, for longer than an attempt can wait: the job waits."""
 
     reason: Reason
     detail: str

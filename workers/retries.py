@@ -115,8 +115,8 @@ def is_passing(error: Exception) -> bool:
 
 
 def away_of(error: Exception) -> Reason:
-    """Return what was away for control work that may come off later."""
-    is_local = isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError)
+    """Return what was away for control work that may come off later: an error of a file names it, or is a disk's."""
+    is_local = isinstance(error, OSError) and (error.errno in _STORAGE_ERRORS or error.filename is not None)
     return Reason.STORAGE_UNAVAILABLE if is_local else Reason.REMOTE_UNREACHABLE
 
 

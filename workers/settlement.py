@@ -193,7 +193,7 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
 
 
 def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, ...]) -> Settlement:
-    """Let the job wait for its lane with what it has done so far, or end when it has waited for long enough."""
+    """Let the job wait with what it has done so far, or end when it has waited for long enough."""
     new = None
     if parked.kept is not None:
         try:

@@ -185,8 +185,9 @@ def route_job(session: Session, job: Job, route: Route) -> None:
 
 
 def wait_on(
-    session: Session, job: Job, queue: QueueName, *, hold: Hold | None = None, seconds: float | None = None
-) -> None:
+    session: Session, job: Job, queue: QueueName, *, hold: Hold | None = None, seconds: float | None = None,
+    reason: Reason | None = None,
+) -> None:  # fmt: skip
     """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message.
 
     Args:
@@ -195,6 +196,7 @@ def wait_on(
         queue: where.
         hold: why it must not go to the broker yet; None when it may as soon as its turn comes.
         seconds: how long it is held at least; None without a hold, and for a job that waits for its site.
+        reason: why its work was broken off, where it was.
     """
     left = _left_queue(job)
     job.queue = queue.value
@@ -203,7 +205,8 @@ def wait_on(
     set_hold(job, hold, seconds=seconds)
     session.flush()
     held = {} if hold is None or seconds is None else {"held_for": hold.value, "held_seconds": round(seconds, 3)}
-    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left, **held)
+    why = {} if reason is None else {"reason": reason.value}
+    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left, **held, **why)
     wake_dispatcher(session)
 
 

@@ -1,4 +1,4 @@
-"""Let a held job wait for its lane, at nobody's cost: its attempt is over, and counts for nothing against it.
+"""Let a held job wait for its lane or a disk, at nobody's cost: its attempt is over, and counts for nothing against it.
 
 What a parked attempt had paid for is waste when its work is lost (`parked`), and none when the job goes on from it
 (`parked_kept`). A job of which nothing is kept gives up its site, so that the site's jobs in other lanes flow, and
@@ -27,27 +27,29 @@ from routing.waits import Hold
 
 
 class Waited(NamedTuple):
-    """How a job has waited for its lanes so far."""
+    """How a job has waited so far for what its work was parked for."""
 
     times: int
     seconds: float
-    """Of the pauses that it was given. How long it then stood in its queue is no fault of its lane's."""
+    """Of the pauses that it was given. How long it then stood in its queue is no fault of what it waited for."""
 
 
 _WAITED = text("""
     SELECT count(*), coalesce(sum(least(given, greatest(extract(epoch FROM started_at - at), 0))), 0)
       FROM (SELECT kind, at, CAST(data ->> 'held_seconds' AS float8) AS given, lead(at) OVER (ORDER BY id) AS started_at
               FROM event
-             WHERE job_id = :job AND (kind = :started OR kind = :waiting AND data ->> 'held_for' = :lane)) AS told
+             WHERE job_id = :job AND (kind = :started OR kind = :waiting AND (
+                   data ->> 'held_for' = :lane OR data ->> 'reason' = :storage))) AS told
      WHERE kind = :waiting
 """)
 """A pause that somebody cut short, because they knew that the lane flows, counts for what was left of it."""
 
 
 def waited(session: Session, job_id: UUID) -> Waited:
-    """Return how often and how long a job that is being worked on has waited for its lanes, all in all."""
-    kinds = {"started": EventKind.STARTED.value, "waiting": EventKind.WAITING.value, "lane": Hold.PROVIDER.value}
-    times, seconds = session.execute(_WAITED, {"job": job_id, **kinds}).one()
+    """Return how often and how long a job that is being worked on has waited while it was parked, all in all."""
+    kinds = {"started": EventKind.STARTED.value, "waiting": EventKind.WAITING.value}
+    holds = {"lane": Hold.PROVIDER.value, "storage": Reason.STORAGE_UNAVAILABLE.value}
+    times, seconds = session.execute(_WAITED, {"job": job_id, **kinds, **holds}).one()
     return Waited(times, float(seconds))
 
 
@@ -55,15 +57,15 @@ def park(
     session: Session, job: Job, *, asked: float | None, reason: Reason, detail: str, lanes: Lanes,
     kept: Release | None = None,
 ) -> float | None:  # fmt: skip
-    """Close the attempt that holds a locked job and let the job wait for its lane.
+    """Close the attempt that holds a locked job and let the job wait for its lane, or for storage that is away.
 
     Args:
         session: the caller's transaction.
         job: held by its attempt.
-        asked: seconds until the lane is tried again, where that is known.
-        reason: what it waits for: a provider that is busy, or a gateway that is away.
+        asked: seconds until it is tried again, where that is known.
+        reason: what it waits for: a provider that is busy, a gateway that is away, or storage.
         detail: the same in words, which whoever goes on from kept work is told.
-        lanes: the policy's rules.
+        lanes: the policy's rules, which hold for all three.
         kept: what of its work the job goes on from; None when nothing is kept.
 
     Returns:
@@ -88,7 +90,9 @@ def park(
         session.execute(sql_update(AgentExecution).where(col(AgentExecution.job_id) == job.id).values(status="queued"))
         record(session, EventKind.RUN_STEP, job=job, status="queued", reason=reason.value)
     record(session, EventKind.PROGRESS, job=job, text=f"waits for {round(seconds)} s: {detail}")
-    wait_on(session, job, QueueName(job.queue), hold=Hold.PROVIDER, seconds=seconds)
+    is_storage = reason is Reason.STORAGE_UNAVAILABLE
+    hold = Hold.TIME if is_storage else Hold.PROVIDER  # a lane that opens lets nobody's disk come back
+    wait_on(session, job, QueueName(job.queue), hold=hold, seconds=seconds, reason=reason)
     return seconds
 
 

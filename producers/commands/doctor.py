@@ -70,12 +70,16 @@ def _examine_installation(installation: Installation, context: Context) -> Itera
 def _check_boxes(installation: Installation, context: Context) -> Iterator[Finding]:
     """Boxes are for code agents and builds alone: without them everything else works."""
     from producers.commands.image import BoxSettings
-    from producers.doctor.findings import ok, warn
+    from producers.doctor.findings import fail, ok, warn
+    from routing.errors import PolicyError
     from sandbox.checks import check_boxes
     from sandbox.mirror.checks import check_mirror
 
-    environment, mirror = context.environment, installation.settings.mirror
+    mirror = installation.settings.mirror
     found = [*check_mirror(mirror.npm, without_settings(installation.environment()), npmrc=mirror.npmrc)]
-    found += [*check_boxes(read_settings(BoxSettings, environment).box)]
+    try:
+        found += [*check_boxes(read_settings(BoxSettings, context.environment).box)]
+    except PolicyError as error:
+        yield fail("boxes", str(error), "mend it in the environment of the workers of patch, agent and steps")
     for name, hint in found:
         yield warn(name, hint, "only code agents and builds need it") if hint else ok(name)

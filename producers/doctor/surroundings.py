@@ -7,9 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import ProxyHandler, build_opener
 
+import httpx
 from pydantic import BaseModel, ConfigDict, Field
 from redis import Redis
 from redis.exceptions import RedisError
@@ -33,13 +32,14 @@ from routing.policy import Policy
 from routing.tiers import QueueName
 from routing.transport import is_exposed_broker, is_exposed_ledger
 from sandbox.disk import Disk
-from sandbox.errors import SandboxError
 from sandbox.gateway.config import GatewayConfig
 
 _PATIENCE_SECONDS = 3.0
 _LAG = "pointsman_fold_lag_seconds "
 _GATEWAY_URL = f"{PREFIX}WORKER__GATEWAY_URL"
 _MOST_BYTES = 4_000_000
+_OF_THIS_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to ask for what listens everywhere."""
 
 
 def check_broker(installation: Installation) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
         return
     try:
         config = read_settings(_GatewaySettings, environment).gateway
-    except (PolicyError, SandboxError) as error:
+    except PolicyError as error:
         yield fail("provider keys", str(error), "mend it in the gateway's environment")
         return
     if config.providers:
@@ -161,10 +161,11 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
 def check_exporter(installation: Installation) -> Iterator[Finding]:
     """Yield how far the metrics are behind."""
     config = installation.settings.exporter
-    host = "127.0.0.1" if config.host in ("0.0.0.0", "::") else config.host
-    page = _get(f"http://{host}:{config.port}/metrics")
+    host = _OF_THIS_HOST.get(config.host, config.host)
+    place = f"[{host}]:{config.port}" if ":" in host else f"{host}:{config.port}"
+    page = _get(f"http://{place}/metrics")
     if page is None:
-        yield warn("exporter", f"nothing answers at {host}:{config.port}",
+        yield warn("exporter", f"nothing answers at {place}",
                    "start `pointsman exporter`; if it is on another machine, ask from there")  # fmt: skip
         return
     found = next((line for line in page.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
@@ -174,8 +175,11 @@ def check_exporter(installation: Installation) -> Iterator[Finding]:
 def _get(url: str) -> str | None:
     """Return what a server of ours answers, None where there is none; no proxy is asked."""
     try:
-        with build_opener(ProxyHandler({})).open(url, timeout=_PATIENCE_SECONDS) as answer:
-            body: bytes = answer.read(_MOST_BYTES)
-            return body.decode("utf-8", "replace")
-    except (URLError, OSError, ValueError):
+        with (
+            httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client,
+            client.stream("GET", url) as answer,
+        ):
+            body = next(answer.iter_bytes(_MOST_BYTES), b"")
+            return body.decode("utf-8", "replace") if answer.is_success else None
+    except (httpx.HTTPError, httpx.InvalidURL):
         return None

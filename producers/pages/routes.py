@@ -33,6 +33,7 @@ INDEX = "index.html"
 NO_CSP = "default-src 'none'"
 """What a release gets whose scan computed no policy: nothing may load."""
 
+_AUDIENCES = frozenset({PREVIEW_AUDIENCE, CONSOLE_AUDIENCE})
 _OFFERED = frozenset({State.AWAITING_APPROVAL, State.PUBLISHING})
 
 
@@ -53,13 +54,11 @@ def enter_preview(token: str) -> Response:
 def show_preview(resources: PageResourcesDep, request: Request, token: str, path: str) -> Response:
     """Show one file of the release that a signed link names."""
     try:
-        claim = resources.signer.verify(token, max_age_seconds=resources.preview_seconds)
+        claim = resources.signer.verify(token, max_age_seconds=resources.preview_seconds, audiences=_AUDIENCES)
     except PreviewRefusedError as error:
         raise (PreviewGoneError if error.reason == "expired" else PageNotFoundError)() from None
     with resources.ledger.begin() as session:
         release = _offered_release(session, claim)
-    if claim.audience not in (PREVIEW_AUDIENCE, CONSOLE_AUDIENCE):
-        raise PageNotFoundError
     found = _find(release, path, request)
     framed_by = resources.console_url if claim.audience == CONSOLE_AUDIENCE else ""
     headers = preview_headers(str(release.scan.get("csp") or NO_CSP), framed_by=framed_by)

@@ -1,7 +1,9 @@
 """The doctor beside real faults: each is named, with what to do about it."""
 
+import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 from sqlalchemy import text
+from typer.testing import CliRunner
 
 from monitoring.audit import newest_head, seal
 from monitoring.exporter import ExporterApp
@@ -18,6 +21,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import Sign, sign_in
 from producers import dispatcher, door
 from producers.bootstrap import Installation, Settings
+from producers.cli import app
 from producers.doctor import record, surroundings
 from producers.doctor.findings import Finding
 from routing.config import read_settings
@@ -160,7 +164,41 @@ def test_a_gateway_that_accepts_and_says_nothing_costs_seconds() -> None:
     assert (finding.name, finding.verdict.value) == ("gateway", "FAIL")
 
 
-@pytest.mark.parametrize("url", ["no-url", "http://127.0.0.1:1"])
+def test_what_speaks_something_else_than_http_is_no_gateway() -> None:
+    def babble() -> None:
+        caller, _ = server.accept()
+        with caller:
+            caller.recv(1000)
+            caller.sendall(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(babble)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        (finding,) = surroundings.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+    assert (finding.name, finding.verdict.value) == ("gateway", "FAIL")
+
+
+def test_an_exporter_is_asked_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(surroundings, "_get", asked.append)
+    for host in ("0.0.0.0", "::", "fd00::7", "10.0.0.7"):
+        with installed(exporter__host=host, exporter__port=9108) as installation:
+            list(surroundings.check_exporter(installation))
+    assert asked == [
+        f"http://{place}:9108/metrics" for place in ("127.0.0.1", "[::1]", "[fd00::7]", "10.0.0.7")
+    ]  # fmt: skip
+
+
+def test_a_box_setting_that_cannot_be_read_is_a_finding_like_any_other(ledger_url: str) -> None:
+    wrong = {"POINTSMAN_LEDGER__URL": ledger_url, "POINTSMAN_BOX__SUBNETS": "ten", "POINTSMAN_MIRROR__NPM": "no-npm"}
+    done = CliRunner().invoke(app, ["doctor", "--json"], env=wrong)
+    findings = {each["name"]: each for each in json.loads(done.stdout)["findings"]}
+    assert (done.exit_code, findings["boxes"]["verdict"]) == (1, "FAIL")
+    assert "POINTSMAN_BOX__SUBNETS" in findings["boxes"]["seen"]
+    assert findings["package registry"]["verdict"] == "WARN", "what comes beside it is looked at all the same"
+
+
+@pytest.mark.parametrize("url", ["no-url", "http://127.0.0.1:1", "http://[::1"])
 def test_a_gateway_that_is_not_there_names_the_setting_and_fails_where_it_is_set(url: str) -> None:
     (unset,), (given,) = (
         surroundings.check_gateway(url, environment) for environment in ({}, {"POINTSMAN_WORKER__GATEWAY_URL": url})

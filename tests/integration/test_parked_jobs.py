@@ -14,13 +14,16 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import select
 
+from monitoring.ledger.attempts import hold
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.holds import release_due
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.lanes import lanes, open_lane
+from monitoring.ledger.parking import park
 from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.tables import Cap, Job, Release, Site
 from producers.supervisor import free_port
+from routing.jobs import Reason
 from routing.lanes import LaneState
 from routing.policy import Policy, platform_policy
 from routing.tiers import QueueName, Tier
@@ -198,6 +201,29 @@ def test_jobs_wait_for_a_gateway_that_is_away(shop: Shop, tmp_path: Path) -> Non
         rig.resources = there
         rig.later()
         assert rig.work(job_id).state == "awaiting_approval"
+
+
+def test_a_job_whose_disk_is_full_waits_for_a_time_and_for_no_longer_than_for_a_lane(shop: Shop) -> None:
+    job_id = shop.accept(tier=None)
+    rules = shop.policy.lanes.model_copy(update={"pause_seconds": 15.0, "longest_wait_seconds": 90.0})
+
+    def park_once() -> float | None:
+        claimed = shop.claim(job_id)
+        with shop.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            return park(session, job, asked=None, reason=Reason.STORAGE_UNAVAILABLE, detail="full", lanes=rules)
+
+    given = []
+    while (pause := park_once()) is not None:
+        given.append(pause)
+        assert (shop.job(job_id).held_for, shop.job(job_id).state) == ("time", "queued")
+        assert len(given) < 50, "it waits without an end"
+        shop.execute("UPDATE event SET at = at - make_interval(secs => :s)", s=pause)
+        shop.execute("UPDATE job SET held_until = clock_timestamp()")
+        with shop.ledger.begin() as session:
+            release_due(session)
+    assert given[1] > given[0]
+    assert sum(given) == pytest.approx(rules.longest_wait_seconds, abs=5)
 
 
 def test_a_job_that_has_waited_for_an_hour_ends_and_frees_its_site(shop: Shop, tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import MetaData, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
 from monitoring import sweeping_sql
@@ -270,6 +272,29 @@ def test_one_process_keeps_house_at_a_time_and_never_beside_an_empty_ledger(shop
     shop.site()
     assert one.tidy()
     assert not den.exists(sha)
+
+
+def test_house_that_could_not_be_kept_is_kept_soon_after(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = iter([OSError(errno.EIO, "the disk"), OperationalError("", {}, Exception()), True, False, True])
+    waited: list[float] = []
+
+    def tidy() -> bool:
+        end = next(ends)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout or 0)
+            return len(waited) > 5
+
+    keeper = Housekeeper(shop.ledger, Den(tmp_path / "den"), shop.policy, runs_root=tmp_path / "runs", holder="one")
+    monkeypatch.setattr(keeper, "tidy", tidy)
+    keeper.run(Stopping(), hours=6)
+    assert waited == [600, 600, 600, 21_600, 21_600, 21_600]
 
 
 MANY = int(os.environ.get("SWEPT_JOBS", "2000"))

@@ -33,5 +33,5 @@ def test_a_preview_link_names_its_release_and_ends_in_a_directory() -> None:
     release = Release(site_id=uuid4(), digest="d", preview_generation=3)
     url = PreviewLinks(signer, "https://previews.example.com/").url_of(release)
     token = url.removeprefix("https://previews.example.com/preview/").removesuffix("/")
-    claim = signer.verify(token, max_age_seconds=60, audience=PREVIEW_AUDIENCE)
+    claim = signer.verify(token, max_age_seconds=60, audiences=[PREVIEW_AUDIENCE])
     assert (claim.site, claim.release_id, claim.generation) == (str(release.site_id), str(release.id), 3)

@@ -7,6 +7,7 @@ from itsdangerous import URLSafeTimedSerializer
 from sandbox.errors import PreviewRefusedError
 from sandbox.preview import PreviewClaim, PreviewSigner, live_headers, preview_headers
 
+REVIEWER = ("reviewer",)
 OLD, NEW, OTHER = "old-key-" * 4, "new-key-" * 4, "other-key" * 4
 
 
@@ -26,7 +27,7 @@ def signed(signer: PreviewSigner, *, site: str = "bakery", release_id: str = "r1
 @pytest.mark.threat("H1")
 def test_a_token_names_the_site_release_and_audience_it_was_made_for() -> None:
     signer = PreviewSigner([NEW])
-    claim = signer.verify(signed(signer), max_age_seconds=60)
+    claim = signer.verify(signed(signer), max_age_seconds=60, audiences=REVIEWER)
     assert claim == PreviewClaim("bakery", "r1", "reviewer", 0)
 
 
@@ -34,7 +35,7 @@ def test_a_token_names_the_site_release_and_audience_it_was_made_for() -> None:
 def test_a_token_says_of_which_generation_of_links_it_is() -> None:
     signer = PreviewSigner([NEW])
     token = signer.sign(site="bakery", release_id="r1", audience="reviewer", generation=7)
-    assert signer.verify(token, max_age_seconds=60).generation == 7
+    assert signer.verify(token, max_age_seconds=60, audiences=REVIEWER).generation == 7
 
 
 @pytest.mark.req("H-082")
@@ -46,7 +47,7 @@ def test_a_change_of_any_character_is_refused_as_tampered() -> None:
     for index in range(len(token) - 1):
         changed = token[:index] + ("A" if token[index] != "A" else "B") + token[index + 1 :]
         with pytest.raises(PreviewRefusedError) as caught:
-            signer.verify(changed, max_age_seconds=60)
+            signer.verify(changed, max_age_seconds=60, audiences=REVIEWER)
         assert caught.value.reason == "tampered"
 
 
@@ -56,7 +57,7 @@ def test_a_change_of_any_character_is_refused_as_tampered() -> None:
 )
 def test_what_is_no_token_is_refused_as_tampered(token: str) -> None:
     with pytest.raises(PreviewRefusedError) as caught:
-        PreviewSigner([NEW]).verify(token, max_age_seconds=60)
+        PreviewSigner([NEW]).verify(token, max_age_seconds=60, audiences=REVIEWER)
     assert caught.value.reason == "tampered"
 
 
@@ -67,35 +68,35 @@ def test_a_token_expires_after_exactly_its_time() -> None:
     signer = PreviewSigner([NEW], clock=clock)
     token = signed(signer)
     clock.now += 60
-    assert signer.verify(token, max_age_seconds=60)
+    assert signer.verify(token, max_age_seconds=60, audiences=REVIEWER)
     clock.now += 1
     with pytest.raises(PreviewRefusedError) as caught:
-        signer.verify(token, max_age_seconds=60)
+        signer.verify(token, max_age_seconds=60, audiences=REVIEWER)
     assert caught.value.reason == "expired"
 
 
 @pytest.mark.threat("H1")
 def test_a_replaced_key_is_accepted_until_it_is_taken_away() -> None:
     token = signed(PreviewSigner([OLD]))
-    assert PreviewSigner([NEW, OLD]).verify(token, max_age_seconds=60).release_id == "r1"
+    assert PreviewSigner([NEW, OLD]).verify(token, max_age_seconds=60, audiences=REVIEWER).release_id == "r1"
     with pytest.raises(PreviewRefusedError):
-        PreviewSigner([NEW]).verify(token, max_age_seconds=60)
+        PreviewSigner([NEW]).verify(token, max_age_seconds=60, audiences=REVIEWER)
 
 
 def test_the_first_key_signs() -> None:
     token = signed(PreviewSigner([NEW, OLD]))
-    assert PreviewSigner([NEW]).verify(token, max_age_seconds=60)
+    assert PreviewSigner([NEW]).verify(token, max_age_seconds=60, audiences=REVIEWER)
     with pytest.raises(PreviewRefusedError):
-        PreviewSigner([OLD]).verify(token, max_age_seconds=60)
+        PreviewSigner([OLD]).verify(token, max_age_seconds=60, audiences=REVIEWER)
 
 
 @pytest.mark.threat("H1")
 def test_a_token_of_another_installation_or_audience_is_refused() -> None:
     with pytest.raises(PreviewRefusedError):
-        PreviewSigner([NEW]).verify(signed(PreviewSigner([OTHER])), max_age_seconds=60)
+        PreviewSigner([NEW]).verify(signed(PreviewSigner([OTHER])), max_age_seconds=60, audiences=REVIEWER)
     signer = PreviewSigner([NEW])
     with pytest.raises(PreviewRefusedError):
-        signer.verify(signed(signer, audience="owner"), max_age_seconds=60, audience="reviewer")
+        signer.verify(signed(signer, audience="owner"), max_age_seconds=60, audiences=REVIEWER)
 
 
 @pytest.mark.threat("H1")
@@ -105,10 +106,10 @@ def test_what_the_same_key_signed_for_another_purpose_opens_nothing() -> None:
     for salt, opens in (("pointsman.preview.v1", True), ("pointsman.session.v1", False)):
         token = str(URLSafeTimedSerializer([NEW], salt=salt, signer_kwargs=options).dumps(claim))
         if opens:
-            assert PreviewSigner([NEW]).verify(token, max_age_seconds=60).site == "bakery"
+            assert PreviewSigner([NEW]).verify(token, max_age_seconds=60, audiences=REVIEWER).site == "bakery"
         else:
             with pytest.raises(PreviewRefusedError):
-                PreviewSigner([NEW]).verify(token, max_age_seconds=60)
+                PreviewSigner([NEW]).verify(token, max_age_seconds=60, audiences=REVIEWER)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_signed_claim_of_another_shape_is_refused(claim: object) -> None:
     options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
     serializer = URLSafeTimedSerializer([NEW], salt="pointsman.preview.v1", signer_kwargs=options)
     with pytest.raises(PreviewRefusedError):
-        PreviewSigner([NEW]).verify(str(serializer.dumps(claim)), max_age_seconds=60)
+        PreviewSigner([NEW]).verify(str(serializer.dumps(claim)), max_age_seconds=60, audiences=REVIEWER)
 
 
 @pytest.mark.parametrize("keys", [[], ["short"], [NEW, "short"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 
 import pytest
 
@@ -51,7 +52,10 @@ def test_what_is_away_may_come_back_and_what_is_wrong_stays_wrong(error: Excepti
         (ForgeError("502", is_passing=True), Reason.REMOTE_UNREACHABLE),
         (RemoteError("no route"), Reason.REMOTE_UNREACHABLE),
         (ConnectionResetError(104, "reset"), Reason.REMOTE_UNREACHABLE),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), Reason.REMOTE_UNREACHABLE),
+        (socket.gaierror(socket.EAI_AGAIN, "try again"), Reason.REMOTE_UNREACHABLE),
         (OSError(28, "No space left on device"), Reason.STORAGE_UNAVAILABLE),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/den/sha256"), Reason.STORAGE_UNAVAILABLE),
     ],
 )
 def test_it_is_told_apart_what_was_away(error: Exception, reason: Reason) -> None:
