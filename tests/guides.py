@@ -18,6 +18,7 @@ from tests.services import wait_until
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "integration"
+_AWAY = re.compile(r"\b(EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH)\b")
 _BLOCK = re.compile(r"^```\w+ file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -29,6 +30,11 @@ def environment_of(embedded: Embedded) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT), "PM_URL": embedded.api_url, "PM_BROKER": embedded.broker_url,
     }  # fmt: skip
+
+
+def is_registry_away(said: str) -> bool:
+    """Tell whether npm says that it could not reach its registry; any other failure is the guide's own."""
+    return _AWAY.search(said) is not None
 
 
 class Guide:

@@ -17,7 +17,7 @@ import pytest
 
 from producers.supervisor import free_port
 from tests.acceptance.installation import Installation
-from tests.guides import PAGES, ROOT, Guide, environment_of
+from tests.guides import PAGES, ROOT, Guide, environment_of, is_registry_away
 from tests.services import wait_until
 
 pytestmark = pytest.mark.timeout(400)  # fleets start slowly on a busy machine
@@ -71,6 +71,12 @@ def test_the_django_guide_runs_as_it_is_written(guide: Guide) -> None:
     assert '"field": "site"' in said
 
 
+def test_npm_is_excused_by_a_registry_that_is_away_and_by_nothing_else() -> None:
+    assert is_registry_away("npm error code EAI_AGAIN\nnpm error syscall getaddrinfo")
+    assert not is_registry_away("npm error code ETARGET\nnpm error notarget No matching version found for x@9")
+    assert not is_registry_away("npm error code E404")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("guide", ["node"], indirect=True)
 def test_the_node_guide_runs_as_it_is_written(guide: Guide) -> None:
@@ -78,7 +84,9 @@ def test_the_node_guide_runs_as_it_is_written(guide: Guide) -> None:
         pytest.skip("no Node.js with npm: `make test SYSTEM=1` as root installs them")
     try:
         guide.run("install.sh", seconds=180)
-    except (AssertionError, subprocess.TimeoutExpired) as error:
+    except AssertionError as error:
+        if not is_registry_away(str(error)):
+            raise
         pytest.skip(f"npm could not fetch what the guide needs: {error}")
     said = guide.run("try.sh")
     assert "the same key, the same job: true" in said

@@ -35,7 +35,7 @@ from tests.chaos.growth import picture, table
 from tests.chaos.options import Options
 from tests.chaos.report import Report
 from tests.chaos.samples import Sample, take
-from tests.chaos.slopes import Fit, Tolerance, fit
+from tests.chaos.slopes import Fit, Tolerance, at_one_pace, fit
 
 KEPT_SECONDS = 45.0
 """Retention: a thousandth of half a day."""
@@ -65,6 +65,9 @@ class Leaks:
     ends: dict[str, int] = field(default_factory=dict)
     fits: list[Fit] = field(default_factory=list)
     samples: list[tuple[float, Sample]] = field(default_factory=list)
+    """Jobs so far, and what was held."""
+    sampled_at: list[float] = field(default_factory=list)
+    """Seconds of one clock."""
 
     @property
     def leaking(self) -> list[Fit]:
@@ -98,6 +101,7 @@ class Watcher:
         self.ended_jobs = 0
         self._due_word = 0.0
         self.samples: list[tuple[float, Sample]] = []
+        self.sampled_at: list[float] = []
 
     def count_ended(self) -> int:
         """Jobs that ended, retention's among them: what the exporter counts is never given up."""
@@ -114,6 +118,7 @@ class Watcher:
                 due_sample = time.monotonic() + self._every
                 sample = take(self._embedded, ledger=self._ledger, broker=self._broker, places=self._places)
                 self.samples.append((float(self.ended_jobs), sample))
+                self.sampled_at.append(time.monotonic())
                 self._tell()
             if time.monotonic() > due_sweep:
                 due_sweep = time.monotonic() + KEPT_SECONDS / 3
@@ -150,16 +155,21 @@ def _fleet() -> Iterator[Embedded]:
             yield embedded
 
 
-def _fits(samples: Sequence[tuple[float, Sample]]) -> list[Fit]:
+def _fits(samples: Sequence[tuple[float, Sample]], sampled_at: Sequence[float]) -> list[Fit]:
     names = sorted({name for _, sample in samples for name in sample})
     fits = []
     for name in names:
         unit, _, what = name.partition("/")
-        points = [(jobs, sample[name]) for jobs, sample in samples if name in sample]
+        seen = [index for index, (_, sample) in enumerate(samples) if name in sample]
+        points = [(samples[index][0], samples[index][1][name]) for index in seen]
         if len(points) < 6:
             continue
         why = BY_DESIGN.get(what, "") if unit in ("rows", "size MiB") else ""
-        fits.append(fit(name, points, unit=unit, tolerance=UNITS[unit], why_grows=why))
+        found = fit(name, points, unit=unit, tolerance=UNITS[unit], why_grows=why)
+        if unit == "rows" and not found.is_flat:
+            paced = at_one_pace(points, [sampled_at[index] for index in seen], kept_seconds=KEPT_SECONDS)
+            found = fit(name, paced, unit=unit, tolerance=UNITS[unit], why_grows=why) if len(paced) >= 6 else found
+        fits.append(found)
     return fits
 
 
@@ -188,7 +198,8 @@ def watch(
         found.jobs = watcher.ended_jobs
         assert not callers.errors, callers.errors[:3]
         found.ends = _ends(ledger)
-        found.samples, found.fits = watcher.samples, _fits(watcher.samples)
+        found.samples, found.sampled_at = watcher.samples, watcher.sampled_at
+        found.fits = _fits(found.samples, found.sampled_at)
         found.jobs_per_second = round(found.jobs / found.seconds, 1)
         ledger.close()
     return found

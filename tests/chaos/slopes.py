@@ -7,6 +7,7 @@ taken in the middle of a burst, moves it little.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -78,6 +79,25 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> Slope:
     count = len(few)
     spread = _CONFIDENCE * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     return Slope(median(slopes), slopes[max(0, int((len(slopes) - spread) / 2))])
+
+
+def at_one_pace(
+    points: Sequence[tuple[float, float]], seconds: Sequence[float], *, kept_seconds: float
+) -> list[tuple[float, float]]:  # fmt: skip
+    """Return samples of what is kept for a time as they would be had jobs always ended at their median pace.
+
+    What is kept is pace times retention, so it grows with the pace, and that is no leak.
+
+    Args:
+        points: jobs so far, and what is held.
+        seconds: when each was sampled, in order.
+        kept_seconds: retention.
+    """
+    before = [bisect_right(seconds, at - kept_seconds) - 1 for at in seconds]
+    recent = [(index, points[index][0] - points[since][0]) for index, since in enumerate(before) if since >= 0]
+    paced = [(index, ended) for index, ended in recent if ended > 0]
+    usual = median(ended for _, ended in paced) if paced else 0.0
+    return [(points[index][0], points[index][1] * usual / ended) for index, ended in paced]
 
 
 def fit(

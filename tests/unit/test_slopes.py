@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.chaos.slopes import Tolerance, fit, theil_sen
+from tests.chaos.slopes import Tolerance, at_one_pace, fit, theil_sen
 
 
 def samples(slope: float, *, noise: float = 0.0, count: int = 120) -> list[tuple[float, float]]:
@@ -44,6 +44,26 @@ def test_a_few_outliers_move_the_slope_little() -> None:
 def test_what_is_kept_by_design_says_why_it_grows() -> None:
     found = fit("rows/job", samples(1), unit="rows", tolerance=Tolerance(3), why_grows="kept")
     assert found.verdict == "grows: kept"
+
+
+def kept_rows(*, leaked_per_job: float) -> tuple[list[tuple[float, float]], list[float]]:
+    """Three rows of a job for 45 s each, sampled every 3 s while the pace doubles bit by bit."""
+    seconds = [3.0 * number for number in range(200)]
+    jobs = [4.0 * at + at * at / 300 for at in seconds]
+    rows = [3 * (ended - jobs[max(0, number - 15)]) for number, ended in enumerate(jobs)]
+    return [(ended, kept + leaked_per_job * ended) for ended, kept in zip(jobs, rows, strict=True)], seconds
+
+
+@pytest.mark.parametrize(("leaked_per_job", "verdict"), [(0.0, "about zero"), (0.5, "GROWS")])
+def test_rows_that_are_more_because_work_became_faster_are_no_leak(leaked_per_job: float, verdict: str) -> None:
+    points, seconds = kept_rows(leaked_per_job=leaked_per_job)
+    assert fit("rows/event", points, unit="rows", tolerance=Tolerance(150, 0.10)).verdict == "GROWS"
+    paced = at_one_pace(points, seconds, kept_seconds=45)
+    assert fit("rows/event", paced, unit="rows", tolerance=Tolerance(150, 0.10)).verdict == verdict
+
+
+def test_without_a_job_in_the_time_that_rows_are_kept_there_is_no_pace() -> None:
+    assert at_one_pace([(5.0, 9.0), (5.0, 9.0)], [0.0, 60.0], kept_seconds=45) == []
 
 
 def test_samples_at_one_moment_have_no_slope() -> None:
