@@ -117,10 +117,13 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
         told = tutorial.run("first.sh", seconds=120)
         assert "awaiting_approval" in (tmp_path / "job.json").read_text()
         assert "published" in told
-        live = f"{pages[1]}/live/demo/corner/site.css"
-        assert ":hover" in httpx.get(live, trust_env=False).text
+        live = f"{pages[1]}/live/demo/corner/"
+        page = (tmp_path / "corner" / "index.html").read_text()
+        published = httpx.get(live, trust_env=False).text
+        assert published != page, "the stand-in model's edit is live"
+        assert "Three walls of it." in published
         tutorial.run("back.sh")
-        assert ":hover" not in httpx.get(live, trust_env=False).text
+        assert httpx.get(live, trust_env=False).text == page
         told = tutorial.run("after.sh")
         assert "0 broken promises" in told or "no broken promises" in told
     assert log.read_text().count('"model"') >= 1, "the provider was asked, with the key's own URL"
