@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sandbox.diff.canonical import unified
+from sandbox.diff.applied import Applied
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.lines import Budget, FileText, split_lines
 from sandbox.diff.match import match_file, receipts_of
@@ -13,7 +13,7 @@ from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line
 from sandbox.diff.options import Option
 from sandbox.diff.parse import parse_diff
 from sandbox.diff.policy import MATCHING, DiffPolicy, check_deletion, check_modes, check_policy
-from sandbox.diff.result import Applied, FileReceipt, Fuzz, HunkReceipt
+from sandbox.diff.result import FileReceipt, Fuzz, HunkReceipt
 from sandbox.diff.tree import Tree, resolve
 
 _DEFAULT_LIMITS = Limits()
@@ -59,8 +59,7 @@ def apply_diff(
         raise DiffRefusedError(Reason.ALREADY_APPLIED, "every change of the diff is in the files already")
     if not changed and all(receipt.mode is None for receipt in receipts):
         raise DiffRefusedError(Reason.NO_CHANGE, "the diff changes nothing")
-    before = {path: files.get(path) for path in changed}
-    return Applied(changed, tuple(receipts), canonical=unified(before, changed), reverse=unified(changed, before))
+    return Applied(changed, tuple(receipts), before={path: files.get(path) for path in changed})
 
 
 def _apply_all(
