@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.spec.errors import SpecError, refuse, shown
@@ -38,6 +38,8 @@ class Site:
 
     pages: Mapping[str, JsonObject]
     """Page specs by the path of the file that they render to."""
+    is_checked: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether all rules have found no error in it: a value that was checked stays right."""
 
     def to_dict(self) -> JsonObject:
         """Return a copy of the site document that the caller may change."""
@@ -63,12 +65,18 @@ def parse_site(source: str | bytes | Mapping[str, Any]) -> Site:
     Raises:
         SpecError: the fault of whoever wrote the spec; one finding with the rule's code.
     """
-    document = loads_strict(source) if isinstance(source, str | bytes) else deepcopy_checked(source)
+    return site_of(loads_strict(source) if isinstance(source, str | bytes) else deepcopy_checked(source))
+
+
+def site_of(document: Any) -> Site:
+    """Return the site that a JSON value is, which `check_json` has passed and nobody else holds.
+
+    Raises:
+        SpecError: the fault of whoever wrote the spec.
+    """
     if not isinstance(document, dict):
         raise refuse("not_a_spec", "", "a site is a JSON object")
-    if "pages" not in document:
-        document = {"pages": {INDEX: document}}
-    return _site_of(document)
+    return _site_of(document if "pages" in document else {"pages": {INDEX: document}})
 
 
 def deepcopy_checked(source: object) -> Any:

@@ -7,7 +7,7 @@ Content-Security-Policy holds for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from sandbox.spec.catalog import components
@@ -91,7 +91,8 @@ class _Place:
         return component.render(props_of(self.node, component), self)
 
     def at(self, node: Node, level: int) -> _Place:
-        return replace(self, node=node, level=1 if node is self.first_heading else max(level, 2))
+        level = 1 if node is self.first_heading else max(level, 2)
+        return _Place(node, self.page, level, self.first_heading, self.catalog)
 
     def _render_all(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
         level = self.level + 1 if deeper else self.level

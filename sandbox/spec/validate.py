@@ -15,7 +15,7 @@ from sandbox.spec.catalog import components
 from sandbox.spec.component import Component, Props
 from sandbox.spec.errors import Finding, SpecError, errors_of, shown
 from sandbox.spec.javascript import is_equal
-from sandbox.spec.model import INDEX, Site, parse_site, pointer
+from sandbox.spec.model import INDEX, Site, parse_site, pointer, site_of
 from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_site, walk
 from sandbox.spec.stream import read_document
 from sandbox.spec.structure import check_page
@@ -46,13 +46,16 @@ def validate(site: Site) -> list[Finding]:
 
 
 def require_valid(site: Site) -> None:
-    """Check a site.
+    """Check a site, once.
 
     Raises:
         SpecError: it has errors; whoever wrote the spec is at fault. Warnings are no errors.
     """
+    if site.is_checked:
+        return
     if errors := errors_of(validate(site)):
         raise SpecError(errors)
+    object.__setattr__(site, "is_checked", True)
 
 
 class Fixed(NamedTuple):
@@ -108,7 +111,7 @@ def accept(source: str | bytes | Mapping[str, object], *, repair: bool = True) -
     """
     if isinstance(source, bytes):
         source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
-    site = parse_site(read_document(source) if isinstance(source, str) else source)
+    site = site_of(read_document(source)) if isinstance(source, str) else parse_site(source)
     if repair:
         site = auto_fix(site).site
     require_valid(site)
@@ -150,7 +153,7 @@ def _check_shared(site: Site) -> list[Finding]:
 def _check_resolved(site: Site, catalog: Mapping[str, Component]) -> list[Finding]:
     try:
         trees = resolve_site(site, with_hidden=True)
-        shown_trees = resolve_site(site)
+        shown_trees = resolve_site(site) if _may_hide(site) else trees
     except SpecError as error:
         return list(error.findings)
     findings: dict[Finding, None] = {}
@@ -165,6 +168,10 @@ def _check_resolved(site: Site, catalog: Mapping[str, Component]) -> list[Findin
                 where = pointer("pages", path, "elements", key, "props")
                 findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
     return list(findings) or _check_links(site, shown_trees)
+
+
+def _may_hide(site: Site) -> bool:
+    return any("visible" in element for page in site.pages.values() for element in page["elements"].values())
 
 
 def _findings_of(error: ValidationError, node: Node, component: Component) -> Iterator[Finding]:
