@@ -81,19 +81,21 @@ class Answer:
         """Write the answer as JSON."""
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{name}.json"
-        path.write_text(json.dumps(asdict(self) | {"is_good": self.is_good}, indent=2) + "\n")
+        told = [asdict(compared) | {"ratio": compared.ratio} for compared in self.comparisons]
+        document = asdict(self) | {"comparisons": told, "is_good": self.is_good}
+        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return path
 
 
 def read(path: Path) -> Answer:
-    """Return an answer as it was written."""
+    """Return an answer as it was written, without its rows and notes for people."""
     document = json.loads(path.read_text())
-    document.pop("is_good")
     compared = [
-        Comparison(**item | {"ours": tuple(item["ours"]), "theirs": tuple(item["theirs"])})
-        for item in document.pop("comparisons")
+        Comparison(item["peer"], tuple(item["ours"]), tuple(item["theirs"]), item["target"])
+        for item in document["comparisons"]
     ]
-    return Answer(**document, comparisons=tuple(compared))
+    names = ("question", "calls", "limits", "machine", "python", "at")
+    return Answer(**{name: document[name] for name in names}, comparisons=tuple(compared))
 
 
 def shown_seconds(seconds: float) -> str:

@@ -75,7 +75,7 @@ class _Resolver:
         return (Node(element["type"], key + suffix, path, props, children, slots),)
 
     def _shows(self, condition: Any, scope: Scope) -> bool:
-        return self._with_hidden or is_visible(condition, scope)
+        return is_visible(self._with_hidden or condition, scope)
 
     def _shared(self, element: JsonObject, scope: Scope) -> tuple[Node, ...]:
         key = expressions.resolve(element.get("props", {}), scope).get("of")
