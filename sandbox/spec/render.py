@@ -32,8 +32,7 @@ def render(site: Site) -> dict[str, bytes]:
     Raises:
         SpecError: the site is invalid; whoever wrote the spec is at fault.
     """
-    require_valid(site)
-    trees = {path: resolve_page(site, path) for path in sorted(site.pages)}
+    trees = require_valid(site)
     pages = {path: _page_props(tree) for path, tree in trees.items()}
     main = pages[INDEX].theme or Theme()
     others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
@@ -48,10 +47,9 @@ def referenced_assets(site: Site) -> frozenset[str]:
     Raises:
         SpecError: the site is invalid.
     """
-    require_valid(site)
     found: set[str] = set()
-    for path in site.pages:
-        for node in walk(resolve_page(site, path)):
+    for tree in require_valid(site).values():
+        for node in walk(tree):
             found.update(_local_paths(node.props))
     return frozenset(found - set(site.pages))
 
