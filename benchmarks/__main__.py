@@ -42,8 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_good = (_is_kept(name, answer) if wanted.check else answer.is_good) and is_good
         if not wanted.check:
             answer.write(RESULTS, name)
-    if not wanted.check:
-        publish(RESULTS, ROOT / "docs")
+            publish(RESULTS, ROOT / "docs")  # what was answered stays, whatever becomes of the next question
     return 0 if is_good else 1
 
 
