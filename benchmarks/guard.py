@@ -1,6 +1,6 @@
 """Holds new ratios against the kept ones: what got clearly slower beside its peers is a regression.
 
-Ratios of one sitting repeat within a few percent on a quiet machine and within a quarter on a busy one, so only a loss
+Ratios of one sitting repeat within a few percent on a quiet machine and within a third on a busy one, so only a loss
 beyond that counts. Calls of functions do not depend on the machine and are held closely.
 """
 
