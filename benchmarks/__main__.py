@@ -1,34 +1,57 @@
-"""`python -m benchmarks [ONLY]`, which is `make bench`: measure, print, and write what was measured as JSON."""
+"""`python -m benchmarks [ONLY]`, which is `make bench`: measure, print, and keep as JSON, pictures and a table.
+
+With `--check` nothing is kept: what was measured is held against what is.
+"""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import box, capacity
-from benchmarks.answer import Answer
+from benchmarks import apply, box, capacity, render, routing, scan
+from benchmarks.answer import Answer, read
+from benchmarks.guard import regressions
+from benchmarks.page import publish
+from benchmarks.question import Question
 
-QUESTIONS: dict[str, Callable[[int], Answer]] = {"box": box.measure, "capacity": capacity.measure}
-"""By the name that ONLY takes; each is given how often to repeat."""
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+_ALL: tuple[Question, ...] = (
+    routing.QUESTION, render.QUESTION, apply.QUESTION, scan.QUESTION, capacity.QUESTION, box.QUESTION,
+)  # fmt: skip
+QUESTIONS = {question.name: question for question in _ALL}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask; exit 1 when a target is missed."""
+    """Ask; exit 1 when a target is missed, or with `--check` when something got worse."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure what the product's figures claim.")
-    parser.add_argument("only", nargs="?", choices=sorted(QUESTIONS), help="one question; all of them, if left out")
-    parser.add_argument("--repetitions", type=int, default=5, help="of each measurement (default 5)")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where the JSON goes")
+    parser.add_argument("only", nargs="?", choices=QUESTIONS, help="one question; all of them, if left out")
+    parser.add_argument("--repetitions", type=int, help="of each measurement (default: what the question needs)")
+    parser.add_argument("--check", action="store_true", help="keep nothing, and say what got worse")
     wanted = parser.parse_args(argv)
     logging.disable(logging.WARNING)
     is_good = True
-    for name in [wanted.only] if wanted.only else sorted(QUESTIONS):
-        answer = QUESTIONS[name](max(1, wanted.repetitions))
-        print(f"{answer.table()}\n\n{answer.write(wanted.out, name)}")
-        is_good = is_good and answer.is_good
+    for name in [wanted.only] if wanted.only else QUESTIONS:
+        answer = QUESTIONS[name].ask(wanted.repetitions)
+        print(f"{answer.table()}\n", flush=True)
+        is_good = (_is_kept(name, answer) if wanted.check else answer.is_good) and is_good
+        if not wanted.check:
+            answer.write(RESULTS, name)
+            publish(RESULTS, ROOT / "docs")  # what was answered stays, whatever becomes of the next question
     return 0 if is_good else 1
+
+
+def _is_kept(name: str, answer: Answer) -> bool:
+    path = RESULTS / f"{name}.json"
+    worse = list(regressions(read(path), answer)) if path.exists() else []
+    for line in worse:
+        print(f"WORSE: {name}: {line}\n")
+    return not worse
 
 
 if __name__ == "__main__":

@@ -5,23 +5,47 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Spread(NamedTuple):
+    """The middle half of some figures."""
+
+    low: float
+    median: float
+    high: float
+
+
+def spread_of(figures: Sequence[float]) -> Spread:
+    """Return the quartiles of some figures."""
+    if len(figures) == 1:
+        return Spread(*figures, *figures, *figures)
+    return Spread(*statistics.quantiles(figures, n=4, method="inclusive"))
 
 
 @dataclass(frozen=True)
-class Target:
-    """A figure that has to stay at or below a limit."""
+class Comparison:
+    """What one operation cost us and a peer, in seconds: a figure of each for every pair of turns."""
 
-    name: str
-    value: float
-    limit: float
+    peer: str
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+    target: float | None = None
+    """How many times as fast as the peer we have to be; None for a peer that is shown for scale."""
+
+    @property
+    def ratio(self) -> Spread:
+        """How many times as fast as the peer we are."""
+        return spread_of([theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)])
 
     @property
     def is_met(self) -> bool:
-        return self.value <= self.limit
+        return self.target is None or self.ratio.median >= self.target
 
 
 @dataclass(frozen=True)
@@ -29,41 +53,80 @@ class Answer:
     """One question's answer."""
 
     question: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str | float, ...], ...]
-    targets: tuple[Target, ...] = ()
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[str | float, ...], ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    calls: int | None = None
+    """How many calls of functions one operation of ours makes: what no other load on the machine changes."""
     notes: tuple[str, ...] = ()
     limits: Mapping[str, object] | None = None
     """What `pointsman capacity --limits` reads of it."""
     machine: str = field(default_factory=lambda: f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.release()}")
+    python: str = field(default_factory=platform.python_version)
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
     def is_good(self) -> bool:
-        return all(target.is_met for target in self.targets)
+        return all(compared.is_met for compared in self.comparisons)
 
     def table(self) -> str:
         """Return the answer as text."""
-        cells = [self.heads, *(tuple(map(_shown, row)) for row in self.rows)]
-        widths = [max(len(row[place]) for row in cells) for place in range(len(self.heads))]
-        lines = [self.question, self.machine, ""]
-        lines += ["  ".join([row[0].ljust(widths[0]), *_right(row[1:], widths[1:])]) for row in cells]
-        lines += ["", *self.notes] if self.notes else []
-        for target in self.targets:
-            verdict = "met" if target.is_met else "MISSED"
-            lines.append(f"{verdict}: {target.name}: {target.value:.3f}, at most {target.limit:.3f}")
+        lines = [self.question, f"{self.machine}, Python {self.python}", ""]
+        lines += [*_aligned(self.heads, self.rows), ""] if self.rows else []
+        lines += [*self.notes, ""] if self.notes else []
+        lines += [_told(compared) for compared in self.comparisons]
         return "\n".join(lines)
 
     def write(self, directory: Path, name: str) -> Path:
         """Write the answer as JSON."""
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{name}.json"
-        path.write_text(json.dumps(asdict(self) | {"is_good": self.is_good}, indent=2) + "\n")
+        told = [asdict(compared) | {"ratio": compared.ratio} for compared in self.comparisons]
+        document = asdict(self) | {"comparisons": told, "is_good": self.is_good}
+        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return path
 
 
-def _right(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+def read(path: Path) -> Answer:
+    """Return an answer as it was written, without its rows and notes for people."""
+    document = json.loads(path.read_text())
+    compared = [
+        Comparison(item["peer"], tuple(item["ours"]), tuple(item["theirs"]), item["target"])
+        for item in document["comparisons"]
+    ]
+    names = ("question", "calls", "limits", "machine", "python", "at")
+    return Answer(**{name: document[name] for name in names}, comparisons=tuple(compared))
+
+
+def shown_seconds(seconds: float) -> str:
+    """Return a time in the unit that suits it, with three digits."""
+    unit, size = next(((unit, size) for unit, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= size), ("µs", 1e-6))
+    return f"{seconds / size:.3g} {unit}"
+
+
+def shown_target(target: float | None) -> str:
+    """Return how many times as fast we have to be."""
+    if target is None:
+        return ""
+    return f"≥ {target:g}" if target >= 1 else f"≥ 1/{1 / target:g}"
+
+
+def shown_ratio(ratio: Spread) -> str:
+    """Return how many times as fast we are, with the quartiles."""
+    return f"{ratio.median:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
+
+
+def _told(compared: Comparison) -> str:
+    ours, theirs = (shown_seconds(statistics.median(side)) for side in (compared.ours, compared.theirs))
+    verdict = "for scale" if compared.target is None else "met" if compared.is_met else "MISSED"
+    wanted = f", wanted {shown_target(compared.target)}" if compared.target else ""
+    return f"{verdict}: {shown_ratio(compared.ratio)} times as fast as {compared.peer}{wanted}: {ours}, {theirs}"
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str | float]]) -> list[str]:
+    cells = [tuple(heads), *(tuple(map(_shown, row)) for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(heads))]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
 
 
 def _shown(cell: str | float) -> str:

@@ -21,6 +21,7 @@ import httpx
 from sqlalchemy import text
 
 from benchmarks.answer import Answer
+from benchmarks.question import Survey
 from monitoring.capacity.limits import Limits
 from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.jobs import accept, end
@@ -255,3 +256,6 @@ class Fleet:
     def _scalar(self, query: str) -> int:
         with self._ledger.begin() as session:
             return int(session.scalar(text(query)))
+
+
+QUESTION = Survey("capacity", measure)

@@ -40,6 +40,7 @@ PLANTED: frozenset[str] = frozenset(
 matched against each segment of a path, case-folded."""
 
 
+@lru_cache(maxsize=4096)  # a diff names a file several times, and its own paths differ little from the site's
 def check_path(path: str) -> str:
     """Return the one form of a relative file name, or refuse it.
 

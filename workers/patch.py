@@ -12,11 +12,11 @@ from typing import Any
 from routing.jobs import Reason, State
 from routing.policy import ModelCall
 from routing.tiers import Tier
+from sandbox.diff.applied import Applied
 from sandbox.diff.apply import apply_diff
 from sandbox.diff.errors import DiffRefusedError
 from sandbox.diff.errors import Reason as Refusal
 from sandbox.diff.policy import SITE, SOURCES
-from sandbox.diff.result import Applied
 from sandbox.errors import SandboxUnavailableError
 from sandbox.excerpts import show_tree
 from sandbox.models import ModelClient, ToolCall

@@ -11,8 +11,8 @@ import typer
 from producers.commands.context import FAILED, USAGE, AsJson, clear_errors, err, fail, out, print_json
 
 if TYPE_CHECKING:
+    from sandbox.diff.applied import Applied
     from sandbox.diff.errors import DiffRefusedError
-    from sandbox.diff.result import Applied
 
 app = typer.Typer()
 

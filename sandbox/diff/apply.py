@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sandbox.diff.canonical import unified
+from sandbox.diff.applied import Applied
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import Budget, FileText, split_lines
+from sandbox.diff.lines import Budget, FileText, count_lines
 from sandbox.diff.match import match_file, receipts_of
 from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line
 from sandbox.diff.options import Option
 from sandbox.diff.parse import parse_diff
 from sandbox.diff.policy import MATCHING, DiffPolicy, check_deletion, check_modes, check_policy
-from sandbox.diff.result import Applied, FileReceipt, Fuzz, HunkReceipt
+from sandbox.diff.result import FileReceipt, Fuzz, HunkReceipt
 from sandbox.diff.tree import Tree, resolve
 
 _DEFAULT_LIMITS = Limits()
@@ -59,8 +59,7 @@ def apply_diff(
         raise DiffRefusedError(Reason.ALREADY_APPLIED, "every change of the diff is in the files already")
     if not changed and all(receipt.mode is None for receipt in receipts):
         raise DiffRefusedError(Reason.NO_CHANGE, "the diff changes nothing")
-    before = {path: files.get(path) for path in changed}
-    return Applied(changed, tuple(receipts), canonical=unified(before, changed), reverse=unified(changed, before))
+    return Applied(changed, tuple(receipts), before={path: files.get(path) for path in changed})
 
 
 def _apply_all(
@@ -130,7 +129,7 @@ def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
     if not op.hunks and op.new_mode is None:
         raise DiffRefusedError(Reason.MALFORMED, "the file has no hunk", op.path)
     options, new = _matched(op, data, budget)
-    check_deletion(op, policy, before=len(split_lines(data)), after=len(split_lines(new)))
+    check_deletion(op, policy, before=count_lines(data), after=count_lines(new))
     tree.write(op.path, new)
     mode = op.new_mode if op.new_mode != op.old_mode else None
     return FileReceipt(op.path, Kind.UPDATE, mode=mode, hunks=receipts_of(op, options))
@@ -142,7 +141,7 @@ def _delete(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
         raise _GoneError(_not_found(op.path))
     options, left = _matched(op, data, budget)
     if op.hunks and left:
-        detail = f"{len(split_lines(left))} lines of the file would be left"
+        detail = f"{count_lines(left)} lines of the file would be left"
         raise DiffRefusedError(Reason.LEFTOVER, detail, op.path, len(op.hunks))
     tree.remove(op.path)
     return FileReceipt(op.path, Kind.DELETE, hunks=receipts_of(op, options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 Op = Literal[" ", "-", "+", "?"]
@@ -41,12 +42,12 @@ class Hunk:
     is_at_end: bool = False
     """The diff says that the hunk ends with the file."""
 
-    @property
+    @cached_property
     def before(self) -> tuple[bytes, ...]:
         """The lines that must be in the file."""
         return tuple(line.text for line in self.lines if line.op != "+")
 
-    @property
+    @cached_property
     def after(self) -> tuple[bytes, ...]:
         """The lines that stand there afterwards."""
         return tuple(line.text for line in self.lines if line.op != "-")

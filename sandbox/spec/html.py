@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+from functools import cache
 from typing import Final
 
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
@@ -78,10 +79,16 @@ def join(*parts: str | None) -> Html:
 def _attribute(key: str, value: str | int | bool | None) -> str:
     if value is None or value is False:
         return ""
+    name = _attribute_name(key)
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+
+
+@cache  # the catalog's code names them, never a spec
+def _attribute_name(key: str) -> str:
     name = key.rstrip("_").replace("_", "-")
     if not _ATTRIBUTE.fullmatch(name):
         raise ValueError(f"{name!r} is no attribute name")
-    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+    return name
 
 
 def _is_block(part: str) -> bool:

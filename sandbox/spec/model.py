@@ -12,10 +12,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from sandbox.spec.errors import SpecError, refuse, shown
+
+if TYPE_CHECKING:
+    from sandbox.spec.resolve import Node
 
 JsonObject = dict[str, Any]
 
@@ -38,6 +41,8 @@ class Site:
 
     pages: Mapping[str, JsonObject]
     """Page specs by the path of the file that they render to."""
+    trees: Mapping[str, Node] | None = field(default=None, init=False, compare=False, repr=False)
+    """What its pages render, once all rules have found no error in it: a value that was checked stays right."""
 
     def to_dict(self) -> JsonObject:
         """Return a copy of the site document that the caller may change."""
@@ -63,12 +68,18 @@ def parse_site(source: str | bytes | Mapping[str, Any]) -> Site:
     Raises:
         SpecError: the fault of whoever wrote the spec; one finding with the rule's code.
     """
-    document = loads_strict(source) if isinstance(source, str | bytes) else deepcopy_checked(source)
+    return site_of(loads_strict(source) if isinstance(source, str | bytes) else deepcopy_checked(source))
+
+
+def site_of(document: Any) -> Site:
+    """Return the site that a JSON value is, which `check_json` has passed and nobody else holds.
+
+    Raises:
+        SpecError: the fault of whoever wrote the spec.
+    """
     if not isinstance(document, dict):
         raise refuse("not_a_spec", "", "a site is a JSON object")
-    if "pages" not in document:
-        document = {"pages": {INDEX: document}}
-    return _site_of(document)
+    return _site_of(document if "pages" in document else {"pages": {INDEX: document}})
 
 
 def deepcopy_checked(source: object) -> Any:
@@ -102,29 +113,43 @@ def loads_strict(text: str | bytes) -> Any:
     return value
 
 
+_Steps = tuple[Any, ...]
+"""The way to a value: the way to what holds it, and its key there; of the whole, nothing. It is written out as a path
+only where something is wrong."""
+_Visit = tuple[_Steps, object, int]
+
+
+def _path_of(steps: _Steps) -> str:
+    keys: list[str | int] = []
+    while steps:
+        steps, key = steps
+        keys.append(key)
+    return pointer(*reversed(keys))
+
+
 def check_json(value: object) -> None:
     """Check that a value is plain JSON within the caps on depth, size and text.
 
     Raises:
         SpecError: the first rule that the value breaks.
     """
-    stack: list[tuple[str, object, int]] = [("", value, 0)]
+    stack: list[_Visit] = [((), value, 0)]
     nodes = 0
     while stack:
-        path, item, depth = stack.pop()
+        steps, item, depth = stack.pop()
         nodes += 1
         if nodes > MAX_JSON_NODES:
             raise refuse("too_large", "", f"a site spec holds at most {MAX_JSON_NODES} values")
         if depth > MAX_JSON_DEPTH:
-            raise refuse("too_deep", path, f"JSON may nest {MAX_JSON_DEPTH} levels deep")
+            raise refuse("too_deep", _path_of(steps), f"JSON may nest {MAX_JSON_DEPTH} levels deep")
         if isinstance(item, dict):
             for key in item:
-                _check_key(key, path)
-            stack.extend((f"{path}/{escape_pointer(key)}", child, depth + 1) for key, child in item.items())
+                _check_key(key, steps)
+            stack.extend([((steps, key), child, depth + 1) for key, child in item.items()])
         elif isinstance(item, list):
-            stack.extend((f"{path}/{index}", child, depth + 1) for index, child in enumerate(item))
+            stack.extend([((steps, index), child, depth + 1) for index, child in enumerate(item)])
         else:
-            _check_scalar(item, path)
+            _check_scalar(item, steps)
 
 
 def escape_pointer(key: str) -> str:
@@ -134,7 +159,7 @@ def escape_pointer(key: str) -> str:
 
 def pointer(*segments: str | int) -> str:
     """Return the JSON pointer of the given keys and indexes."""
-    return "".join("/" + escape_pointer(str(segment)) for segment in segments)
+    return "".join(["/" + escape_pointer(str(segment)) for segment in segments])
 
 
 def _site_of(document: JsonObject) -> Site:
@@ -173,31 +198,31 @@ def _refuse_constant(name: str) -> None:
     raise refuse("bad_number", "", f"{name} is not a JSON number")
 
 
-def _check_key(key: object, path: str) -> None:
+def _check_key(key: object, steps: _Steps) -> None:
     if not isinstance(key, str):
-        raise refuse("not_json", path, "keys of a JSON object are text")
+        raise refuse("not_json", _path_of(steps), "keys of a JSON object are text")
     if key in _FORBIDDEN_KEYS:
-        raise refuse("forbidden_key", path, f"the key {key} is refused everywhere")
-    _check_text(key, path)
+        raise refuse("forbidden_key", _path_of(steps), f"the key {key} is refused everywhere")
+    _check_text(key, steps)
 
 
-def _check_scalar(item: object, path: str) -> None:
+def _check_scalar(item: object, steps: _Steps) -> None:
     if isinstance(item, str):
-        _check_text(item, path)
+        _check_text(item, steps)
     elif isinstance(item, float):
         if not math.isfinite(item):
-            raise refuse("bad_number", path, "a number must be finite")
+            raise refuse("bad_number", _path_of(steps), "a number must be finite")
     elif isinstance(item, int):
         if abs(item) > 2**53:
-            raise refuse("bad_number", path, "a whole number must be within 2 to the power of 53")
+            raise refuse("bad_number", _path_of(steps), "a whole number must be within 2 to the power of 53")
     elif item is not None:
-        raise refuse("not_json", path, f"a {type(item).__name__} is not a JSON value")
+        raise refuse("not_json", _path_of(steps), f"a {type(item).__name__} is not a JSON value")
 
 
-def _check_text(text: str, path: str) -> None:
+def _check_text(text: str, steps: _Steps) -> None:
     if match := _FORBIDDEN_TEXT.search(text):
         rule = "control, text-direction and lone surrogate characters are refused"
-        raise refuse("bad_text", path, f"{rule} (U+{ord(match.group()):04X})")
+        raise refuse("bad_text", _path_of(steps), f"{rule} (U+{ord(match.group()):04X})")
 
 
 _NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)

@@ -7,7 +7,7 @@ Content-Security-Policy holds for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from sandbox.spec.catalog import components
@@ -32,8 +32,7 @@ def render(site: Site) -> dict[str, bytes]:
     Raises:
         SpecError: the site is invalid; whoever wrote the spec is at fault.
     """
-    require_valid(site)
-    trees = {path: resolve_page(site, path) for path in sorted(site.pages)}
+    trees = require_valid(site)
     pages = {path: _page_props(tree) for path, tree in trees.items()}
     main = pages[INDEX].theme or Theme()
     others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
@@ -48,10 +47,9 @@ def referenced_assets(site: Site) -> frozenset[str]:
     Raises:
         SpecError: the site is invalid.
     """
-    require_valid(site)
     found: set[str] = set()
-    for path in site.pages:
-        for node in walk(resolve_page(site, path)):
+    for tree in require_valid(site).values():
+        for node in walk(tree):
             found.update(_local_paths(node.props))
     return frozenset(found - set(site.pages))
 
@@ -91,7 +89,8 @@ class _Place:
         return component.render(props_of(self.node, component), self)
 
     def at(self, node: Node, level: int) -> _Place:
-        return replace(self, node=node, level=1 if node is self.first_heading else max(level, 2))
+        level = 1 if node is self.first_heading else max(level, 2)
+        return _Place(node, self.page, level, self.first_heading, self.catalog)
 
     def _render_all(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
         level = self.level + 1 if deeper else self.level

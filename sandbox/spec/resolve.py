@@ -63,22 +63,19 @@ class _Resolver:
         if element["type"] == SHARED_TYPE:
             return self._shared(element, scope)
         self._count()
-        node = Node(
-            type=element["type"],
-            id=key + suffix,
-            path=pointer("pages", page, "elements", key),
-            props=expressions.resolve(element.get("props", {}), scope),
-            slots={
-                name: self._all(page, keys, scope, suffix)
-                for name, keys in sorted((element.get("slots") or {}).items())
-            },
-        )
+        props = expressions.resolve(element.get("props", {}), scope)
+        slots = {
+            name: self._all(page, keys, scope, suffix) for name, keys in sorted((element.get("slots") or {}).items())
+        }
         if "repeat" in element:
-            return (replace(node, children=self._repeated(page, element, condition.item, scope, suffix)),)
-        return (replace(node, children=self._all(page, element.get("children") or [], scope, suffix)),)
+            children = self._repeated(page, element, condition.item, scope, suffix)
+        else:
+            children = self._all(page, element.get("children") or [], scope, suffix)
+        path = pointer("pages", page, "elements", key)
+        return (Node(element["type"], key + suffix, path, props, children, slots),)
 
     def _shows(self, condition: Any, scope: Scope) -> bool:
-        return self._with_hidden or is_visible(condition, scope)
+        return is_visible(self._with_hidden or condition, scope)
 
     def _shared(self, element: JsonObject, scope: Scope) -> tuple[Node, ...]:
         key = expressions.resolve(element.get("props", {}), scope).get("of")

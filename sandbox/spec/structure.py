@@ -144,16 +144,20 @@ def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component],
     if component is None:
         yield Finding("unknown_type", f"{here}/type", f"{shown(element['type'])} is no component of the catalog")
         return
-    below_root = {root, *(child for child, _ in children_of(page["elements"].get(root, {})))}
     if component.place == "root" and key != root:
         yield Finding("misplaced", here, f"{component.name} can only be the root")
-    if component.place in ("header", "footer") and key not in below_root:
+    if component.place in ("header", "footer") and key not in _below_root(page):
         yield Finding("misplaced", here, f"{component.name} stands directly below the root")
     if element.get("children") and not component.has_children:
         yield Finding("no_children", f"{here}/children", f"{component.name} takes no children")
     for slot in element.get("slots", {}):
         if slot not in component.slots:
             yield Finding("unknown_slot", here + pointer("slots", slot), f"{component.name} has no such slot")
+
+
+def _below_root(page: JsonObject) -> set[str]:
+    root = page["root"]
+    return {root, *(child for child, _ in children_of(page["elements"].get(root, {})))}
 
 
 def _check_tree(root: str, elements: JsonObject, *, base: str) -> list[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from sandbox.spec.base_style import BASE_STYLE
@@ -49,6 +50,7 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], components: Mapping[st
     return ("\n".join(parts) + "\n").encode()
 
 
+@lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own
 def _variables(selector: str, theme: Theme) -> str:
     first = _colours(theme, dark=theme.mode == "dark")
     scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[theme.mode]

@@ -7,6 +7,7 @@ Findings carry the spec path, so that a model's repair round, a policy scan and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -15,7 +16,7 @@ from sandbox.spec.catalog import components
 from sandbox.spec.component import Component, Props
 from sandbox.spec.errors import Finding, SpecError, errors_of, shown
 from sandbox.spec.javascript import is_equal
-from sandbox.spec.model import INDEX, Site, parse_site, pointer
+from sandbox.spec.model import INDEX, Site, parse_site, pointer, site_of
 from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_site, walk
 from sandbox.spec.stream import read_document
 from sandbox.spec.structure import check_page
@@ -34,25 +35,25 @@ _CODES = {
 
 def validate(site: Site) -> list[Finding]:
     """Return everything that is wrong with a site, errors and warnings, at most 100 of them."""
-    catalog = components()
-    findings: list[Finding] = []
-    for path, page in sorted(site.pages.items()):
-        findings += check_page(page, catalog, base=pointer("pages", path))
-    if not errors_of(findings):
-        findings += _check_shared(site)
-    if not errors_of(findings):
-        findings += _check_resolved(site, catalog)
-    return findings[:_MAX_FINDINGS]
+    return _examine(site).findings[:_MAX_FINDINGS]
 
 
-def require_valid(site: Site) -> None:
-    """Check a site.
+def require_valid(site: Site) -> Mapping[str, Node]:
+    """Check a site, once.
+
+    Returns:
+        The trees of its pages, by path in order.
 
     Raises:
         SpecError: it has errors; whoever wrote the spec is at fault. Warnings are no errors.
     """
-    if errors := errors_of(validate(site)):
+    if site.trees is not None:
+        return site.trees
+    found = _examine(site)
+    if errors := errors_of(found.findings[:_MAX_FINDINGS]):
         raise SpecError(errors)
+    object.__setattr__(site, "trees", found.trees)
+    return found.trees
 
 
 class Fixed(NamedTuple):
@@ -108,7 +109,7 @@ def accept(source: str | bytes | Mapping[str, object], *, repair: bool = True) -
     """
     if isinstance(source, bytes):
         source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
-    site = parse_site(read_document(source) if isinstance(source, str) else source)
+    site = site_of(read_document(source)) if isinstance(source, str) else parse_site(source)
     if repair:
         site = auto_fix(site).site
     require_valid(site)
@@ -147,12 +148,31 @@ def _check_shared(site: Site) -> list[Finding]:
     return findings
 
 
-def _check_resolved(site: Site, catalog: Mapping[str, Component]) -> list[Finding]:
+class _Examined(NamedTuple):
+    """What the rules found, and what the site renders if that is no error."""
+
+    findings: list[Finding]
+    trees: Mapping[str, Node] = MappingProxyType({})
+
+
+def _examine(site: Site) -> _Examined:
+    catalog = components()
+    findings: list[Finding] = []
+    for path, page in sorted(site.pages.items()):
+        findings += check_page(page, catalog, base=pointer("pages", path))
+    if not errors_of(findings):
+        findings += _check_shared(site)
+    if errors_of(findings):
+        return _Examined(findings)
     try:
         trees = resolve_site(site, with_hidden=True)
-        shown_trees = resolve_site(site)
+        shown_trees = resolve_site(site) if _may_hide(site) else trees
     except SpecError as error:
-        return list(error.findings)
+        return _Examined([*findings, *error.findings])
+    return _Examined(findings + (_check_resolved(site, trees, catalog) or _check_links(site, shown_trees)), shown_trees)
+
+
+def _check_resolved(site: Site, trees: Mapping[str, Node], catalog: Mapping[str, Component]) -> list[Finding]:
     findings: dict[Finding, None] = {}
     for node in (node for tree in trees.values() for node in walk(tree)):
         try:
@@ -164,7 +184,11 @@ def _check_resolved(site: Site, catalog: Mapping[str, Component]) -> list[Findin
             if element["type"] == SHARED_TYPE and set(element.get("props", {})) != {"of"}:
                 where = pointer("pages", path, "elements", key, "props")
                 findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
-    return list(findings) or _check_links(site, shown_trees)
+    return list(findings)
+
+
+def _may_hide(site: Site) -> bool:
+    return any("visible" in element for page in site.pages.values() for element in page["elements"].values())
 
 
 def _findings_of(error: ValidationError, node: Node, component: Component) -> Iterator[Finding]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sandbox.diff import applied
 from sandbox.diff.apply import apply_diff
 from sandbox.diff.blob import blob_id
 from sandbox.diff.errors import DiffRefusedError, Reason
+from sandbox.diff.lines import count_lines, split_lines
 from sandbox.diff.model import Kind
 from sandbox.diff.result import Fuzz
 
@@ -22,6 +24,20 @@ def reason(diff: str | bytes, files: dict[str, bytes] | None = None) -> Reason:
     with pytest.raises(DiffRefusedError) as caught:
         apply_diff(files or FILES, diff)
     return caught.value.reason
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"a\nb", b"a\n\n", b"a\r\nb\r\n"])
+def test_lines_are_counted_as_they_are_split(data: bytes) -> None:
+    assert count_lines(data) == len(split_lines(data))
+
+
+def test_a_change_is_written_out_only_for_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    monkeypatch.setattr(applied, "unified", lambda before, after: bytes(len(written.append(after) or written)))
+    done = apply_diff(FILES, UNIFIED)
+    assert written == []
+    assert (done.canonical, done.reverse, done.canonical) == (b"\0", b"\0\0", b"\0")
+    assert written == [CHANGED, {"index.html": FILES["index.html"]}]
 
 
 @pytest.mark.req("H-026", "H-027")

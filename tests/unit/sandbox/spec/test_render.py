@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree, html
 
+from sandbox.spec import validate
 from sandbox.spec.catalog import components
 from sandbox.spec.errors import SpecError
-from sandbox.spec.model import INDEX, parse_site
+from sandbox.spec.model import INDEX, check_json, parse_site
 from sandbox.spec.render import STYLESHEET, contrast_notes, referenced_assets, render
+from sandbox.spec.validate import accept
 from tests.unit.sandbox.spec.samples import (
     demo_site,
     demo_text,
@@ -43,6 +46,34 @@ def test_a_site_builds_to_html_and_css_and_nothing_else() -> None:
     files = render(demo_site())
     assert set(files) == {"index.html", "classes.html", STYLESHEET}
     assert all(data.startswith(b"<!doctype html>") for path, data in files.items() if path.endswith(".html"))
+
+
+def test_a_site_that_was_checked_is_neither_checked_nor_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh, checked = accept(demo_text()), accept(demo_text())
+    made = render(fresh)
+    monkeypatch.setattr(validate, "check_page", pytest.fail)
+    monkeypatch.setattr(validate, "resolve_site", pytest.fail)
+
+    assert render(checked) == made
+    assert checked == demo_site()  # what is known about a value is no part of it
+
+
+def test_a_change_of_a_checked_site_is_checked_anew() -> None:
+    site = accept(demo_text())
+    pages = site.to_dict()["pages"]
+    pages[INDEX]["root"] = "nowhere"
+
+    with pytest.raises(SpecError):
+        render(replace(site, pages=pages))
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [0, {"b/c~": "\x00"}]}, {"a": [0, {"b/c~": float("nan")}]}, {"a": [0, {"b/c~": 2**60}]}]
+)
+def test_what_no_json_may_hold_is_refused_at_its_place(value: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_json(value)
+    assert caught.value.findings[0].path == "/a/1/b~1c~0"
 
 
 @pytest.mark.req("H-024")

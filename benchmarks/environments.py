@@ -1,0 +1,53 @@
+"""Where peers live: an environment for each set of pinned versions, below the user's cache, made when first wanted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+CACHE = Path.home() / ".cache" / "pointsman" / "bench"
+
+
+def python_with(pins: Sequence[str]) -> Path:
+    """Return an interpreter that has some distributions, given as `name==version`, and nothing of ours."""
+
+    def install(home: Path) -> None:
+        _run([sys.executable, "-m", "venv", str(home)])
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, *pins])
+
+    return _made([sys.version, *pins], install) / "bin" / "python"
+
+
+def node_with(pins: Mapping[str, str]) -> Path:
+    """Return a directory whose `node_modules` has some packages, given by name and version."""
+
+    def install(home: Path) -> None:
+        home.mkdir(parents=True)
+        (home / "package.json").write_text(json.dumps({"private": True, "dependencies": dict(pins)}))
+        _run(["npm", "install", "--prefix", str(home), "--ignore-scripts", "--no-audit", "--no-fund"])
+
+    return _made(["node", *(f"{name}@{version}" for name, version in pins.items())], install)
+
+
+def _made(key: Sequence[str], install: Callable[[Path], None]) -> Path:
+    """Return the directory of a set of pins; one that is incomplete is made anew, in its place: it cannot be moved."""
+    home = CACHE / hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
+    stamp = home / ".complete"
+    if not stamp.exists():
+        print(f"bench: installing {', '.join(key[1:])} (once)", file=sys.stderr, flush=True)
+        shutil.rmtree(home, ignore_errors=True)
+        install(home)
+        stamp.touch()
+    return home
+
+
+def _run(argv: Sequence[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bench: {' '.join(argv)} failed:\n{done.stderr[-2000:]}")
