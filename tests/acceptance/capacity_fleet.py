@@ -78,6 +78,11 @@ def expected_p95(jobs: Sequence[Planned], occupied: Mapping[str, float], pickup:
     return percentile(sorted(waits[int(len(waits) * SKIPPED) :]), 0.95)
 
 
+def expected_service(jobs: Sequence[Planned], seconds: Mapping[str, float]) -> float:
+    """Return the mean attempt of exactly these jobs, as long as those of a kind take what they took so far."""
+    return statistics.fmean(seconds[job.kind] for job in jobs[int(len(jobs) * SKIPPED) :])
+
+
 def typical(rate: float, seconds: float, *, p95: float, occupied: Mapping[str, float], pickup: float) -> list[Planned]:
     """Return a load of so many seconds that shows what an endless one would.
 

@@ -18,7 +18,16 @@ from monitoring.capacity.plan import Plan, make_plan
 from monitoring.capacity.sizing import Question
 from routing.policy import platform_policy
 from routing.tiers import QueueName
-from tests.acceptance.capacity_fleet import SLOTS, Fleet, Observed, expected_p95, poisson, running_fleet, typical
+from tests.acceptance.capacity_fleet import (
+    SLOTS,
+    Fleet,
+    Observed,
+    expected_p95,
+    expected_service,
+    poisson,
+    running_fleet,
+    typical,
+)
 
 ANSWER = QueueName.ANSWER
 LOADS = (0.6, 0.85)
@@ -28,7 +37,7 @@ NOMINAL_SECONDS = 1.35
 """What a job about takes: only for the rate of the calibration."""
 WITHIN = 0.25
 DRIFT = 0.1
-"""By how much attempts may have become slower or faster since they were measured: above it nothing was tested."""
+"""By how much attempts of a kind may have become slower or faster since they were measured; above it nothing was shown."""
 
 
 def plan_for(found: Measured, busy: float) -> tuple[Plan, float]:
@@ -53,7 +62,7 @@ def compare(fleet: Fleet, found: Measured, busy: float, *, kinds: Mapping[str, f
         "simulated": asdict(predicted.simulated.waits), "formula": asdict(predicted.formula),
         "of_these_arrivals_p95": expected_p95(jobs, occupied, work.pickup_seconds),
         "simulation_off": p95 / seen.p95 - 1, "formula_off": predicted.formula.p95 / seen.p95 - 1,
-        "mean_service_predicted": work.service.mean, "mean_service_observed": seen.mean_service,
+        "mean_service_predicted": expected_service(jobs, kinds), "mean_service_observed": seen.mean_service,
         "pickup": work.pickup_seconds, "turnaround": work.turnaround_seconds,
     }  # fmt: skip
 
