@@ -37,7 +37,7 @@ NOMINAL_SECONDS = 1.35
 """What a job about takes: only for the rate of the calibration."""
 WITHIN = 0.25
 DRIFT = 0.1
-"""By how much attempts of a kind may have become slower or faster since they were measured; above it, nothing is shown."""
+"""By how much attempts of a kind may have changed since they were measured: above it nothing was tested."""
 
 
 def plan_for(found: Measured, busy: float) -> tuple[Plan, float]:
