@@ -63,7 +63,8 @@ NEXT_EVENTS = text("""
     SELECT max(id), 0, count(*) = :limit FROM (SELECT id FROM event WHERE id > :after ORDER BY id LIMIT :limit) AS page
 """)
 
-# Rows that belong to no job. Each statement is bounded; a pass looks at them once.
+# Rows that belong to no job. Each statement is bounded; a pass looks at them once. What a release needs is looked up
+# for each that was swept, by scalar subqueries: joins would read all jobs and releases to find the few.
 ODDMENTS = (
     text("""
         DELETE FROM cap WHERE (scope, key) IN (
@@ -86,12 +87,12 @@ ODDMENTS = (
     text("""
         DELETE FROM release WHERE id IN (
             SELECT release.id FROM release JOIN site ON site.id = release.site_id
-              LEFT JOIN release AS active ON active.id = site.active_release_id
-             WHERE release.swept_at < clock_timestamp() - make_interval(secs => :seconds)
-               AND NOT EXISTS (SELECT FROM job WHERE job.id = release.job_id)
+             WHERE release.swept_at < (SELECT clock_timestamp() - make_interval(secs => :seconds))
+               AND (SELECT job.id FROM job WHERE job.id = release.job_id) IS NULL
                AND release.id IS DISTINCT FROM site.active_release_id
                AND release.id IS DISTINCT FROM site.shown_release_id
-               AND release.id IS DISTINCT FROM active.base_release_id
+               AND release.id IS DISTINCT FROM
+                   (SELECT active.base_release_id FROM release AS active WHERE active.id = site.active_release_id)
                AND NOT EXISTS (SELECT FROM job WHERE job.site_id = site.id
                                   AND release.id IN (job.release_id, job.base_release_id, job.start_release_id))
              LIMIT :limit)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
 from monitoring.ledger.money import Bill, bill_of
@@ -241,13 +241,14 @@ def _site_names(session: Session, site_ids: set[UUID]) -> dict[UUID, str]:
 
 def _spent(session: Session, job_ids: Sequence[UUID]) -> dict[UUID, int]:
     """Return what jobs have cost; a run with its steps."""
-    owner = func.coalesce(col(AgentExecution.run_id), col(Call.job_id))
-    rows = session.execute(
-        select(owner, func.sum(col(Call.cost_nanousd)))
-        .outerjoin(AgentExecution, col(AgentExecution.job_id) == col(Call.job_id))
-        .where(col(Call.job_id).in_(job_ids) | col(AgentExecution.run_id).in_(job_ids))
-        .group_by(owner)
+    own: Select[Any, int] = select(col(Call.job_id).label("owner"), col(Call.cost_nanousd))
+    steps = (
+        select(col(AgentExecution.run_id), col(Call.cost_nanousd))
+        .join(Call, col(Call.job_id) == col(AgentExecution.job_id))
+        .where(col(AgentExecution.run_id).in_(job_ids))
     )
+    calls = own.where(col(Call.job_id).in_(job_ids)).union_all(steps).subquery()
+    rows = session.execute(select(calls.c.owner, func.sum(calls.c.cost_nanousd)).group_by(calls.c.owner))
     return {job_id: int(cost) for job_id, cost in rows}
 
 

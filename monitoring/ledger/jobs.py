@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, func, or_, select, union_all
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -143,15 +143,29 @@ def list_jobs(
     limit: int = 50,
 ) -> Sequence[Job]:  # fmt: skip
     """Return the newest jobs first; the steps of runs are shown by their runs."""
-    query = select(Job).where(col(Job.queue) != QueueName.STEPS.value)
-    query = query.order_by(col(Job.created_at).desc()).limit(limit)
+    newest = col(Job.created_at).desc()
+    wanted = [col(Job.queue) != QueueName.STEPS.value]
     if tenant is not None:
-        query = query.where(col(Job.tenant) == tenant)
-    if states:
-        query = query.where(col(Job.state).in_([state.value for state in states]))
+        wanted.append(col(Job.tenant) == tenant)
     if site_id is not None:
-        query = query.where(col(Job.site_id) == site_id)
-    return session.scalars(query).all()
+        wanted.append(col(Job.site_id) == site_id)
+    if states:
+        found = (select(col(Job.id)).where(*wanted, each).order_by(newest).limit(limit) for each in _states(states))
+        wanted = [col(Job.id).in_(union_all(*found))]
+    return session.scalars(select(Job).where(*wanted).order_by(newest).limit(limit)).all()
+
+
+def _states(states: Sequence[State]) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions that hold of jobs in some states, each such that an index has its jobs in order of their age.
+
+    Otherwise the few that are in a rare state would be looked for among all that there ever were.
+    """
+    ended_at = col(Job.ended_at)
+    going = [state.value for state in states if state not in ENDS]
+    if going:
+        yield ended_at.is_(None) & col(Job.state).in_(going)
+    for state in ENDS.intersection(states):
+        yield ended_at.is_not(None) & (col(Job.state) == state.value)
 
 
 def move(session: Session, job: Job, target: State, *, reason: Reason | None = None, **data: Any) -> None:

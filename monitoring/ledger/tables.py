@@ -100,6 +100,9 @@ class Job(SQLModel, table=True):
         Index("ix_job_runway", "queue", "tenant",
               postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
         Index("ix_job_tenant_created", "tenant", "created_at"),
+        Index("ix_job_tenant_open", "tenant", "created_at", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_job_tenant_ended", "tenant", "state", "created_at", postgresql_where=text("ended_at IS NOT NULL")),
+        Index("ix_job_site_created", "site_id", "created_at"),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
         Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
     )  # fmt: skip
@@ -116,7 +119,7 @@ class Job(SQLModel, table=True):
     request_digest: str
     idempotency_key: str | None = None
     priority: str = "P2"
-    site_id: UUID | None = Field(default=None, foreign_key="site.id", index=True)
+    site_id: UUID | None = Field(default=None, foreign_key="site.id")
     parent_id: UUID | None = None
     """The job that this one goes on from. No two go on from the same: a session is a chain."""
     root_id: UUID = Field(index=True)
@@ -250,6 +253,7 @@ class Release(SQLModel, table=True):
     """A candidate or published version of a site: immutable content by hash, and the scan that judged it."""
 
     __tablename__ = "release"
+    __table_args__ = (Index("ix_release_swept", "swept_at", postgresql_where=text("swept_at IS NOT NULL")),)
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     site_id: UUID = Field(foreign_key="site.id", index=True)

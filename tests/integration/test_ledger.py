@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -22,7 +23,7 @@ from monitoring.errors import (
 from monitoring.ledger.approvals import approve, approved_release, await_approval, expire, overdue_jobs, reject
 from monitoring.ledger.attempts import claim, escalate, hold, lapsed_attempts, recover, renew, report_loss
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import accept, end, find_job, move
+from monitoring.ledger.jobs import accept, end, find_job, list_jobs, move
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.releases import activate, add_release
 from monitoring.ledger.schema import Fit, fit
@@ -62,6 +63,27 @@ def take_back(shop: Shop, *, max_lost: int = 2, silent_seconds: float = 0.0) -> 
 
 def audit_rows(shop: Shop, job_id: UUID, action: str) -> list[Any]:
     return shop.rows("SELECT * FROM audit WHERE job_id = :id AND action = :action", id=job_id, action=action)
+
+
+# -------------------------------------------------------------------------------------------------------- the lists
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_list_by_states_holds_the_newest_that_are_in_any_of_them(shop: Shop, count: int) -> None:
+    for number in range(8):
+        job_id = shop.accept(tier=None, prompt=f"what is page {number}?")
+        if number % 4:
+            claimed = shop.claim(job_id)
+            if number % 4 > 1:
+                state = State.FAILED if number % 4 == 2 else State.ANSWERED
+                shop.end(claimed, state, reason=Reason.INTERNAL_ERROR if state is State.FAILED else Reason.DONE)
+    with shop.ledger.begin() as session:
+        everything = [(job.id, State(job.state)) for job in list_jobs(session, tenant="acme")]
+        assert {state for _, state in everything} == {State.QUEUED, State.RUNNING, State.FAILED, State.ANSWERED}
+        for states in combinations((State.QUEUED, State.RUNNING, State.FAILED, State.ANSWERED), count):
+            for limit in (3, 50):
+                found = [job.id for job in list_jobs(session, tenant="acme", states=states, limit=limit)]
+                assert found == [job_id for job_id, state in everything if state in states][:limit]
 
 
 # ------------------------------------------------------------------------------------------------------- the schema

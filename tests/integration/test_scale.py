@@ -1,4 +1,4 @@
-"""What the dispatcher does each round costs what there is to do, not what waits: shown where very many jobs wait."""
+"""A round costs what there is to do, and a list what it shows: on a ledger where very many jobs wait and have ended."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,13 +11,17 @@ from monitoring.ledger.attempts import lapsed_attempts
 from monitoring.ledger.backlog import fullness
 from monitoring.ledger.gates import overdue_gates
 from monitoring.ledger.holds import release_due, release_sites
+from monitoring.ledger.jobs import list_jobs
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.queue_time import stale_jobs
 from monitoring.ledger.runs import unabsorbed_runs
 from monitoring.ledger.runway import find_place, look, standing, top_up
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Site
+from monitoring.sweeping_sql import ODDMENTS
+from producers.jobs import summarise
 from routing.admission import Admission
+from routing.jobs import State
 from routing.policy import Runway
 from routing.tiers import QueueName
 from tests.bulk import fill, fill_past, looks_of, without_indexes
@@ -90,3 +94,28 @@ def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None
         )
         assert not looked.scanned & BIG
         assert looked.rows < 200
+
+
+@pytest.mark.parametrize("asked", [{}, {"states": [State.FAILED, State.PUBLISHED]}, {"site": "s7"}])
+def test_a_list_of_jobs_looks_at_what_it_shows_however_many_there_ever_were(crowd: Shop, asked: dict[str, Any]) -> None:
+    crowd.execute("ANALYZE")
+    wanted = dict(asked)
+    if (site := wanted.pop("site", None)) is not None:
+        wanted["site_id"] = crowd.scalar("SELECT id FROM site WHERE tenant = 't3' AND name = :name", name=site)
+    looks = looks_of(crowd, lambda s: summarise(s, list_jobs(s, tenant="t3", **wanted)))
+    for look_at in looks:
+        assert not look_at.scanned & BIG, look_at.sql
+        assert look_at.rows < 500, look_at.sql
+
+
+def test_a_sweep_finds_the_releases_that_have_no_files_any_more_without_a_look_at_the_others(crowd: Shop) -> None:
+    (statement,) = (each for each in ODDMENTS if "DELETE FROM release" in each.text)
+    crowd.execute("""
+        INSERT INTO release (id, site_id, digest, manifest, signals, scan, scan_passed, scan_digest, total_bytes)
+        SELECT gen_random_uuid(), (SELECT id FROM site LIMIT 1), 'd', '{}', '{}', '{}', true, 'd', 1
+          FROM generate_series(1, 5000)
+    """)
+    crowd.execute("ANALYZE release")
+    for look_at in looks_of(crowd, lambda s: s.execute(statement, {"seconds": 1.0, "limit": 100})):
+        assert "release" not in look_at.scanned
+        assert look_at.rows < 100

@@ -42,3 +42,26 @@ def upgrade() -> None:
     op.create_index("ix_delivery_job", "delivery", ["job_id", "id"], unique=False)
     op.add_column("job", sa.Column("trace", sa.String(), nullable=True))
     op.add_column("notification", sa.Column("replays", sa.Integer(), server_default=sa.text("0"), nullable=False))
+    op.drop_index(op.f("ix_job_site_id"), table_name="job")
+    op.create_index("ix_job_site_created", "job", ["site_id", "created_at"], unique=False)
+    op.create_index(
+        "ix_job_tenant_open",
+        "job",
+        ["tenant", "created_at"],
+        unique=False,
+        postgresql_where=sa.text("ended_at IS NULL"),
+    )
+    op.create_index(
+        "ix_job_tenant_ended",
+        "job",
+        ["tenant", "state", "created_at"],
+        unique=False,
+        postgresql_where=sa.text("ended_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_release_swept",
+        "release",
+        ["swept_at"],
+        unique=False,
+        postgresql_where=sa.text("swept_at IS NOT NULL"),
+    )
