@@ -9,9 +9,10 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import apply, box, capacity, render, routing, scan
+from benchmarks import apply, box, capacity, gateway, growth, memory, render, routing, scan
 from benchmarks.answer import Answer, read
 from benchmarks.guard import regressions
 from benchmarks.page import publish
@@ -22,7 +23,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 _ALL: tuple[Question, ...] = (
-    routing.QUESTION, render.QUESTION, apply.QUESTION, scan.QUESTION, capacity.QUESTION, box.QUESTION,
+    routing.QUESTION, render.QUESTION, apply.QUESTION, scan.QUESTION, capacity.QUESTION,
+    gateway.ADDED, gateway.CAPACITY, gateway.MEMORY, memory.QUESTION,
+    growth.QUESTION, box.QUESTION,
 )  # fmt: skip
 QUESTIONS = {question.name: question for question in _ALL}
 
@@ -32,12 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description="Measure what the product's figures claim.")
     parser.add_argument("only", nargs="?", choices=QUESTIONS, help="one question; all of them, if left out")
     parser.add_argument("--repetitions", type=int, help="of each measurement (default: what the question needs)")
+    parser.add_argument("--jobs", type=int, default=growth.SIZES[-1], help="in growth's largest ledger")
     parser.add_argument("--check", action="store_true", help="keep nothing, and say what got worse")
     wanted = parser.parse_args(argv)
     logging.disable(logging.WARNING)
+    questions = QUESTIONS | {growth.QUESTION.name: replace(growth.QUESTION, jobs=wanted.jobs)}
     is_good = True
-    for name in [wanted.only] if wanted.only else QUESTIONS:
-        answer = QUESTIONS[name].ask(wanted.repetitions)
+    for name in [wanted.only] if wanted.only else questions:
+        answer = questions[name].ask(wanted.repetitions)
         print(f"{answer.table()}\n", flush=True)
         is_good = (_is_kept(name, answer) if wanted.check else answer.is_good) and is_good
         if not wanted.check:

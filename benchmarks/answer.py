@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,24 +29,61 @@ def spread_of(figures: Sequence[float]) -> Spread:
     return Spread(*statistics.quantiles(figures, n=4, method="inclusive"))
 
 
+OURS = "Pointsman"
+
+
+class Unit(StrEnum):
+    """What something costs is counted in."""
+
+    SECONDS = "s"
+    BYTES = "B"
+
+    @property
+    def better(self) -> str:
+        """How a side that costs less is called."""
+        return "fast" if self is Unit.SECONDS else "small"
+
+    @property
+    def size(self) -> float:
+        """What is one on the axis of a picture: a second, or a MiB."""
+        return 1.0 if self is Unit.SECONDS else 2.0**20
+
+    def shown(self, amount: float) -> str:
+        """Return an amount with three digits."""
+        return shown_seconds(amount) if self is Unit.SECONDS else f"{amount / self.size:.3g} MiB"
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """What one operation cost us and a peer, in seconds: a figure of each for every pair of turns."""
+    """What one operation cost us and a peer, in time or memory: a figure of each for every pair of turns."""
 
     peer: str
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
     target: float | None = None
-    """How many times as fast as the peer we have to be; None for a peer that is shown for scale."""
+    """How many times as fast, or as small, as the peer we have to be; None for a peer that is shown for scale."""
+    unit: Unit = Unit.SECONDS
+    ours_is: str = OURS
+    """What our side is called, where an answer compares different things of ours."""
 
     @property
     def ratio(self) -> Spread:
-        """How many times as fast as the peer we are."""
+        """How many times as fast, or as small, as the peer we are."""
         return spread_of([theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)])
 
     @property
     def is_met(self) -> bool:
         return self.target is None or self.ratio.median >= self.target
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How the cost of something grows with the number of jobs: times what it costs with the fewest."""
+
+    name: str
+    points: tuple[tuple[int, Spread], ...]
+    most: float
+    """So high it may rise."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +94,8 @@ class Answer:
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[str | float, ...], ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    """Drawn in place of the comparisons, where there are some."""
     calls: int | None = None
     """How many calls of functions one operation of ours makes: what no other load on the machine changes."""
     notes: tuple[str, ...] = ()
@@ -64,6 +104,11 @@ class Answer:
     machine: str = field(default_factory=lambda: f"{os.cpu_count()} CPUs, {platform.machine()}, {platform.release()}")
     python: str = field(default_factory=platform.python_version)
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def unit(self) -> Unit:
+        """Of its comparisons: they are drawn on one axis."""
+        return self.comparisons[0].unit
 
     @property
     def is_good(self) -> bool:
@@ -91,11 +136,22 @@ def read(path: Path) -> Answer:
     """Return an answer as it was written, without its rows and notes for people."""
     document = json.loads(path.read_text())
     compared = [
-        Comparison(item["peer"], tuple(item["ours"]), tuple(item["theirs"]), item["target"])
+        Comparison(
+            item["peer"],
+            tuple(item["ours"]),
+            tuple(item["theirs"]),
+            item["target"],
+            Unit(item.get("unit", Unit.SECONDS)),
+            item.get("ours_is", OURS),
+        )
         for item in document["comparisons"]
     ]
+    curves = [
+        Curve(item["name"], tuple((size, Spread(*grown)) for size, grown in item["points"]), item["most"])
+        for item in document.get("curves", ())
+    ]
     names = ("question", "calls", "limits", "machine", "python", "at")
-    return Answer(**{name: document[name] for name in names}, comparisons=tuple(compared))
+    return Answer(**{name: document[name] for name in names}, comparisons=tuple(compared), curves=tuple(curves))
 
 
 def shown_seconds(seconds: float) -> str:
@@ -117,10 +173,11 @@ def shown_ratio(ratio: Spread) -> str:
 
 
 def _told(compared: Comparison) -> str:
-    ours, theirs = (shown_seconds(statistics.median(side)) for side in (compared.ours, compared.theirs))
+    ours, theirs = (compared.unit.shown(statistics.median(side)) for side in (compared.ours, compared.theirs))
     verdict = "for scale" if compared.target is None else "met" if compared.is_met else "MISSED"
     wanted = f", wanted {shown_target(compared.target)}" if compared.target else ""
-    return f"{verdict}: {shown_ratio(compared.ratio)} times as fast as {compared.peer}{wanted}: {ours}, {theirs}"
+    told = f"{shown_ratio(compared.ratio)} times as {compared.unit.better} as {compared.peer}"
+    return f"{verdict}: {told}{wanted}: {ours}, {theirs}"
 
 
 def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str | float]]) -> list[str]:

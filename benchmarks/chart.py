@@ -3,63 +3,83 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from benchmarks.answer import Answer, Spread, shown_ratio, shown_seconds, spread_of
+from benchmarks.answer import Answer, Spread, Unit, shown_ratio, spread_of
 
 _LEFT, _RIGHT = 40.0, 620.0
 _TOP, _ROW = 74, 48
-OURS = "Pointsman"
+
+
+class _Side(NamedTuple):
+    """One row of a picture."""
+
+    name: str
+    spread: Spread
+    number: int
+    unit: Unit
+    is_ours: bool
 
 
 def chart(answer: Answer) -> str:
     """Return the picture of an answer that compares."""
-    sides = sides_of(answer)
-    low = math.floor(math.log10(min(spread.low for spread in sides.values())))
-    high = math.ceil(math.log10(max(spread.high for spread in sides.values())))
+    sides, unit = sides_of(answer), answer.unit
+    low = math.floor(math.log10(min(spread.low for spread in sides.values()) / unit.size))
+    high = math.ceil(math.log10(max(spread.high for spread in sides.values()) / unit.size))
 
-    def place(seconds: float) -> float:
-        return round(_LEFT + (_RIGHT - _LEFT) * (math.log10(seconds) - low) / (high - low), 1)
+    def place(amount: float) -> float:
+        return round(_LEFT + (_RIGHT - _LEFT) * (math.log10(amount / unit.size) - low) / (high - low), 1)
 
-    ticks = [{"x": place(10.0**power), "label": shown_seconds(10.0**power)} for power in range(low, high + 1)]
-    rows = [_row(name, spread, number, place) for number, (name, spread) in enumerate(sides.items())]
+    marks = [unit.size * 10.0**power for power in range(low, high + 1)]
+    ticks = [{"x": place(mark), "label": unit.shown(mark)} for mark in marks]
+    own = {compared.ours_is for compared in answer.comparisons}
+    rows = [
+        _row(_Side(name, spread, number, unit, name in own), place)
+        for number, (name, spread) in enumerate(sides.items())
+    ]
     height = _TOP + _ROW * len(rows) + 20
-    return _template().render(
-        title=answer.question, description=described(answer), rows=rows, ticks=ticks, height=height
+    return template("chart.svg.jinja").render(
+        title=answer.question, description=described(answer), rows=rows, ticks=ticks, height=height, unit=unit
     )
 
 
 def described(answer: Answer) -> str:
     """Return in words what the picture shows."""
     return "; ".join(
-        f"{shown_ratio(compared.ratio)} times as fast as {compared.peer}" for compared in answer.comparisons
+        f"{shown_ratio(compared.ratio)} times as {compared.unit.better} as {compared.peer}"
+        for compared in answer.comparisons
     )
 
 
 def sides_of(answer: Answer) -> dict[str, Spread]:
-    """Return the seconds of every side by its name, ours first: of all the pairs that it ran in."""
-    ours = spread_of([seconds for compared in answer.comparisons for seconds in compared.ours])
-    return {OURS: ours} | {compared.peer: spread_of(compared.theirs) for compared in answer.comparisons}
+    """Return what every side costs by its name, each of ours before its peers: of all the pairs that it ran in."""
+    sides: dict[str, list[float]] = {}
+    for compared in answer.comparisons:
+        sides.setdefault(compared.ours_is, []).extend(compared.ours)
+        sides.setdefault(compared.peer, []).extend(compared.theirs)
+    return {name: spread_of(amounts) for name, amounts in sides.items()}
 
 
-def _row(name: str, spread: Spread, number: int, place: Any) -> dict[str, Any]:
+def _row(side: _Side, place: Callable[[float], float]) -> dict[str, Any]:
     return {
-        "name": name,
-        "kind": "ours" if name == OURS else "peer",
-        "low": place(spread.low),
-        "high": place(spread.high),
-        "x": place(spread.median),
-        "y": _TOP + _ROW * number,
-        "label": shown_seconds(spread.median),
+        "name": side.name,
+        "kind": "ours" if side.is_ours else "peer",
+        "low": place(side.spread.low),
+        "high": place(side.spread.high),
+        "x": place(side.spread.median),
+        "y": _TOP + _ROW * side.number,
+        "label": side.unit.shown(side.spread.median),
     }
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """Return one of the templates beside this module."""
     loader = FileSystemLoader(Path(__file__).parent)
     made = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    return made.get_template("chart.svg.jinja")
+    return made.get_template(name)

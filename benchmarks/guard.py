@@ -23,6 +23,7 @@ def regressions(kept: Answer, new: Answer) -> Iterator[str]:
         if compared.peer in before:
             least = LEAST_SHARE * before[compared.peer].low
             if compared.ratio.median < least:
-                yield f"{compared.ratio.median:.3g} times as fast as {compared.peer}, at least {least:.3g} is kept"
+                found = f"{compared.ratio.median:.3g} times as {compared.unit.better} as {compared.peer}"
+                yield f"{found}, at least {least:.3g} is kept"
     if kept.calls and new.calls and new.calls > MOST_CALLS * kept.calls:
         yield f"{new.calls:,} calls, at most {MOST_CALLS * kept.calls:,.0f} are kept"

@@ -6,11 +6,12 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.answer import Answer, Comparison, read, shown_ratio, shown_seconds, shown_target
+from benchmarks.answer import Answer, Comparison, read, shown_ratio, shown_target
 from benchmarks.chart import chart, described
+from benchmarks.curves import curves
 
 BEGIN, END = "<!-- figures: `make bench` writes what follows -->", "<!-- end of figures -->"
-_HEADS = "| beside | times as fast (middle half) | wanted | ours | theirs |\n|---|---:|---:|---:|---:|"
+_HEADS = "| beside | times as {} (middle half) | wanted | ours | theirs |\n|---|---:|---:|---:|---:|"
 
 
 def publish(results: Path, docs: Path) -> None:
@@ -20,7 +21,7 @@ def publish(results: Path, docs: Path) -> None:
     pictures = docs / "pictures" / "bench"
     pictures.mkdir(parents=True, exist_ok=True)
     for name, answer in compared.items():
-        (pictures / f"{name}.svg").write_text(chart(answer))
+        (pictures / f"{name}.svg").write_text(curves(answer) if answer.curves else chart(answer))
     page = docs / "performance.md"
     page.write_text(with_figures(page.read_text(), "\n\n".join(_part(*item) for item in compared.items())))
 
@@ -34,7 +35,7 @@ def with_figures(text: str, figures: str) -> str:
 
 def _part(name: str, answer: Answer) -> str:
     """Return one question's part of the page."""
-    lines = [f"### {answer.question}", "", _HEADS, *_rows(answer), ""]
+    lines = [f"### {answer.question}", "", _HEADS.format(answer.unit.better), *_rows(answer), ""]
     lines += [f"![{answer.question}: {described(answer)}](pictures/bench/{name}.svg)", ""]
     calls = f" One operation makes {answer.calls:,} calls." if answer.calls else ""
     lines += [f"`make bench ONLY={name}`, {answer.at[:10]}, {answer.machine}, Python {answer.python}.{calls}"]
@@ -44,7 +45,7 @@ def _part(name: str, answer: Answer) -> str:
 def _rows(answer: Answer) -> Iterator[str]:
     for compared in answer.comparisons:
         cells = [compared.peer, shown_ratio(compared.ratio), _verdict(compared)]
-        cells += [shown_seconds(statistics.median(side)) for side in (compared.ours, compared.theirs)]
+        cells += [compared.unit.shown(statistics.median(side)) for side in (compared.ours, compared.theirs)]
         yield f"| {' | '.join(cells)} |"
 
 

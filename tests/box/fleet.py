@@ -32,7 +32,7 @@ headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
 print(urllib.request.urlopen(urllib.request.Request(url, body.encode(), headers), timeout=30).read().decode())
 """
 _LISTENS = "0A"
-_SMALL = {"MEMORY_MIB": "1536", "WORKSPACE_MIB": "64", "WORKSPACE_FILES": "4000", "FILE_MIB": "16", "WARM": "1"}
+_SMALL = {"MEMORY_MIB": "1536", "WORKSPACE_MIB": "64", "WORKSPACE_FILES": "4000", "FILE_MIB": "16"}
 
 
 class Fleet:
@@ -154,9 +154,9 @@ class Fleet:
         return list(self.engine.leftovers())
 
 
-def program(daemon: TestEngine, home: Path, *argv: str) -> list[str]:
+def program(daemon: TestEngine, home: Path, *argv: str, warm: int = 1) -> list[str]:
     """Return how one of the product's commands is run on an engine's host."""
-    settings = [f"{name}={value}" for name, value in environment(daemon, home).items()]
+    settings = [f"{name}={value}" for name, value in environment(daemon, home, warm=warm).items()]
     return [
         "nsenter",
         f"--net=/proc/{daemon.pid}/ns/net",
@@ -169,19 +169,20 @@ def program(daemon: TestEngine, home: Path, *argv: str) -> list[str]:
     ]
 
 
-def environment(daemon: TestEngine, home: Path) -> dict[str, str]:
-    boxes = {f"POINTSMAN_BOX__{name}": value for name, value in ({"ENGINE": daemon.url} | _SMALL).items()}
+def environment(daemon: TestEngine, home: Path, *, warm: int = 1) -> dict[str, str]:
+    settings = {"ENGINE": daemon.url, "WARM": str(warm)} | _SMALL
+    boxes = {f"POINTSMAN_BOX__{name}": value for name, value in settings.items()}
     return boxes | {"XDG_STATE_HOME": str(home / "state")}
 
 
 @contextmanager
-def running_fleet(daemon: TestEngine, *, speed: str = "real") -> Iterator[Fleet]:
-    """Run `pointsman up` for as long as the context is open."""
+def running_fleet(daemon: TestEngine, *, speed: str = "real", warm: int = 1) -> Iterator[Fleet]:
+    """Run `pointsman up`, with so many boxes ready, for as long as the context is open."""
     with tempfile.TemporaryDirectory(prefix="pointsman-fleet-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         home.chmod(0o755)
         argv = program(daemon, home, "up", "--home", str(home / "home"), "--port", "0", "--concurrency", "1",
-                       "--speed", speed)  # fmt: skip
+                       "--speed", speed, warm=warm)  # fmt: skip
         process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "COLUMNS": "200"}
         )

@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import environments, routing
-from benchmarks.answer import Answer, Comparison, read
-from benchmarks.chart import chart
+from benchmarks.answer import Answer, Comparison, Curve, Spread, Unit, read
+from benchmarks.chart import chart, sides_of
+from benchmarks.curves import curves
 from benchmarks.guard import regressions
 from benchmarks.inputs import edit, page, site
 from benchmarks.page import BEGIN, END, publish, with_figures
@@ -148,3 +149,38 @@ def test_an_environment_is_made_once_and_anew_when_it_was_not_finished(
     assert len(runs) == 2
     assert not (home / "half").exists()
     assert environments.node_with({"zod": "4.6.8"}) != home
+
+
+def test_growth_is_drawn_as_a_small_picture_for_each_operation(tmp_path: Path) -> None:
+    grown = ((1_000, Spread(1, 1, 1)), (100_000, Spread(0.9, 1, 1.1)), (1_000_000, Spread(1, 1.2, 2.5)))
+    found = replace(
+        answer(target=1 / 1.3), curves=(Curve("sub<mit>", grown, most=1.3), Curve("claim", grown, most=1.3))
+    )
+
+    assert read(found.write(tmp_path, "growth")) == found
+    picture = ElementTree.fromstring(curves(found))
+    panels = picture.findall(f"{SVG}g")
+    assert ["".join(panel.find(f"{SVG}text").itertext()) for panel in panels] == ["sub<mit>: 1.2×", "claim: 1.2×"]
+    sizes = [text.text for text in panels[0].findall(f"{SVG}text")][-3:]
+    assert sizes == ["1 k", "100 k", "1 M"]
+    heights = [float(circle.get("cy")) for circle in panels[0].findall(f"{SVG}circle")]
+    assert heights[0] == heights[1] > heights[2] > 0, "further up is dearer"
+
+
+def test_memory_is_told_in_mebibytes_and_smaller_is_better(tmp_path: Path) -> None:
+    weighed = Comparison("peer", (2.0**20,) * 3, (3 * 2.0**20,) * 3, target=3, unit=Unit.BYTES)
+    found = Answer("What does it weigh?", comparisons=(weighed,))
+
+    assert "met: 3 (3 to 3) times as small as peer, wanted ≥ 3: 1 MiB, 3 MiB" in found.table()
+    assert read(found.write(tmp_path, "weight")) == found
+    assert "further left is smaller" in chart(found)
+    assert "10 MiB" in chart(found)
+
+
+def test_different_things_of_ours_are_drawn_apart_each_before_its_peer() -> None:
+    pooled = Comparison("a cold box", (1.0, 1.0), (4.0, 4.0), ours_is="a pooled box")
+    session = Comparison("bare calls", (2.0, 2.0), (1.0, 1.0), ours_is="a session")
+    found = Answer("What does a box cost?", comparisons=(pooled, session))
+
+    assert list(sides_of(found)) == ["a pooled box", "a cold box", "a session", "bare calls"]
+    assert chart(found).count('class="ours" cx') == 2

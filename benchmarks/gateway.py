@@ -1,0 +1,256 @@
+"""What does the gateway add to a call, how many does it carry, and what does it weigh? Beside LiteLLM's proxy.
+
+Ours reserves and settles each call in a PostgreSQL that waits for its disk. LiteLLM runs as lean as it can: no
+database, no Redis, no log of what was spent. Behind each is the same model, which answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import psutil
+from sqlalchemy import text
+
+from benchmarks.answer import Answer, Comparison, Unit
+from benchmarks.environments import python_with
+from benchmarks.load import Callers
+from benchmarks.question import Survey
+from benchmarks.race import ROOT, Peer, Race, Turn
+from monitoring.ledger.attempts import claim
+from monitoring.ledger.jobs import accept
+from monitoring.ledger.migrate import migrate
+from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Tenant
+from producers.embedded import start_postgres
+from producers.supervisor import free_port
+from routing.jobs import Door, JobMessage, JobRequest, State
+from routing.policy import platform_policy
+from routing.tiers import QueueName
+from tests.services import wait_until
+
+AT_ONCE = 32
+_LITELLM = ("litellm[proxy]==1.106.2", "fastapi==0.165.0")
+_NAME = "LiteLLM's proxy 1.106.2, one worker"
+_FLOOR = "an aiohttp pass-through that counts nothing"
+_PATIENCE_SECONDS = 240
+_KEY = "sk-bench"
+_SERVE = """
+import sys
+from routing.policy import platform_policy
+from sandbox.gateway.config import GatewayConfig
+from sandbox.gateway.serve import serve
+serve(GatewayConfig.model_validate_json(sys.argv[1]), sys.argv[2], platform_policy())
+"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to the model."""
+
+    url: str
+    tokens: Sequence[str]
+    pid: int
+
+
+Open = Callable[[str], AbstractContextManager[Way]]
+"""Starts a way to the model at a URL."""
+
+
+@contextmanager
+def ours(model_url: str) -> Iterator[Way]:
+    """Run a gateway of ours, and let as many jobs hold a token as calls are made at once."""
+    port = free_port()
+    provider = {"base_url": model_url, "api_key": _KEY, "label": "bench"}
+    config = {"port": port, "pepper": "p" * 20, "providers": {"bench": provider}}
+    # Not below a directory of root's own: as root the server runs as another user, who has no way in there.
+    with tempfile.TemporaryDirectory(prefix="pointsman-bench-", ignore_cleanup_errors=True) as home:
+        Path(home).chmod(0o755)
+        server = start_postgres(Path(home) / "data")
+        try:
+            url = server.get_uri(database="postgres")
+            tokens = _tokens(url)
+            with _running([sys.executable, "-c", _SERVE, json.dumps(config), url], port, path="/healthz") as process:
+                yield Way(f"http://127.0.0.1:{port}", tokens, process.pid)
+        finally:
+            server.cleanup()
+
+
+@contextmanager
+def litellm(model_url: str) -> Iterator[Way]:
+    """Run LiteLLM's proxy."""
+    model = {"model": "anthropic/claude-haiku-4-5-20251001", "api_base": model_url, "api_key": _KEY}
+    config = {
+        "model_list": [{"model_name": "claude-haiku-4-5-20251001", "litellm_params": model}],
+        "general_settings": {"master_key": _KEY},
+    }
+    python, port = python_with(_LITELLM), free_port()
+    with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as home:
+        path = Path(home) / "config.yaml"
+        path.write_text(json.dumps(config))
+        argv = [str(python.parent / "litellm"), "--config", str(path), "--port", str(port), "--num_workers", "1",
+                "--host", "127.0.0.1", "--telemetry", "False"]  # fmt: skip
+        more = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION"}
+        with _running(argv, port, path="/health/liveliness", environment=more) as process:
+            yield Way(f"http://127.0.0.1:{port}", [_KEY] * AT_ONCE, process.pid)
+
+
+@contextmanager
+def pass_through(model_url: str) -> Iterator[Way]:
+    """Run what hands on calls and does nothing else."""
+    port = free_port()
+    argv = [sys.executable, "-m", "benchmarks.peers.pass_through", str(port), model_url]
+    with _running(argv, port, path="/v1/messages") as process:
+        yield Way(f"http://127.0.0.1:{port}", [_KEY] * AT_ONCE, process.pid)
+
+
+@contextmanager
+def model() -> Iterator[str]:
+    """Run the model."""
+    port = free_port()
+    with _running([sys.executable, "-m", "benchmarks.peers.model", str(port)], port, path="/"):
+        yield f"http://127.0.0.1:{port}"
+
+
+def added(open_way: Open) -> Callable[[], AbstractContextManager[Turn]]:
+    """Return a side whose operation costs what a way adds to a call, at the median, beside direct ones."""
+
+    @contextmanager
+    def start() -> Iterator[Turn]:
+        with model() as url, open_way(url) as way, _calling(way) as via, _calling(Way(url, [_KEY], 0)) as direct:
+
+            def turn(times: int) -> float:
+                pairs = [(via.each(1)[0], direct.each(1)[0]) for _ in range(times)]
+                through, straight = map(statistics.median, zip(*pairs, strict=True))
+                return times * (through - straight)
+
+            yield turn
+
+    return start
+
+
+def capacity(open_way: Open) -> Callable[[], AbstractContextManager[Turn]]:
+    """Return a side whose operation is a call, with many at once under way."""
+
+    @contextmanager
+    def start() -> Iterator[Turn]:
+        with model() as url, open_way(url) as way, _calling(way) as callers:
+            yield callers.together
+
+    return start
+
+
+def weigh(repetitions: int) -> Answer:
+    """Return what each process weighs after some hundred calls at once."""
+    weights = {open_way: [_weight(open_way) for _ in range(repetitions)] for open_way in (ours, litellm, pass_through)}
+    own = tuple(weights[ours])
+    return Answer(
+        question=f"Memory of the gateway's process after {_CALLS:,} calls",
+        comparisons=(
+            Comparison(_NAME, own, tuple(weights[litellm]), target=3, unit=Unit.BYTES),
+            Comparison(_FLOOR, own, tuple(weights[pass_through]), unit=Unit.BYTES),
+        ),
+    )
+
+
+_CALLS = 640
+
+
+def _weight(open_way: Open) -> float:
+    with model() as url, open_way(url) as way, _calling(way) as callers:
+        callers.together(_CALLS)
+        process = psutil.Process(way.pid)
+        return float(sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))))
+
+
+@contextmanager
+def _calling(way: Way) -> Iterator[Callers]:
+    callers = Callers(way.url, way.tokens)
+    try:
+        yield callers
+    finally:
+        callers.close()
+
+
+@contextmanager
+def _running(
+    argv: Sequence[str], port: int, *, path: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until it is no longer wanted; gives it once it answers."""
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        argv, cwd=ROOT, env=os.environ | (environment or {}), stdin=quiet, stdout=quiet, stderr=quiet
+    ) as process:
+        try:
+            wait_until(lambda: _answers(process, port, path), seconds=_PATIENCE_SECONDS, what=f"{argv[0]} answers")
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _answers(process: subprocess.Popen[bytes], port: int, path: str) -> bool:
+    assert process.poll() is None, f"{process.args!r} ended with status {process.returncode}"
+    try:
+        httpx.post(f"http://127.0.0.1:{port}{path}", content=b"{}", timeout=5, trust_env=False)
+    except httpx.HTTPError:
+        return False
+    return True
+
+
+def _tokens(ledger_url: str) -> list[str]:
+    """Make a ledger in which as many jobs run as calls are made at once; return their tokens."""
+    engine = create_ledger_engine(ledger_url, pool_size=1)
+    migrate(engine)
+    ledger, policy = Ledger(engine), platform_policy()
+    tokens = []
+    with ledger.begin() as session:
+        session.add(Tenant(name="bench", provider="bench"))
+    for _ in range(AT_ONCE):
+        new = NewJob(
+            id=uuid4(), tenant="bench", door=Door.PYTHON, request=JobRequest(prompt="Does bread rise?"),
+            state=State.QUEUED, queue=QueueName.ANSWER, mode="ANSWER", cap_nanousd=650_000_000,
+        )  # fmt: skip
+        with ledger.begin() as session:
+            accept(session, new)
+        with ledger.begin() as session:
+            message = JobMessage(job_id=new.id, fence=0)
+            claimed = claim(session, message, queue=QueueName.ANSWER, worker="bench", policy=policy)
+            assert claimed is not None
+            tokens.append(claimed.token)
+    with ledger.begin() as session:  # the benchmark takes longer than the job may
+        session.execute(
+            text("UPDATE attempt SET deadline = now() + interval '1 h', lease_until = now() + interval '1 h'")
+        )
+    ledger.close()
+    return tokens
+
+
+ADDED = Race(
+    name="gateway",
+    asks="What a gateway adds to one call, at the median",
+    ours=added(ours),
+    peers=(Peer(_NAME, added(litellm), target=4), Peer(_FLOOR, added(pass_through))),
+)
+CAPACITY = Race(
+    name="gateway-capacity",
+    asks=f"One call through a gateway with {AT_ONCE} at once under way",
+    ours=capacity(ours),
+    peers=(Peer(_NAME, capacity(litellm), target=9), Peer(_FLOOR, capacity(pass_through))),
+    turn_seconds=0.5,
+)
+MEMORY = Survey("gateway-memory", weigh, repetitions=3)

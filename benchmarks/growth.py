@@ -1,0 +1,255 @@
+"""Does an operation cost more the more jobs the ledger has seen? Each is raced against itself on a small ledger.
+
+The ledgers lie side by side in one server that does not wait for its disk, so that nothing covers up what grows. What
+an operation makes is ended again outside the time that is taken: the open jobs stay the same few.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from sqlalchemy import text
+
+from benchmarks.answer import Answer, Comparison, Curve, Spread, spread_of
+from benchmarks.past import fill
+from benchmarks.race import Turn, interleave
+from monitoring.exporter import render_metrics
+from monitoring.ledger import audit
+from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.jobs import accept, end, list_jobs
+from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import Job
+from monitoring.sweeping import RowSweeper
+from producers.jobs import summarise
+from producers.publisher import Publisher
+from producers.submit import Submitter
+from routing.app import create_app
+from routing.jobs import Door, JobMessage, JobRequest, Reason, State
+from routing.policy import platform_policy
+from routing.tiers import QueueName
+from tests.services import Postgres, Valkey
+
+SIZES = (1_000, 100_000, 300_000)
+MOST = 1.3
+"""So many times as much may an operation cost on the largest ledger as on the smallest."""
+_TURN_SECONDS = 0.1
+_TENANT = "t1"
+_SITE = "SELECT id FROM site WHERE tenant = 't6' AND name = 's6'"
+_OLD_JOBS = 5
+_AGE = (
+    text("UPDATE job SET ended_at = ended_at - interval '200 days' WHERE id = ANY(:ids)"),
+    text("UPDATE event SET at = at - interval '200 days' WHERE job_id = ANY(:ids)"),
+)
+_TIDY = (
+    text("""
+        UPDATE job SET state = 'cancelled', waiting_since = NULL, pushed_at = NULL, ended_at = now()
+         WHERE tenant = 't1' AND created_at > now() - interval '1 minute' AND door = 'python' AND ended_at IS NULL
+    """),
+    text("UPDATE attempt SET ended_at = now() WHERE ended_at IS NULL"),
+)
+Step = Callable[[], Callable[[], object]]
+"""Makes ready for an operation, and returns it."""
+
+
+class Bench:
+    """One ledger with its past, and what is done on it."""
+
+    def __init__(self, url: str, broker_url: str) -> None:
+        self._ledger = Ledger(create_ledger_engine(url, pool_size=1))
+        self._policy = platform_policy()
+        self._app = create_app(broker_url)
+        self._submitter = Submitter(self._ledger, Publisher(self._app), self._policy)
+
+    def close(self) -> None:
+        self._app.close()
+        self._ledger.close()
+
+    def scalar(self, query: str) -> int:
+        """Return a number that a query gives."""
+        with self._ledger.begin() as session:
+            return int(session.scalar(text(query)))
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """What is measured, by name."""
+        return {
+            "submit": self._submit, "claim": self._claim, "finish": self._finish, "sweep": self._sweep,
+            "scrape": self._scrape, "list jobs": self._list, "list jobs in a state": self._list_in_state,
+            "list a site's jobs": self._list_of_site, "append to the audit trail": self._append,
+        }  # fmt: skip
+
+    def turn(self, name: str) -> Turn:
+        """Return what does a step so often, and tells what that took without making ready and tidying up."""
+
+        def run(times: int) -> float:
+            seconds = 0.0
+            for _ in range(times):
+                act = self.steps[name]()
+                began = time.perf_counter()
+                act()
+                seconds += time.perf_counter() - began
+                self._tidy()
+            return seconds
+
+        return run
+
+    def _submit(self) -> Callable[[], object]:
+        body = {"prompt": f"Explain how bread number {uuid4()} rises"}
+        return lambda: self._submitter.submit(body, tenant=_TENANT, door=Door.PYTHON)
+
+    def _claim(self) -> Callable[[], object]:
+        message = self._accepted()
+        return lambda: self._claimed(message)
+
+    def _finish(self) -> Callable[[], object]:
+        claimed = self._claimed(self._accepted())
+        return lambda: self._ended(claimed)
+
+    def _sweep(self) -> Callable[[], object]:
+        ids = []
+        for _ in range(_OLD_JOBS):
+            claimed = self._claimed(self._accepted())
+            self._ended(claimed)
+            ids.append(claimed.job.id)
+        with self._ledger.begin() as session:
+            for statement in _AGE:
+                session.execute(statement, {"ids": ids})
+        sweeper = RowSweeper(self._ledger, self._policy.retention)
+
+        def sweep() -> None:
+            assert sweeper.run(seconds=60).is_done
+
+        return sweep
+
+    def _scrape(self) -> Callable[[], object]:
+        return lambda: render_metrics(self._ledger, policy=self._policy)
+
+    def _list(self) -> Callable[[], object]:
+        return lambda: self._listed(tenant=_TENANT)
+
+    def _list_in_state(self) -> Callable[[], object]:
+        return lambda: self._listed(tenant=_TENANT, states=[State.AWAITING_APPROVAL])
+
+    def _list_of_site(self) -> Callable[[], object]:
+        with self._ledger.begin() as session:
+            site_id: UUID = session.execute(text(_SITE)).scalar_one()
+        return lambda: self._listed(tenant="t6", site_id=site_id, limit=2)
+
+    def _append(self) -> Callable[[], object]:
+        message = self._accepted()
+        with self._ledger.begin() as session:
+            job = session.get_one(Job, message.job_id)
+
+        def append() -> None:
+            with self._ledger.begin() as session:
+                audit.append(session, "job_seen", actor="bench", job=job)
+
+        return append
+
+    # -- what steps are made of --------------------------------------------------------------------------------------
+
+    def _accepted(self) -> JobMessage:
+        job_id = uuid4()
+        new = NewJob(
+            id=job_id, tenant=_TENANT, door=Door.PYTHON, state=State.QUEUED, queue=QueueName.ANSWER, mode="ANSWER",
+            request=JobRequest(prompt=f"Explain how bread number {job_id} rises"), cap_nanousd=650_000_000,
+        )  # fmt: skip
+        with self._ledger.begin() as session:
+            accept(session, new)
+        return JobMessage(job_id=job_id, fence=0)
+
+    def _claimed(self, message: JobMessage) -> Claim:
+        with self._ledger.begin() as session:
+            claimed = claim(session, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
+        assert claimed is not None
+        return claimed
+
+    def _ended(self, claimed: Claim) -> None:
+        with self._ledger.begin() as session:
+            end(session, hold(session, claimed.attempt), State.ANSWERED, reason=Reason.DONE)
+
+    def _listed(
+        self, *, tenant: str, states: Sequence[State] = (), site_id: UUID | None = None, limit: int = 50
+    ) -> None:
+        with self._ledger.begin() as session:
+            found = list_jobs(session, tenant=tenant, states=states, site_id=site_id, limit=limit)
+            assert summarise(session, found)
+
+    def _tidy(self) -> None:
+        """End what a step left open, so that the next one finds what this one found."""
+        with self._ledger.begin() as session:
+            for statement in _TIDY:
+                session.execute(statement)
+
+
+def measure(pairs: int, *, sizes: Sequence[int] = SIZES) -> Answer:
+    """Measure every step on every ledger beside the smallest."""
+    with ledgers(sizes) as (smallest, *larger):
+        raced = {
+            name: [interleave(bench.turn(name), smallest.turn(name), pairs=pairs, turn_seconds=_TURN_SECONDS)
+                   for bench in larger]
+            for name in smallest.steps
+        }  # fmt: skip
+    return answer(raced, sizes)
+
+
+def answer(raced: Mapping[str, Sequence[Sequence[tuple[float, float]]]], sizes: Sequence[int]) -> Answer:
+    """Return what a step cost on each larger ledger, pair by pair with what it cost on the smallest."""
+    largest = {name: tuple(zip(*costs[-1], strict=True)) for name, costs in raced.items()}
+    return Answer(
+        question=f"Growth: with {sizes[-1]:,} jobs in the ledger, beside the same with {sizes[0]:,}",
+        comparisons=tuple(Comparison(name, *sides, target=1 / MOST) for name, sides in largest.items()),
+        curves=tuple(
+            Curve(name, tuple(zip(sizes, [_EVEN, *map(_grown, costs)], strict=True)), most=MOST)
+            for name, costs in raced.items()
+        ),
+    )
+
+
+_EVEN = Spread(1.0, 1.0, 1.0)
+
+
+def _grown(costs: Sequence[tuple[float, float]]) -> Spread:
+    return spread_of([large / small for large, small in costs])
+
+
+@contextmanager
+def ledgers(sizes: Sequence[int]) -> Iterator[list[Bench]]:
+    """Make a ledger of each size."""
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-growth-")))
+        postgres = stack.enter_context(Postgres())
+        broker = stack.enter_context(Valkey(home))
+        benches = []
+        for size in sizes:
+            url = stack.enter_context(postgres.database())
+            began = time.monotonic()
+            fill(url, size)
+            print(f"bench: {size:,} jobs in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            benches.append(Bench(url, broker.url))
+            stack.callback(benches[-1].close)
+        yield benches
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The question; how many jobs the largest ledger has seen may be said."""
+
+    name: str = "growth"
+    jobs: int = SIZES[-1]
+    pairs: int = 9
+
+    def ask(self, repetitions: int | None = None) -> Answer:
+        """Measure."""
+        return measure(repetitions or self.pairs, sizes=(*SIZES[:-1], self.jobs))
+
+
+QUESTION = Growth()

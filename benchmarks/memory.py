@@ -1,0 +1,148 @@
+"""What does a job weigh that waits for its model? Our worker as it is, beside Celery's pools with a bare task.
+
+The model never answers, so that all jobs wait at once. A figure is the proportional set size of the worker's processes,
+by the jobs that wait: what is shared counts once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self
+
+import httpx
+import psutil
+from celery import Celery
+
+from benchmarks.answer import Answer, Comparison, Unit
+from benchmarks.environments import python_with
+from benchmarks.question import Survey
+from benchmarks.race import ROOT
+from producers.embedded import Embedded, Options
+from sandbox.rehearsal.config import RehearsalConfig
+from tests.services import Valkey, wait_until
+
+_PROCESSES = 6
+"""Our jobs, and Celery's under prefork: each waits in a process of its own."""
+_THREADS = 100
+_CELERY = ("celery[redis]==5.7.0", "anthropic==2.12.0", "gevent==26.9.0")
+_PATIENCE_SECONDS = 120
+_QUIET = subprocess.DEVNULL
+
+
+class Silence:
+    """A model that takes calls and says nothing."""
+
+    def __enter__(self) -> Self:
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=_THREADS)
+        self._calls: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+        for call in self._calls:
+            call.close()
+
+    def _accept(self) -> None:
+        try:
+            while True:
+                self._calls.append(self._server.accept()[0])
+        except OSError:
+            return
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.getsockname()[1]}"
+
+    @property
+    def calls(self) -> int:
+        """How many have come in."""
+        return len(self._calls)
+
+
+def measure(repetitions: int) -> Answer:
+    """Measure one pool after the other."""
+    weights = {
+        "celery's prefork, a bare task": _celery("prefork", jobs=_PROCESSES, times=repetitions),
+        "celery's threads, a bare task": _celery("threads", jobs=_THREADS, times=repetitions),
+        "celery's gevent, a bare task": _celery("gevent", jobs=_THREADS, times=repetitions),
+    }
+    own = _ours(repetitions)
+    return Answer(
+        question="Memory of a job that waits for its model",
+        comparisons=tuple(
+            Comparison(name[0].upper() + name[1:], own, theirs, unit=Unit.BYTES) for name, theirs in weights.items()
+        ),
+        notes=(f"{_PROCESSES} jobs in processes, {_THREADS} in threads and greenlets; the parent process counts",),
+    )
+
+
+def _ours(times: int) -> tuple[float, ...]:
+    with ExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-", ignore_cleanup_errors=True))
+        model = stack.enter_context(Silence())
+        options = Options(
+            home=Path(home), rehearsal=RehearsalConfig(speed="max"), api_port=0, anthropic_key="sk-bench",
+            anthropic_url=model.url,
+        )  # fmt: skip
+        fleet = stack.enter_context(Embedded(options, base_environment=os.environ))
+        assert fleet.supervisor is not None
+        fleet.supervisor.kill("worker-quick")
+        argv = [sys.executable, "-m", "workers.main", "answer", "--concurrency", str(_PROCESSES)]
+        worker = stack.enter_context(_running(argv, fleet.environment))
+        headers = {"authorization": f"Bearer {fleet.api_key}"}
+        for number in range(_PROCESSES):
+            body = {"prompt": f"Explain how bread number {number} rises"}
+            httpx.post(f"{fleet.api_url}/v1/jobs", json=body, headers=headers, trust_env=False).raise_for_status()
+        return _weighed(worker, model, jobs=_PROCESSES, times=times)
+
+
+def _celery(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:
+    with ExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-"))
+        broker, model = stack.enter_context(Valkey(Path(home))), stack.enter_context(Silence())
+        argv = [str(python_with(_CELERY)), "-m", "celery", "-A", "benchmarks.peers.waiting", "worker", "--pool", pool,
+                "--concurrency", str(jobs), "--without-mingle", "--without-gossip"]  # fmt: skip
+        worker = stack.enter_context(_running(argv, {"BENCH_BROKER": broker.url, "BENCH_MODEL": model.url}))
+        app = Celery(broker=broker.url, set_as_current=False)
+        stack.callback(app.close)
+        for number in range(jobs):
+            app.send_task("ask", args=[number])
+        return _weighed(worker, model, jobs=jobs, times=times)
+
+
+def _weighed(worker: psutil.Process, model: Silence, *, jobs: int, times: int) -> tuple[float, ...]:
+    wait_until(lambda: model.calls >= jobs, seconds=_PATIENCE_SECONDS, what=f"{jobs} jobs wait for the model")
+    weights = []
+    for _ in range(times):
+        time.sleep(0.5)
+        processes = [worker, *worker.children(recursive=True)]
+        weights.append(sum(process.memory_full_info().pss for process in processes) / jobs)
+    return tuple(weights)
+
+
+@contextmanager
+def _running(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[psutil.Process]:
+    """Run a worker, and leave nothing of it: its jobs would wait for ever."""
+    process = subprocess.Popen(
+        argv, cwd=ROOT, env=os.environ | dict(environment), stdin=_QUIET, stdout=_QUIET, stderr=_QUIET
+    )
+    worker = psutil.Process(process.pid)
+    try:
+        yield worker
+    finally:
+        for each in [worker, *worker.children(recursive=True)]:
+            each.kill()
+        process.wait(10)
+
+
+QUESTION = Survey("memory", measure, repetitions=3)
