@@ -12,7 +12,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import apply, box, capacity, gateway, growth, memory, render, routing, scan
+from benchmarks import (
+    apply,
+    box,
+    bulk,
+    capacity,
+    gateway,
+    growth,
+    http_submit,
+    idle,
+    lifecycle,
+    memory,
+    render,
+    routing,
+    scan,
+    submit,
+)
 from benchmarks.answer import Answer, read
 from benchmarks.guard import regressions
 from benchmarks.page import publish
@@ -25,6 +40,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 _ALL: tuple[Question, ...] = (
     routing.QUESTION, render.QUESTION, apply.QUESTION, scan.QUESTION, capacity.QUESTION,
     gateway.ADDED, gateway.CAPACITY, gateway.MEMORY, memory.QUESTION,
+    submit.QUESTION, bulk.QUESTION, http_submit.QUESTION, lifecycle.QUESTION, idle.QUESTION,
     growth.QUESTION, box.QUESTION,
 )  # fmt: skip
 QUESTIONS = {question.name: question for question in _ALL}

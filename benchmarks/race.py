@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +50,12 @@ class Race:
     turn_seconds: float = TURN_SECONDS
     count_calls: Callable[[], int] | None = None
     """How many calls one operation of ours makes; None where that differs from run to run."""
+    beside: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What both sides share, started before them and stopped after them."""
 
     def ask(self, repetitions: int | None = None) -> Answer:
         """Race with one peer after the other."""
-        with self.ours() as ours:
+        with self.beside(), self.ours() as ours:
             compared = tuple(self._compare(ours, peer, repetitions or self.pairs) for peer in self.peers)
         count = self.count_calls() if self.count_calls else None
         return Answer(question=self.asks, comparisons=compared, calls=count)

@@ -1,8 +1,8 @@
 """One side of a race in a process of its own: `python -m benchmarks.turns MODULE` runs MODULE's operation on demand.
 
 It says when it is ready. Then a number that comes in on a line is how often to run it, and what goes out is the seconds
-that took. It imports nothing but the standard library, so that it runs in a peer's environment, too. `--calls` counts
-instead of timing.
+that took. A module whose turn is more than its operation again and again offers a `turn` instead. It imports nothing but
+the standard library, so that it runs in a peer's environment, too. `--calls` counts instead of timing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pstats
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 
@@ -33,13 +34,14 @@ def calls(operation: Callable[[], object]) -> int:
 
 def main() -> None:
     """Serve until the input ends."""
-    operation = import_module(sys.argv[1]).operation()
+    side = import_module(sys.argv[1])
     if "--calls" in sys.argv:
-        print(calls(operation))
+        print(calls(side.operation()))
         return
+    turn = side.turn() if hasattr(side, "turn") else partial(seconds, side.operation())
     print("ready", flush=True)
     for line in sys.stdin:
-        print(seconds(operation, int(line)), flush=True)
+        print(turn(int(line)), flush=True)
 
 
 if __name__ == "__main__":

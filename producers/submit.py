@@ -123,7 +123,8 @@ class Submitter:
         self, request: JobRequest, *, tenant: str, door: Door, job_id: UUID, requested_by: str
     ) -> tuple[Accepted, Policy]:  # fmt: skip
         with self._ledger.begin() as session:
-            if session.get(Tenant, tenant) is None:
+            owner = session.get(Tenant, tenant)  # held, or the session forgets it and asks again
+            if owner is None:
                 raise UnknownTenantError(tenant)
             policy = policy_of(session, tenant, self._policy)
             if request.idempotency_key is not None or door == Door.CELERY:

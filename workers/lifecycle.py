@@ -33,7 +33,7 @@ from monitoring.ledger.unread import give_back
 from monitoring.ledger.whole_steps import charge_whole
 from routing.accounts import AccountsConfig
 from routing.errors import UnknownMessageError
-from routing.jobs import JobMessage, Reason, State
+from routing.jobs import JobMessage, Reason, State, is_end
 from routing.policy import Policy
 from routing.tiers import QueueName
 from sandbox.den import Den
@@ -253,7 +253,8 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
             end(session, job, cancelled.state, reason=cancelled.reason, detail=cancelled.detail)
         else:
             settlement(session, job)
-        close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)
+        if not is_end(State(job.state)):  # an end has closed it
+            close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)
         ended = {"state": job.state, "reason": job.reason}
     logger.info("attempt_ended", extra=ended)
     traces.note({f"pointsman.job.{name}": value for name, value in ended.items()})

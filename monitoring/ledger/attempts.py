@@ -129,20 +129,20 @@ def _lock_site(session: Session, job: Job) -> bool:
 def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, effective: Policy) -> Claim:
     limits = effective.queues[queue]
     token = f"pma_{secrets.token_urlsafe(32)}"
-    waited = session.scalar(select(func.extract("epoch", now() - job.waiting_since)))
+    number = select(func.coalesce(func.max(col(Attempt.number)), 0) + 1).where(col(Attempt.job_id) == job.id)
+    asked = select(func.extract("epoch", now() - job.waiting_since), number.scalar_subquery())
+    waited, number_of_attempt = session.execute(asked).one()
     job.fence += 1
     job.waiting_since = None
     job.pushed_at = None
     clear_hold(job)
     job.started_at = job.started_at or now()  # type: ignore[assignment]
-    session.flush()
     if job.state == State.QUEUED:
         move(session, job, State.RUNNING, queue=queue.value)
     note_start(session, job)
-    numbers = select(func.coalesce(func.max(col(Attempt.number)), 0) + 1).where(col(Attempt.job_id) == job.id)
     attempt = Attempt(
         job_id=job.id,
-        number=session.scalar(numbers) or 1,
+        number=number_of_attempt,
         queue=queue.value,
         tier=job.tier,
         fence=job.fence,

@@ -9,10 +9,12 @@ from typing import Any
 from sqlalchemy import insert
 from sqlmodel import Session
 
+from monitoring.ledger.columns import table_of
 from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.tables import Approval, Job, Release
 from monitoring.redact import redact, redact_all
 
+_APPEND = insert(table_of(AuditRow)).inline()
 NONE = "none"
 """What stands for a fact that there is not: an edit that failed has no output, and that is on record too."""
 
@@ -31,7 +33,7 @@ def facts_of(session: Session, job: Job) -> Facts:
     """Collect the facts about a job as they stand in this transaction."""
     base = session.get(Release, job.base_release_id) if job.base_release_id else None
     release = session.get(Release, job.release_id) if job.release_id else None
-    approval = session.get(Approval, job.id)
+    approval = session.get(Approval, job.id) if release else None  # what is judged is a release
     return Facts(
         input_hash=base.digest if base else NONE,
         output_hash=release.digest if release else NONE,
@@ -40,22 +42,33 @@ def facts_of(session: Session, job: Job) -> Facts:
     )
 
 
-def append(session: Session, action: str, *, actor: str, job: Job | None = None, **detail: Any) -> None:
-    """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit.py)."""
-    facts = facts_of(session, job) if job is not None else Facts()
-    session.execute(
-        insert(AuditRow).values(
-            action=action,
-            actor=actor,
-            tenant=job.tenant if job else detail.pop("tenant", None),
-            job_id=job.id if job else None,
-            tier=job.tier if job else None,
-            prompt=redact(job.prompt) if job else None,
-            prompt_sha256=hashlib.sha256(job.prompt.encode()).hexdigest() if job else None,
-            input_hash=facts.input_hash,
-            output_hash=facts.output_hash,
-            scan=facts.scan,
-            approval=facts.approval,
-            detail=redact_all(detail),
-        )
-    )
+def append(
+    session: Session, action: str, *, actor: str, job: Job | None = None, facts: Facts | None = None, **detail: Any
+) -> None:
+    """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit.py).
+
+    Args:
+        session: the caller's transaction.
+        action: what was done.
+        actor: by whom.
+        job: what it was done to.
+        facts: the four facts about the job, where the caller knows them; they are collected if left out.
+        detail: more about it.
+    """
+    if facts is None:
+        facts = facts_of(session, job) if job is not None else Facts()
+    row = {
+        "action": action,
+        "actor": actor,
+        "tenant": job.tenant if job else detail.pop("tenant", None),
+        "job_id": job.id if job else None,
+        "tier": job.tier if job else None,
+        "prompt": redact(job.prompt) if job else None,
+        "prompt_sha256": hashlib.sha256(job.prompt.encode()).hexdigest() if job else None,
+        "input_hash": facts.input_hash,
+        "output_hash": facts.output_hash,
+        "scan": facts.scan,
+        "approval": facts.approval,
+        "detail": redact_all(detail),
+    }
+    session.execute(_APPEND, row)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, text
+from sqlalchemy import BigInteger, DateTime, Table, inspect, text
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlmodel import Field
+from sqlmodel import Field, SQLModel
 
 NOW = text("now()")
 
@@ -29,3 +29,10 @@ def json_column(default: type) -> Any:
 def money_column(*, nullable: bool = False) -> Any:
     """Return an amount in nanodollars: 0 by default, or nothing where that is allowed."""
     return Field(default=None if nullable else 0, sa_type=BigInteger, nullable=nullable)
+
+
+def table_of(model: type[SQLModel]) -> Table:
+    """Return a model's table, for statements that bring no object back: without the ORM they cost a third."""
+    table = inspect(model).local_table
+    assert isinstance(table, Table)
+    return table

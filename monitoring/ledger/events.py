@@ -10,13 +10,16 @@ from uuid import UUID
 from sqlalchemy import func, insert, select, text
 from sqlmodel import Session, col
 
+from monitoring.ledger.columns import table_of
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
 from monitoring.ledger.tables import Job
 from monitoring.redact import redact_all
 
+_APPEND = insert(table_of(Event)).inline()
 WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel on which the dispatcher hears that there is something to push, end or deliver."""
+_WAKE = text(f"NOTIFY {WORK_CHANNEL}")
 
 
 class EventKind(StrEnum):
@@ -49,16 +52,18 @@ class EventKind(StrEnum):
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:
     """Append one event in the caller's transaction, without keys that people or models wrote into it."""
-    session.execute(
-        insert(Event).values(
-            kind=kind.value, job_id=job.id if job else None, tenant=job.tenant if job else None, data=redact_all(data)
-        )
-    )
+    row = {
+        "kind": kind.value,
+        "job_id": job.id if job else None,
+        "tenant": job.tenant if job else None,
+        "data": redact_all(data),
+    }
+    session.execute(_APPEND, row)
 
 
 def wake_dispatcher(session: Session) -> None:
     """Tell the dispatcher, once this transaction commits, that it has work."""
-    session.execute(text(f"NOTIFY {WORK_CHANNEL}"))
+    session.execute(_WAKE)
 
 
 def count_events(session: Session, job: Job, kind: EventKind) -> int:

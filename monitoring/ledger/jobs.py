@@ -77,7 +77,8 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
         if not new.is_pushed:
             wake_dispatcher(session)
     by = actor or f"tenant:{new.tenant}"
-    audit.append(session, "job_accepted", actor=by, job=job, door=job.door, route=dict(new.route))
+    facts = audit.Facts()  # of a job that nobody has worked on there are none
+    audit.append(session, "job_accepted", actor=by, job=job, facts=facts, door=job.door, route=dict(new.route))
     return Accepted(job, is_new=True)
 
 
@@ -275,7 +276,9 @@ def end(
     job.ended_at = now()  # type: ignore[assignment]
     session.flush()
     heir = successor.id if successor is not None else None
-    session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=heir))
+    if job.site_id is not None:
+        locked = (col(Site.id) == job.site_id) & (col(Site.lock_job_id) == job.id)
+        session.execute(sql_update(Site).where(locked).values(lock_job_id=heir))
     close_attempt(session, job, outcome=target.value, reason=reason)
     note_end(session, job, target, reason=reason, detail=detail)
     record_end(session, job, origin=origin, reason=reason, left=left)

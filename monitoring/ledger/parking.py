@@ -98,5 +98,6 @@ def park(
 
 def _give_up_site(session: Session, job: Job) -> None:
     """Free the site of a job that has nothing to lose. Its base is then what the site shows when it is claimed anew."""
-    session.execute(sql_update(Site).where(col(Site.lock_job_id) == job.id).values(lock_job_id=None))
+    locked = (col(Site.id) == job.site_id) & (col(Site.lock_job_id) == job.id)
+    session.execute(sql_update(Site).where(locked).values(lock_job_id=None))
     job.base_release_id = None

