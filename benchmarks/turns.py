@@ -1,8 +1,8 @@
 """One side of a race in a process of its own: `python -m benchmarks.turns MODULE` runs MODULE's operation on demand.
 
 It says when it is ready. Then a number that comes in on a line is how often to run it, and what goes out is the seconds
-that took. A module whose turn is more than its operation again and again offers a `turn` instead. It imports nothing but
-the standard library, so that it runs in a peer's environment, too. `--calls` counts instead of timing.
+that took. A module whose turn is more than its operation again and again offers a `turn` instead. It imports nothing
+but the standard library, so that it runs in a peer's environment, too. `--calls` counts instead of timing.
 """
 
 from __future__ import annotations

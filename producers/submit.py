@@ -24,7 +24,7 @@ from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import Accepted, accept, same_request
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
-from monitoring.ledger.releases import active_release, ensure_site, find_site
+from monitoring.ledger.releases import ensure_site, find_shown, find_site
 from monitoring.ledger.run_tables import Project
 from monitoring.ledger.runs import new_run
 from monitoring.ledger.runway import Place, Push, find_place
@@ -290,10 +290,9 @@ def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Targ
     if request.site is None:
         return _Target()
     try:
-        site = find_site(session, tenant, request.site)
+        site, release = find_shown(session, tenant, request.site)
     except SiteNotFoundError:
         raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),)) from None
-    release = active_release(session, site)
     return _Target(site, read_stored(SiteSignals, release.signals if release else {}))
 
 

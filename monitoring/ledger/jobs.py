@@ -16,7 +16,7 @@ from monitoring import traces
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
-from monitoring.ledger.events import EventKind, record, wake_dispatcher
+from monitoring.ledger.events import EventKind, record, record_all, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.holds import clear_hold, set_hold
 from monitoring.ledger.new_jobs import NewJob, new_row, request_digest
@@ -68,14 +68,12 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     if new.parent_id is not None and new.queue is not QueueName.STEPS:
         _lay_to_rest(session, new.parent_id)
     decided = None if new.keeps_route else new.mode
-    record(
-        session, EventKind.ACCEPTED, job=job, door=job.door, mode=decided, queue=job.queue, tier=job.tier,
-        state=job.state, confidence=new.route.get("confidence"),
-    )  # fmt: skip
-    if job.waiting_since is not None:
-        record(session, EventKind.WAITING, job=job, queue=job.queue, tier=job.tier)
-        if not new.is_pushed:
-            wake_dispatcher(session)
+    waits = {"queue": job.queue, "tier": job.tier}
+    told = {"door": job.door, "mode": decided, **waits, "state": job.state, "confidence": new.route.get("confidence")}
+    is_waiting = job.waiting_since is not None
+    record_all(session, [(EventKind.ACCEPTED, told), *([(EventKind.WAITING, waits)] if is_waiting else [])], job=job)
+    if is_waiting and not new.is_pushed:
+        wake_dispatcher(session)
     by = actor or f"tenant:{new.tenant}"
     facts = audit.Facts()  # of a job that nobody has worked on there are none
     audit.append(session, "job_accepted", actor=by, job=job, facts=facts, door=job.door, route=dict(new.route))

@@ -6,10 +6,10 @@ attempts than it may have, however many of its messages are claimed at the same 
 
 from __future__ import annotations
 
-from sqlalchemy import func, select, text
+from sqlalchemy import exists, func, select, text
 from sqlmodel import Session, col
 
-from monitoring.ledger.runway import is_paused
+from monitoring.ledger.record_tables import QueueControl
 from monitoring.ledger.runway_sql import AT_WORK
 from monitoring.ledger.tables import Attempt, Job, Tenant
 from routing.admission import Admission
@@ -27,14 +27,13 @@ def may_start(session: Session, job: Job, queue: QueueName, *, admission: Admiss
         queue: where.
         admission: the platform's limits; a tenant may have one of its own.
     """
-    if is_paused(session, queue):
-        return False
-    own = select(col(Tenant.paused_at), col(Tenant.max_running)).where(col(Tenant.name) == job.tenant)
+    standing = exists().where(col(QueueControl.queue) == queue.value, col(QueueControl.paused_at).is_not(None))
+    own = select(standing, col(Tenant.paused_at), col(Tenant.max_running)).where(col(Tenant.name) == job.tenant)
     if queue is not QueueName.CONTROL:
         # Claims of one tenant count one after the other: two that counted at once would both see the last free place.
-        own = own.with_for_update(key_share=True)
-    paused_at, own_limit = session.execute(own).one()
-    if paused_at is not None:
+        own = own.with_for_update(key_share=True, of=Tenant)
+    is_paused, paused_at, own_limit = session.execute(own).one()
+    if is_paused or paused_at is not None:
         return False
     limit = own_limit if own_limit is not None else admission.running_per_tenant
     return limit is None or queue is QueueName.CONTROL or running(session, job.tenant) < limit

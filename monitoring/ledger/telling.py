@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlmodel import Session, col
 
 from monitoring.ledger.clock import now
-from monitoring.ledger.events import EventKind, count_events, record
+from monitoring.ledger.events import EventKind, count_events, record_all
 from monitoring.ledger.record_tables import Event, Notification
 from monitoring.ledger.run_tables import Gate
 from monitoring.ledger.run_usage import tokens_by_part
@@ -56,17 +56,20 @@ def record_end(session: Session, job: Job, *, origin: State, reason: Reason, lef
     """
     seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
     decided = made(session, job, origin, State(job.state))
-    record(session, EventKind.STATE, job=job, origin=origin.value, target=job.state, reason=reason.value, **decided)
+    place = {"queue": job.queue, "tier": job.tier}
+    moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decided}
+    happened: list[tuple[EventKind, dict[str, Any]]] = [(EventKind.STATE, moved)]
     if reason is Reason.QUEUE_EXPIRED:
-        record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit="wait", phase="admit")
+        happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
     elif limit := _LIMIT_OF_END.get(State(job.state)):
-        record(session, EventKind.LIMIT_HIT, job=job, queue=job.queue, tier=job.tier, limit=limit, phase="run")
-    record(
-        session, EventKind.ENDED, job=job, state=job.state, reason=reason.value, queue=job.queue, tier=job.tier,
-        seconds=round(seconds, 3), detail=job.detail, left=left, boxes=count_events(session, job, EventKind.BOX),
-        cost_nanousd=spent_by_job(session, job), wasted_nanousd=wasted_at_end(session, job),
-        output_bytes=_output_bytes(job), **(_of_run(session, job) if is_run(job) else {}),
-    )  # fmt: skip
+        happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
+    ended = {
+        "state": job.state, "reason": reason.value, **place, "seconds": round(seconds, 3), "detail": job.detail,
+        "left": left, "boxes": count_events(session, job, EventKind.BOX), "cost_nanousd": spent_by_job(session, job),
+        "wasted_nanousd": wasted_at_end(session, job), "output_bytes": _output_bytes(job),
+        **(_of_run(session, job) if is_run(job) else {}),
+    }  # fmt: skip
+    record_all(session, [*happened, (EventKind.ENDED, ended)], job=job)
 
 
 def _output_bytes(job: Job) -> int | None:
