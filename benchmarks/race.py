@@ -57,7 +57,7 @@ class Race:
         """Race with one peer after the other."""
         with self.beside(), self.ours() as ours:
             compared = tuple(self._compare(ours, peer, repetitions or self.pairs) for peer in self.peers)
-        count = self.count_calls() if self.count_calls else None
+            count = self.count_calls() if self.count_calls else None
         return Answer(question=self.asks, comparisons=compared, calls=count)
 
     def _compare(self, ours: Turn, peer: Peer, pairs: int) -> Comparison:

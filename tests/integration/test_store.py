@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from monitoring.ledger.store import Ledger, create_ledger_engine
 from tests.factories import Shop
 
 
@@ -14,3 +15,32 @@ def test_an_error_of_the_ledger_names_no_value_of_a_statement(shop: Shop) -> Non
     with pytest.raises(DBAPIError) as error, shop.ledger.begin() as session:
         session.execute(text("SELECT 1 / 0 WHERE :prompt <> ''"), {"prompt": secret})
     assert secret not in "".join(traceback.format_exception(error.value))
+
+
+def test_a_connection_that_the_server_closed_while_it_rested_is_replaced_unnoticed(shop: Shop) -> None:
+    whose = text("SELECT pg_backend_pid()")
+    ledger = Ledger(create_ledger_engine(shop.url, pool_size=1))
+    try:
+        with ledger.begin() as session:
+            before = session.scalar(whose)
+        with ledger.begin() as session:
+            assert session.scalar(whose) == before, "it is kept"
+        shop.execute(f"SELECT pg_terminate_backend({before}, 5000)")
+        with ledger.begin() as session:
+            assert session.scalar(whose) != before
+    finally:
+        ledger.close()
+
+
+def test_a_connection_to_which_the_server_said_something_is_used_again(shop: Shop) -> None:
+    whose = text("SELECT pg_backend_pid()")
+    ledger = Ledger(create_ledger_engine(shop.url, pool_size=1))
+    try:
+        with ledger.begin() as session:
+            before = session.scalar(whose)
+            session.execute(text("LISTEN news"))
+        shop.execute("NOTIFY news")
+        with ledger.begin() as session:
+            assert session.scalar(whose) == before
+    finally:
+        ledger.close()
