@@ -7,7 +7,7 @@ from functools import partial
 
 from benchmarks.environments import python_with
 from benchmarks.fleet import Fleet, environment, home, run
-from benchmarks.places import until
+from benchmarks.places import BATCH, until
 from benchmarks.race import Peer, Race, Turn, module
 from benchmarks.servers import shared
 from benchmarks.submit import CELERY, PROCRASTINATE
@@ -36,12 +36,12 @@ def started() -> Fleet:
 
 
 def turn() -> Turn:
-    """Return what works off so many jobs, which wait on a paused queue before the clock starts."""
+    """Return what works off so many batches, which wait on a paused queue before the clock starts."""
     fleet = started()
 
     def take(times: int) -> float:
         _pause(fleet, is_paused=True)
-        for _ in range(times):
+        for _ in range(times * BATCH):
             fleet.submit(COMMAND)
         began = time.perf_counter()
         _pause(fleet, is_paused=False)
@@ -58,14 +58,14 @@ def _pause(fleet: Fleet, *, is_paused: bool) -> None:
 
 QUESTION = Race(
     name="lifecycle",
-    asks="An empty job through its whole life (claim, fence, finish, bill, audit), two worker processes",
+    asks="100 empty jobs through their whole lives (claim, fence, finish, bill, audit), two worker processes",
     ours=module(__name__),
     peers=(
         Peer("Celery 5.7.0, a no-op with acks_late", module("benchmarks.peers.celery_work", CELERY), target=0.35),
         Peer("procrastinate 3.10.0", module("benchmarks.peers.procrastinate_work", PROCRASTINATE), target=1),
         Peer("DBOS 3.4.0, a queue", module("benchmarks.peers.dbos_work", DBOS), target=1),
     ),
-    pairs=5,
+    pairs=4,
     turn_seconds=1.0,
     beside=shared,
 )

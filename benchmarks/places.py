@@ -17,6 +17,8 @@ PEER_BROKER = "BENCH_PEER_BROKER_URL"
 PROMPT = "Change the headline on the home page to 'Spring sale'"
 AT_ONCE = 1_000
 """Jobs of one bulk submit."""
+BATCH = 100
+"""Jobs that are worked off together: with few of them it would be the waking up that is measured."""
 
 
 def place(name: str) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from redis import Redis
 
 from benchmarks.peers.celery_app import HELD, QUEUE, WORKER, noop
-from benchmarks.places import PEER_BROKER, beside, body, place, until
+from benchmarks.places import BATCH, PEER_BROKER, beside, body, place, until
 
 
 def turn() -> Callable[[int], float]:
-    """Return what works off so many messages, which wait on another list before the clock starts."""
+    """Return what works off so many batches, which wait on another list before the clock starts."""
     broker = Redis.from_url(place(PEER_BROKER))
     beside(*WORKER)
     noop.delay(body(0)).get(timeout=60)
@@ -19,7 +19,7 @@ def turn() -> Callable[[int], float]:
         return not broker.llen(QUEUE) and not broker.hlen("unacked")
 
     def take(times: int) -> float:
-        for _ in range(times):
+        for _ in range(times * BATCH):
             noop.apply_async([body(0)], queue=HELD, ignore_result=True)
         began = time.perf_counter()
         broker.rename(HELD, QUEUE)

@@ -6,11 +6,11 @@ from itertools import count
 
 from dbos import DBOS
 
-from benchmarks.places import PEER_DATABASE, body, place
+from benchmarks.places import BATCH, PEER_DATABASE, body, place
 
 
 def turn() -> Callable[[int], float]:
-    """Return what enqueues so many workflows and waits for all of them."""
+    """Return what enqueues so many batches and waits for all of them."""
     url = place(PEER_DATABASE).replace("postgresql://", "postgresql+psycopg://", 1)
     DBOS(config={"name": "peer", "system_database_url": url, "run_admin_server": False, "log_level": "ERROR"})
     number = count()
@@ -24,8 +24,8 @@ def turn() -> Callable[[int], float]:
 
     def take(times: int) -> float:
         began = time.perf_counter()
-        for handle in [queue.enqueue(noop, body(next(number))) for _ in range(times)]:
-            handle.get_result()
+        for handle in [queue.enqueue(noop, body(next(number))) for _ in range(times * BATCH)]:
+            handle.get_result(polling_interval_sec=0.05)
         return time.perf_counter() - began
 
     take(1)

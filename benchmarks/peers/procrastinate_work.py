@@ -6,14 +6,14 @@ from collections.abc import Callable
 import psycopg
 
 from benchmarks.peers.procrastinate_app import QUEUE, opened
-from benchmarks.places import PEER_DATABASE, beside, body, place, until
+from benchmarks.places import BATCH, PEER_DATABASE, beside, body, place, until
 
 APP = "benchmarks.peers.procrastinate_app.app"
 WORKER = ("procrastinate", "--app", APP, "worker", "--queues", QUEUE, "--concurrency", "1")
 
 
 def turn() -> Callable[[int], float]:
-    """Return what works off so many jobs, which wait on another queue before the clock starts."""
+    """Return what works off so many batches, which wait on another queue before the clock starts."""
     app = opened()
     here, held = (app.configure_task("noop", queue=queue, allow_unknown=True) for queue in (QUEUE, "held"))
     database = psycopg.connect(place(PEER_DATABASE), autocommit=True)
@@ -25,7 +25,7 @@ def turn() -> Callable[[int], float]:
         return left.fetchone() is None
 
     def take(times: int) -> float:
-        held.batch_defer(*[{"body": body(number)} for number in range(times)])
+        held.batch_defer(*[{"body": body(number)} for number in range(times * BATCH)])
         began = time.perf_counter()
         database.execute("UPDATE procrastinate_jobs SET queue_name = %s WHERE queue_name = 'held'", (QUEUE,))
         for _ in range(2):
