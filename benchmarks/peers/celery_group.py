@@ -11,5 +11,9 @@ from benchmarks.places import AT_ONCE, body
 def operation() -> Callable[[], object]:
     """Return what sends a group."""
     app = application()
-    noop = app.task(lambda body: None, name="noop")
-    return lambda: group(noop.s(body(number)) for number in range(AT_ONCE)).apply_async()
+
+    def send() -> object:
+        each = [app.signature("noop", (body(number),)) for number in range(AT_ONCE)]
+        return group(each, app=app).apply_async()
+
+    return send
