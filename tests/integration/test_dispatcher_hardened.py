@@ -242,7 +242,8 @@ def test_a_dispatcher_that_is_killed_or_stands_still_is_replaced_by_another_proc
     wait_until(lambda: ids(broker, "answer") == [first], seconds=20, what="the leader pushes")
     leader.send_signal(signal.SIGSTOP)
     second = shop.accept(tier=None)
-    wait_until(lambda: ids(broker, "answer") == [first, second], seconds=30, what="the other takes over")
+    # What stands still may stand in a transaction: the ledger ends that after IDLE_TRANSACTION_TIMEOUT_MS.
+    wait_until(lambda: ids(broker, "answer") == [first, second], seconds=45, what="the other takes over")
     wait_until(lambda: str(leader_of(shop)).endswith(f".{follower.pid}"), seconds=30, what="the other one leads")
     leader.send_signal(signal.SIGCONT)
     follower.kill()
