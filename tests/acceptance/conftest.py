@@ -10,6 +10,8 @@ from sandbox.rehearsal.config import RehearsalConfig
 from tests.acceptance.installation import Installation
 
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")
+NO_ENGINE = {"POINTSMAN_BOX__ENGINE": "unix:///nonexistent.sock"}
+"""Boxes have tests of their own (tests/box); here no tier 3 is installed, whatever the machine has."""
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +19,7 @@ def installation() -> Iterator[Installation]:
     """Everything that `pointsman up` starts, with a rehearsal model that does not pause and obeys fault tags."""
     with tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
         rehearsal = RehearsalConfig(speed="max", faults=True, scenarios=(SCENARIOS,))
-        options = Options(home=Path(home), rehearsal=rehearsal, api_port=0)
+        options = Options(home=Path(home), rehearsal=rehearsal, api_port=0, environment=NO_ENGINE)
         with Embedded(options, base_environment=os.environ) as embedded:
             running = Installation(embedded)
             yield running
