@@ -66,9 +66,11 @@ def _broker(directory: Path) -> Iterator[dict[str, str]]:
     argv = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(directory)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
         url = f"redis://127.0.0.1:{port}"
-        _await(f"{url}/0")
-        yield {places.BROKER: f"{url}/0", places.PEER_BROKER: f"{url}/1"}
-        process.terminate()
+        try:
+            _await(f"{url}/0")
+            yield {places.BROKER: f"{url}/0", places.PEER_BROKER: f"{url}/1"}
+        finally:
+            process.terminate()
 
 
 def _await(url: str, *, seconds: float = 10.0) -> None:

@@ -134,9 +134,7 @@ class Submitter:
                     return Accepted(same, is_new=False), policy
             check_start(session, request.start_at)
             target = _find_target(session, request, tenant=tenant)
-            debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
-            signals = signals_of(request, site=target.signals, debated=debated)
-            route = decide(signals, policy, self._vocabularies.of(tenant))
+            route = self._decide(session, request, target, tenant=tenant, policy=policy)
             asked = _question(session, request, route, tenant=tenant)
             if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
                 target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
@@ -170,6 +168,12 @@ class Submitter:
             if accepted.is_new:
                 _go_with(session, accepted.job, target.project, route, policy=policy)
             return accepted, policy
+
+    def _decide(
+        self, session: Session, request: JobRequest, target: _Target, *, tenant: str, policy: Policy
+    ) -> Route:  # fmt: skip
+        debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
+        return decide(signals_of(request, site=target.signals, debated=debated), policy, self._vocabularies.of(tenant))
 
     def _push(self, push: Push, *, policy: Policy) -> None:
         try:
