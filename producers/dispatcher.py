@@ -1,7 +1,8 @@
 """The dispatcher owns waiting and recovery: it keeps the broker's runway full from the ledger, and nothing else does.
 
-One leader by ledger lease. Woken by NOTIFY, it looks at least once a tick. Every step is idempotent and reads the
-ledger, so a second dispatcher, a restart or an emptied broker needs no special handling.
+One leader by ledger lease. Once a tick it does everything that is due; woken by NOTIFY in between, what may have come
+about, which two statements show. Every step is idempotent and reads the ledger, so a second dispatcher, a restart, a
+wake that was missed or an emptied broker needs no special handling.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.queue_time import expire_waiting, stale_jobs
 from monitoring.ledger.runs import unabsorbed_runs, wake_run
-from monitoring.ledger.runway import DISPATCHER, lead, look, resign, standing, top_up, unpush
+from monitoring.ledger.runway import DISPATCHER, Work, lead, look, news, resign, standing, top_up, unpush
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
 from monitoring.ledger.workers import sweep_workers
@@ -45,6 +46,7 @@ from producers.runway import BrokerLists
 from routing.errors import PolicyError
 from routing.policy import Policy
 from routing.tiers import Limits, QueueName
+from routing.turns import is_low
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +108,8 @@ class Dispatcher:
         self._archived_at = -math.inf
         self._renewed_at = 0.0
         self._rounds = 0
+        self._highest: dict[QueueName, int] = {}
+        """How many jobs were seen standing on each runway since it was filled."""
         self._has_more = False
 
     @property
@@ -115,14 +119,21 @@ class Dispatcher:
 
     def run_once(self) -> bool:
         """Do everything that is due now, as the leader; False while another leads, or once another has taken over."""
+        return self._run(
+            self._recover, self._presume, self._expire, self._expire_waiting, self._wake_runs, self._release_holds,
+            self._keep_runways, self._count, self._seal, self._log_routes, self._project,
+            self._sweep_rows, self._archive_audit, at_once=True,
+        )  # fmt: skip
+
+    def run_woken(self) -> bool:
+        """Do only what the ledger wakes the leader for, which must not wait for the next tick; returns as `run_once`."""
+        return self._run(self._follow_news)
+
+    def _run(self, *steps: Callable[[], None], at_once: bool = False) -> bool:
         self._has_more = False
         try:
-            self._stay_leader(at_once=True)
-            for step in (
-                self._recover, self._presume, self._expire, self._expire_waiting, self._wake_runs, self._release_holds,
-                self._keep_runways, self._count, self._seal, self._log_routes, self._project,
-                self._sweep_rows, self._archive_audit,
-            ):  # fmt: skip
+            self._stay_leader(at_once=at_once)
+            for step in steps:
                 with contained(step.__name__):
                     step()
                 self._stay_leader()
@@ -211,13 +222,36 @@ class Dispatcher:
             with self._ledger.begin() as session:
                 self._has_more |= len(release(session)) >= RELEASED_AT_ONCE
 
-    def _keep_runways(self) -> None:
-        """Take back what got lost on the runways, and fill them; most rounds one look shows that there is nothing."""
-        seconds = self._config.missing_after_seconds
+    def _follow_news(self) -> None:
+        """Do what came about since the last look; most of the time that look shows that there is nothing."""
         with self._ledger.begin() as session:
-            work = look(session, older_than_seconds=seconds)
-        regained = self._look_for_missing(work.pushed, seconds=seconds)
-        self._top_up(tuple(queue for queue in QueueName if queue in work.ready or queue in regained))
+            found, work = news(session), self._look(session)
+        due = [
+            step for is_due, step in (
+                (found.has_lapsed, self._recover), (found.has_settled, self._wake_runs),
+                (found.has_held, self._release_holds),
+            ) if is_due
+        ]  # fmt: skip
+        for step in due:
+            with contained(step.__name__):
+                step()
+        if due:
+            with self._ledger.begin() as session:
+                work = self._look(session)
+        self._top_up([queue for queue, count in work.ready.items() if is_low(count, highest=self._highest[queue])])
+
+    def _look(self, session: Session) -> Work:
+        work = look(session, older_than_seconds=self._config.missing_after_seconds)
+        for queue, count in work.ready.items():
+            self._highest[queue] = max(count, self._highest.get(queue, 0))
+        return work
+
+    def _keep_runways(self) -> None:
+        """Take back what got lost on the runways, and fill them."""
+        with self._ledger.begin() as session:
+            work = self._look(session)
+        regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
+        self._top_up([queue for queue in QueueName if queue in work.ready or queue in regained])
 
     def _look_for_missing(self, queues: Sequence[QueueName], *, seconds: float) -> set[QueueName]:
         """Return the queues of which something was taken back."""
@@ -264,6 +298,7 @@ class Dispatcher:
 
     def _fill(self, queue: QueueName) -> bool:
         """Push what has its turn on one queue; False when the broker did not take it."""
+        self._highest.pop(queue, None)
         with self._ledger.begin() as session:
             pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
             limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}

@@ -60,11 +60,19 @@ class DispatcherLoop:
             make_conninfo(self._ledger_url, **SILENCE), autocommit=True, connect_timeout=5
         ) as connection:
             connection.execute(f"LISTEN {WORK_CHANNEL}".encode())
+            is_leader, tick_at = False, -math.inf
             while not self._stopping.is_set():
-                self._dispatcher.run_once()
+                began = time.monotonic()
+                if is_leader and began < tick_at:
+                    is_leader = self._dispatcher.run_woken()
+                else:
+                    is_leader, tick_at = self._dispatcher.run_once(), began + self._config.tick_seconds
                 self._show_life()
-                pause = 0.0 if self._dispatcher.has_more else self._config.tick_seconds
-                for _ in connection.notifies(timeout=pause, stop_after=1):
+                if self._dispatcher.has_more:
+                    tick_at = began
+                # What came in during the round is read in one go; who does not lead has nothing to be woken for.
+                pause = max(0.0, tick_at - time.monotonic())
+                for _ in connection.notifies(timeout=pause, stop_after=1 if is_leader else None):
                     pass
 
     def _show_life(self) -> None:

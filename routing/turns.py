@@ -57,6 +57,18 @@ def order_of(shares: Sequence[Share], *, before: float) -> Order:
     return Order(now, {share.tenant: max(share.turn, now + share.standing / share.weight) for share in shares})
 
 
+def is_low(standing: int, *, highest: int) -> bool:
+    """Tell whether a runway needs more jobs at once, and not with the next tick: half of what stood there was taken.
+
+    Where messages stand no worker is without work: to fill up after each of them would only cost time.
+
+    Args:
+        standing: jobs that stand there.
+        highest: how many there have been since it was filled.
+    """
+    return standing <= highest // 2
+
+
 def first_tenants(shares: Sequence[Share], order: Order, *, room: int) -> list[str]:
     """Return the tenants whose turn may come while so many jobs are taken: those who are next."""
     able = [share.tenant for share in shares if share.room > 0]

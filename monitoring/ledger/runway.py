@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -85,10 +85,21 @@ def find_place(
 class Work(NamedTuple):
     """What a look at all queues shows."""
 
-    ready: tuple[QueueName, ...]
-    """Queues with jobs that may go to the broker."""
+    ready: Mapping[QueueName, int]
+    """Queues with jobs that may go to the broker, and how many of each stand there already."""
     pushed: tuple[QueueName, ...]
     """Queues with jobs whose message should stand in the broker."""
+
+
+class News(NamedTuple):
+    """What may have come about that no queue shows."""
+
+    has_lapsed: bool
+    """An attempt lost its lease."""
+    has_settled: bool
+    """Steps ended of which their runs have not taken note."""
+    has_held: bool
+    """A time has come for which jobs were held, or some are held for their site."""
 
 
 def look(session: Session, *, older_than_seconds: float) -> Work:
@@ -101,9 +112,14 @@ def look(session: Session, *, older_than_seconds: float) -> Work:
     values = {"queues": [queue.value for queue in TASK_OF_QUEUE], "older": older_than_seconds}
     rows = session.execute(runway_sql.LOOK, values).all()
     return Work(
-        tuple(QueueName(row.queue) for row in rows if row.has_ready),
+        {QueueName(row.queue): row.standing for row in rows if row.has_ready},
         tuple(QueueName(row.queue) for row in rows if row.has_pushed),
     )
+
+
+def news(session: Session) -> News:
+    """Return what the ledger may have woken the dispatcher for, beside jobs that may go to the broker."""
+    return News(*session.execute(runway_sql.NEWS).one())
 
 
 def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Admission) -> Sequence[Push]:
@@ -112,14 +128,10 @@ def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Adm
     Skips paused queues and tenants, and tenants with as many attempts as they may have. Jobs whose site another job is
     writing, or is about to, are held for it, all of that site's at once. Looks at as many jobs as there is room for.
     """
-    if is_paused(session, queue):
+    standing_now, before, shares = _shares(session, queue, runway=runway, admission=admission)
+    room = runway.per_queue - standing_now
+    if room <= 0 or not shares:
         return []
-    counted = session.execute(runway_sql.STANDING, {"queue": queue.value})
-    standing_by: dict[str, int] = {tenant: count for tenant, count in counted}
-    room = runway.per_queue - sum(standing_by.values())
-    if room <= 0:
-        return []
-    shares, before = _shares(session, queue, standing_by, runway=runway, admission=admission)
     order = order_of(shares, before=before)
     chosen: list[Ready] = []
     for _ in range(_PASSES):
@@ -140,22 +152,20 @@ def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Adm
 
 
 def _shares(
-    session: Session, queue: QueueName, standing_by: dict[str, int], *, runway: Runway, admission: Admission
-) -> tuple[list[Share], float]:
-    """Return the tenants that take turns on a queue, and where the order of turns stood."""
-    before, shares = 0.0, []
-    rows = session.execute(runway_sql.SHARES, {"queue": queue.value, "standing": list(standing_by)})
-    for row in rows:
+    session: Session, queue: QueueName, *, runway: Runway, admission: Admission
+) -> tuple[int, float, list[Share]]:
+    """Return how many jobs stand on a queue, where its order of turns stood, and the tenants that take turns on it."""
+    standing_now, before, shares = 0, 0.0, []
+    for row in session.execute(runway_sql.SHARES, {"queue": queue.value}):
         if row.tenant == ALL_TENANTS:
-            before = row.turn
+            standing_now, before = row.standing, row.turn
             continue
-        standing_now = standing_by.get(row.tenant, 0)
-        room = runway.per_tenant * row.weight - standing_now
+        room = runway.per_tenant * row.weight - row.standing
         limit = row.max_running if row.max_running is not None else admission.running_per_tenant
         if limit is not None and queue is not QueueName.CONTROL:
-            room = min(room, limit - row.live - standing_now)
-        shares.append(Share(row.tenant, row.weight, standing_now, row.turn, max(0, room)))
-    return shares, before
+            room = min(room, limit - row.live - row.standing)
+        shares.append(Share(row.tenant, row.weight, row.standing, row.turn, max(0, room)))
+    return standing_now, before, shares
 
 
 def _ready(
@@ -223,12 +233,6 @@ def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: floa
     if pushes:
         values = {"jobs": [push.job_id for push in pushes], "fences": [push.fence for push in pushes]}
         session.execute(runway_sql.UNMARK, values | {"older": older_than_seconds})
-
-
-def is_paused(session: Session, queue: QueueName) -> bool:
-    """Tell whether operators paused a queue."""
-    paused = select(col(QueueControl.paused_at)).where(col(QueueControl.queue) == queue.value)
-    return session.scalar(paused) is not None
 
 
 def pause(session: Session, queue: QueueName, *, is_paused: bool) -> None:

@@ -42,13 +42,21 @@ LOOK = text(f"""
     SELECT queue,
            (SELECT id FROM job WHERE job.queue = queues.queue AND {_READY}
              ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL AS has_ready,
-           coalesce((SELECT min(pushed_at) FROM job WHERE job.queue = queues.queue AND {_PUSHED})
-                    < clock_timestamp() - make_interval(secs => CAST(:older AS double precision)), false) AS has_pushed
-      FROM unnest(CAST(:queues AS text[])) WITH ORDINALITY AS queues (queue, place) ORDER BY place
+           pushed.jobs AS standing,
+           coalesce(pushed.first < clock_timestamp() - make_interval(secs => CAST(:older AS double precision)), false)
+               AS has_pushed
+      FROM unnest(CAST(:queues AS text[])) WITH ORDINALITY AS queues (queue, place) CROSS JOIN LATERAL (
+          SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {_PUSHED}
+      ) AS pushed ORDER BY place
 """)
 """One row is asked for in the whole order of its index: with less the planner may walk another and hope to meet one."""
 
-STANDING = text(f"SELECT tenant, count(*) FROM job WHERE queue = :queue AND {_PUSHED} GROUP BY tenant")
+NEWS = text("""
+    SELECT EXISTS (SELECT FROM attempt WHERE ended_at IS NULL AND lease_until < (SELECT clock_timestamp())) AS lapsed,
+           EXISTS (SELECT FROM agent_executions WHERE settled_at IS NOT NULL AND absorbed_at IS NULL) AS settled,
+           EXISTS (SELECT FROM job WHERE held_until <= (SELECT clock_timestamp()))
+           OR EXISTS (SELECT FROM job WHERE held_for = 'site') AS held
+""")
 
 SHARES = text(f"""
     WITH RECURSIVE ready AS (
@@ -58,22 +66,33 @@ SHARES = text(f"""
         SELECT (SELECT job.tenant FROM job WHERE job.queue = :queue AND job.tenant > ready.tenant AND {_READY}
                  ORDER BY job.tenant, job.priority, job.created_at LIMIT 1)
           FROM ready WHERE ready.tenant IS NOT NULL
+    ), standing AS (
+        SELECT tenant, count(*) AS jobs FROM job WHERE queue = :queue AND {_PUSHED} GROUP BY tenant
     ), busy AS (
         SELECT tenant FROM ready WHERE tenant IS NOT NULL
-        UNION SELECT unnest(CAST(:standing AS text[]))
+        UNION SELECT tenant FROM standing
     ), live AS (
         SELECT job.tenant, count(*) AS attempts FROM attempt JOIN job ON job.id = attempt.job_id
          WHERE {AT_WORK} GROUP BY job.tenant
+    ), shares AS (
+        SELECT tenant.name AS tenant, tenant.weight, tenant.max_running, coalesce(live.attempts, 0) AS live,
+               coalesce(standing.jobs, 0) AS standing, coalesce(backlog.turn, 0) AS turn
+          FROM busy JOIN tenant ON tenant.name = busy.tenant AND tenant.paused_at IS NULL
+          LEFT JOIN live ON live.tenant = tenant.name
+          LEFT JOIN standing ON standing.tenant = tenant.name
+          LEFT JOIN backlog ON backlog.queue = :queue AND backlog.tenant = tenant.name
+        UNION ALL
+        SELECT '', 1, NULL, 0, (SELECT coalesce(sum(jobs), 0)::bigint FROM standing),
+               coalesce((SELECT turn FROM backlog WHERE queue = :queue AND tenant = ''), 0)
     )
-    SELECT tenant.name AS tenant, tenant.weight, tenant.max_running, coalesce(live.attempts, 0) AS live,
-           coalesce(backlog.turn, 0) AS turn
-      FROM busy JOIN tenant ON tenant.name = busy.tenant AND tenant.paused_at IS NULL
-      LEFT JOIN live ON live.tenant = tenant.name
-      LEFT JOIN backlog ON backlog.queue = :queue AND backlog.tenant = tenant.name
-    UNION ALL
-    SELECT backlog.tenant, 1, NULL, 0, backlog.turn FROM backlog WHERE backlog.queue = :queue AND backlog.tenant = ''
+    SELECT * FROM shares
+     WHERE NOT EXISTS (SELECT FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
 """)
-"""The tenants with ready jobs are found one by one through the index, so that this costs what tenants there are."""
+"""The tenants with ready jobs are found one by one through the index, so that this costs what tenants there are.
+
+The row without a tenant's name is of all of them: what stands on the whole queue, and where the order of turns stood.
+A queue that is paused has no rows at all.
+"""
 
 READY = text(f"""
     SELECT next.id, next.tenant, next.priority, next.created_at, next.site_id
