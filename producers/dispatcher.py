@@ -126,7 +126,7 @@ class Dispatcher:
         )  # fmt: skip
 
     def run_woken(self) -> bool:
-        """Do only what the ledger wakes the leader for, which must not wait for the next tick; returns as `run_once`."""
+        """Do only what the ledger wakes the leader for and must not wait for the next tick; returns as `run_once`."""
         return self._run(self._follow_news)
 
     def _run(self, *steps: Callable[[], None], at_once: bool = False) -> bool:

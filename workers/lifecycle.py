@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
@@ -23,12 +23,12 @@ from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.lanes import lane_wait
 from monitoring.ledger.money import cap_hit_by
 from monitoring.ledger.releases import active_release
-from monitoring.ledger.spending import booked_on_bill
+from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.step_orders import step_order
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.superseding import take_turn
-from monitoring.ledger.tables import Release, Site
+from monitoring.ledger.tables import Job, Release, Site
 from monitoring.ledger.unread import give_back
 from monitoring.ledger.whole_steps import charge_whole
 from routing.accounts import AccountsConfig
@@ -145,6 +145,34 @@ def hand_back(message: JobMessage, resources: Resources) -> None:
 
 
 def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
+    found = _look(claimed, resources) if _stands_on_more(claimed.job) else _Found()
+    books = _Books(resources, claimed)
+    return Attempt(
+        claim=claimed, site=found.site, base=found.base, den=resources.den, gateway_url=resources.gateway_url,
+        check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, begun=found.begun,
+        lane_wait=books.lane_wait,
+        spent_nanousd=claimed.booked_nanousd, boxes=resources.boxes, began=began, charge_whole=books.charge,
+        step_order=found.order, accounts=resources.accounts, runs=resources.runs,
+        environment=resources.environment, known_keys=resources.known_keys,
+    )  # fmt: skip
+
+
+class _Found(NamedTuple):
+    """What a job stands on besides its own row."""
+
+    order: StepOrder | None = None
+    site: Site | None = None
+    base: Release | None = None
+    begun: Release | None = None
+
+
+def _stands_on_more(job: Job) -> bool:
+    """Tell whether there is anything to look up for a job: of one without, its claim has said all."""
+    return is_step(job) or any(own is not None for own in (job.site_id, job.base_release_id, job.start_release_id))
+
+
+def _look(claimed: Claim, resources: Resources) -> _Found:
+    """Look up what a job stands on: after its claim, since where that fails there has to be an attempt that failed."""
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
         order = step_order(session, job) if is_step(job) else None
@@ -156,17 +184,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
             if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
                 job.base_release_id = base.id if base else None
         begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
-        spent = sum(booked_on_bill(session, job.root_id))
-
-    books = _Books(resources, claimed)
-    return Attempt(
-        claim=claimed, site=site, base=base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, begun=begun,
-        lane_wait=books.lane_wait,
-        spent_nanousd=spent, boxes=resources.boxes, began=began, charge_whole=books.charge,
-        step_order=order, accounts=resources.accounts, runs=resources.runs,
-        environment=resources.environment, known_keys=resources.known_keys,
-    )  # fmt: skip
+    return _Found(order, site, base, begun)
 
 
 class _Books:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 from pydantic import ValidationError
 from sqlalchemy import func, select
@@ -20,15 +21,17 @@ from sqlmodel import Session, col
 
 from monitoring.errors import FencedError, JobNotFoundError
 from monitoring.ledger.clock import after, moment, now
-from monitoring.ledger.events import EventKind, record, wake_dispatcher
-from monitoring.ledger.holds import clear_hold, hold_back
+from monitoring.ledger.columns import learn
+from monitoring.ledger.events import EventKind, record, told_of, wake_dispatcher
+from monitoring.ledger.holds import hold_back
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
 from monitoring.ledger.runway import WRITING_QUEUES
-from monitoring.ledger.starting import may_start
-from monitoring.ledger.step_ends import is_step, note_start
-from monitoring.ledger.tables import Attempt, Job, Site, Tenant
+from monitoring.ledger.starting import BEGIN, Begun, Standing, standing
+from monitoring.ledger.step_ends import is_run, is_step, note_start
+from monitoring.ledger.tables import Attempt, Job, Tenant
+from routing.admission import Admission
 from routing.errors import PolicyError
-from routing.jobs import JobMessage, Reason, State
+from routing.jobs import JobMessage, Reason, State, check_move
 from routing.policy import Policy, ProjectOverrides, lower
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.waits import Hold, pause_before
@@ -49,6 +52,8 @@ class Claim:
     """The policy as the tenant's overrides leave it."""
     waited_seconds: float = 0.0
     """How long it had waited for a worker."""
+    booked_nanousd: int = 0
+    """What was spent and held on its bill by then, over all rounds and tiers."""
 
 
 class Renewal(NamedTuple):
@@ -71,10 +76,15 @@ def effective_policy(session: Session, tenant: str, policy: Policy) -> Policy:
         PolicyError: the operator's fault: the stored overrides do not fit the platform's policy any more.
     """
     row = session.get(Tenant, tenant)
-    if row is None or not row.overrides:
+    return policy_under(row.overrides, tenant, policy) if row is not None else policy
+
+
+def policy_under(overrides: Mapping[str, Any], tenant: str, policy: Policy) -> Policy:
+    """Return the policy as a tenant's overrides leave it; see `effective_policy`."""
+    if not overrides:
         return policy
     try:
-        return lower(policy, ProjectOverrides.model_validate(row.overrides))
+        return lower(policy, ProjectOverrides.model_validate(overrides))
     except (PolicyError, ValidationError):
         raise PolicyError(f"the overrides of tenant {tenant} do not fit the platform's policy") from None
 
@@ -102,62 +112,73 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     if is_stale or job.held_for in _TIMED_HOLDS:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
+    now_standing = standing(session, job, queue)
     try:
-        effective = effective_policy(session, job.tenant, policy)
+        effective = policy_under(now_standing.overrides, job.tenant, policy)
     except PolicyError as error:
         end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
         return None
     if queue in WRITING_QUEUES and job.site_id is None:
         end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
-    if not may_start(session, job, queue, admission=policy.admission):
-        job.pushed_at = None  # the dispatcher pushes it again when it may
-        session.flush()
-        return None
-    if queue in WRITING_QUEUES and not _lock_site(session, job):
-        hold_back(session, job, Hold.SITE)
-        return None
-    return _open_attempt(session, job, queue=queue, worker=worker, effective=effective)
+    rules = _Rules(queue, worker, effective, policy.admission)
+    return _begin(session, job, now_standing, rules)
 
 
-def _lock_site(session: Session, job: Job) -> bool:
-    free = col(Site.lock_job_id).is_(None) | (col(Site.lock_job_id) == job.id)
-    locked = session.execute(sql_update(Site).where(col(Site.id) == job.site_id, free).values(lock_job_id=job.id))
-    return bool(locked.rowcount)  # type: ignore[attr-defined]
+class _Rules(NamedTuple):
+    """Where an attempt begins, and what holds for it."""
+
+    queue: QueueName
+    worker: str
+    effective: Policy
+    admission: Admission
 
 
-def _open_attempt(session: Session, job: Job, *, queue: QueueName, worker: str, effective: Policy) -> Claim:
-    limits = effective.queues[queue]
+def _begin(session: Session, job: Job, now_standing: Standing, rules: _Rules) -> Claim | None:
+    """Begin an attempt at a locked job, or say on its row why it has to wait."""
+    queue, worker, effective, admission = rules
+    origin, number = State(job.state), now_standing.number
+    place = {"queue": queue.value}
+    happened: list[tuple[EventKind, dict[str, Any]]] = []
+    if is_taken_up := origin is State.QUEUED:
+        check_move(origin, State.RUNNING, is_run=is_run(job))
+        happened.append(
+            (EventKind.STATE, {"origin": origin.value, "target": State.RUNNING.value, "reason": None, **place})
+        )
+    waited = round(now_standing.waited_seconds, 3)
+    happened.append((EventKind.STARTED, {**place, "tier": job.tier, "attempt": number, "wait_seconds": waited}))
     token = f"pma_{secrets.token_urlsafe(32)}"
-    number = select(func.coalesce(func.max(col(Attempt.number)), 0) + 1).where(col(Attempt.job_id) == job.id)
-    asked = select(func.extract("epoch", now() - job.waiting_since), number.scalar_subquery())
-    waited, number_of_attempt = session.execute(asked).one()
-    job.fence += 1
-    job.waiting_since = None
-    job.pushed_at = None
-    clear_hold(job)
-    job.started_at = job.started_at or now()  # type: ignore[assignment]
-    if job.state == State.QUEUED:
-        move(session, job, State.RUNNING, queue=queue.value)
+    state = (State.RUNNING if is_taken_up else origin).value
+    own = {"number": number, "queue": queue.value, "worker": worker, "token_hash": hash_token(token)}
+    attempt_id = uuid4()
+    begun = Begun(
+        *session.execute(
+            BEGIN,
+            {
+                **own, **told_of(happened), "attempt": attempt_id, "job": job.id, "tenant": job.tenant, "state": state,
+                "site": job.site_id if queue in WRITING_QUEUES else None,
+                "limited": queue is not QueueName.CONTROL, "running": admission.running_per_tenant,
+                "lease_seconds": effective.attempts.lease_seconds, "hard_seconds": effective.queues[queue].hard_seconds,
+            },
+        ).one()
+    )  # fmt: skip
+    if begun.fence is None:
+        if begun.may_start:
+            hold_back(session, job, Hold.SITE)
+        else:
+            job.pushed_at = None  # the dispatcher pushes it again when it may
+            session.flush()
+        return None
+    learn(
+        job, fence=begun.fence, state=state, started_at=begun.started_at, waiting_since=None, pushed_at=None,
+        held_for=None, held_until=None,
+    )  # fmt: skip
     note_start(session, job)
     attempt = Attempt(
-        job_id=job.id,
-        number=number_of_attempt,
-        queue=queue.value,
-        tier=job.tier,
-        fence=job.fence,
-        worker=worker,
-        token_hash=hash_token(token),
-        lease_until=after(effective.attempts.lease_seconds),  # type: ignore[arg-type]
-        deadline=after(limits.hard_seconds),  # type: ignore[arg-type]
-    )
-    session.add(attempt)
-    session.flush()
-    record(
-        session, EventKind.STARTED, job=job, queue=queue.value, tier=job.tier, attempt=attempt.number,
-        wait_seconds=round(float(waited or 0), 3),
+        id=attempt_id, job_id=job.id, tier=job.tier, fence=begun.fence, **own,
+        lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at,
     )  # fmt: skip
-    return Claim(job, attempt, token, effective, float(waited or 0))
+    return Claim(job, attempt, token, effective, now_standing.waited_seconds, now_standing.booked_nanousd)
 
 
 def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:
@@ -186,8 +207,7 @@ def hold(session: Session, attempt: Attempt) -> Job:
         FencedError: nobody's fault: the job was taken away or has ended; the effect must not happen.
     """
     job = lock_job(session, attempt.job_id)
-    current = session.scalar(select(col(Attempt.ended_at)).where(col(Attempt.id) == attempt.id))
-    if job.fence != attempt.fence or current is not None:
+    if job.fence != attempt.fence:  # which is raised at every end of an attempt, in the transaction of that end
         raise FencedError(attempt.job_id, attempt.fence)
     return job
 

@@ -57,7 +57,14 @@ def append(
     """
     if facts is None:
         facts = facts_of(session, job) if job is not None else Facts()
-    row = {
+    session.execute(_APPEND, row_of(action, actor=actor, job=job, facts=facts, detail=detail))
+
+
+def row_of(
+    action: str, *, actor: str, job: Job | None, facts: Facts, detail: dict[str, Any]
+) -> dict[str, Any]:  # fmt: skip
+    """Return the columns of one row; see `append`."""
+    return {
         "action": action,
         "actor": actor,
         "tenant": job.tenant if job else detail.pop("tenant", None),
@@ -71,4 +78,3 @@ def append(
         "approval": facts.approval,
         "detail": redact_all(detail),
     }
-    session.execute(_APPEND, row)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, DateTime, Table, inspect, text
 from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Field, SQLModel
 
 NOW = text("now()")
@@ -36,3 +37,9 @@ def table_of(model: type[SQLModel]) -> Table:
     table = inspect(model).local_table
     assert isinstance(table, Table)
     return table
+
+
+def learn(row: SQLModel, **columns: Any) -> None:
+    """Note on an object what a statement has written into its row: nothing of it is written once more."""
+    for name, value in columns.items():
+        set_committed_value(row, name, value)

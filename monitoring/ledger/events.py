@@ -7,12 +7,13 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import insert, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.columns import table_of
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
+from monitoring.ledger.storable import dump_json
 from monitoring.ledger.tables import Job
 from monitoring.redact import redact_all
 
@@ -52,15 +53,16 @@ class EventKind(StrEnum):
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:
     """Append one event in the caller's transaction, without keys that people or models wrote into it."""
-    session.execute(_APPEND, _row(kind, job, data))
+    session.execute(_APPEND, row_of(kind, job, data))
 
 
 def record_all(session: Session, happened: Sequence[tuple[EventKind, Mapping[str, Any]]], *, job: Job) -> None:
     """Append what happened to a job in one go, in this order."""
-    session.execute(_APPEND, [_row(kind, job, data) for kind, data in happened])
+    session.execute(_APPEND, [row_of(kind, job, data) for kind, data in happened])
 
 
-def _row(kind: EventKind, job: Job | None, data: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(kind: EventKind, job: Job | None, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of an event, without keys that people or models wrote into it."""
     return {
         "kind": kind.value,
         "job_id": job.id if job else None,
@@ -69,15 +71,17 @@ def _row(kind: EventKind, job: Job | None, data: Mapping[str, Any]) -> dict[str,
     }
 
 
+def told_of(happened: Sequence[tuple[EventKind, Mapping[str, Any]]]) -> dict[str, list[str]]:
+    """Return `kinds` and `told` for a statement that appends what happened to a job together with other rows."""
+    return {
+        "kinds": [kind.value for kind, _ in happened],
+        "told": [dump_json(redact_all(data)) for _, data in happened],
+    }
+
+
 def wake_dispatcher(session: Session) -> None:
     """Tell the dispatcher, once this transaction commits, that it has work."""
     session.execute(_WAKE)
-
-
-def count_events(session: Session, job: Job, kind: EventKind) -> int:
-    """Return how many events of a kind a job has."""
-    query = select(func.count()).where(col(Event.job_id) == job.id, col(Event.kind) == kind.value)
-    return session.scalar(query) or 0
 
 
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:

@@ -37,12 +37,6 @@ def set_hold(job: Job, hold: Hold | None, *, seconds: float | None = None) -> No
         job.waiting_since = after(max(0.0, seconds))  # type: ignore[assignment]
 
 
-def clear_hold(job: Job) -> None:
-    """Note that a locked job waits for nothing any more: it is being worked on, or has ended."""
-    job.held_for = None
-    job.held_until = None
-
-
 def hold_back(session: Session, job: Job, hold: Hold, *, seconds: float | None = None) -> None:
     """Park a locked job that waits already; a message of it that is on its way finds it held.
 

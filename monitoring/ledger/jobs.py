@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, func, or_, select, union_all
+from sqlalchemy import ColumnElement, bindparam, or_, select, union_all
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -16,18 +16,19 @@ from monitoring import traces
 from monitoring.errors import IdempotencyConflictError, JobNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
+from monitoring.ledger.columns import learn
+from monitoring.ledger.end_sql import CLOSE, END
 from monitoring.ledger.events import EventKind, record, record_all, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
-from monitoring.ledger.holds import clear_hold, set_hold
+from monitoring.ledger.holds import set_hold
 from monitoring.ledger.new_jobs import NewJob, new_row, request_digest
-from monitoring.ledger.spending import spent_by_attempt
 from monitoring.ledger.step_ends import is_run, is_step, note_end
-from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Attempt, Job, Site
-from monitoring.ledger.telling import decision_of, made, notify_owner, record_end
+from monitoring.ledger.storable import dump_json, storable
+from monitoring.ledger.tables import Job
+from monitoring.ledger.telling import ClosedAttempt, EndFacts, decision_of, made, tell_end
 from monitoring.redact import redact
 from routing.failures import FailureAction, dead_letter_signature
-from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move
+from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.messages import read_stored
 from routing.planning import Debate
 from routing.router import Route
@@ -35,6 +36,9 @@ from routing.stages import work_queue
 from routing.tiers import QueueName
 from routing.waits import RESTING, Hold
 
+_LOCKED = (
+    select(Job).where(col(Job.id) == bindparam("job")).with_for_update().execution_options(populate_existing=True)
+)  # fmt: skip
 KEPT_FACTS = ("debate", "needs_person", "begun")
 """What is known of a job that every further try of it has to keep to."""
 
@@ -129,8 +133,7 @@ def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Jo
     Raises:
         JobNotFoundError: the caller's fault.
     """
-    query = select(Job).where(col(Job.id) == job_id).with_for_update()
-    job = session.scalars(query, execution_options={"populate_existing": True}).one_or_none()
+    job = session.scalars(_LOCKED, {"job": job_id}).one_or_none()
     if job is None or (tenant is not None and job.tenant != tenant):
         raise JobNotFoundError(job_id)
     traces.refer_to(job.trace)  # a judgement, from whatever door, is a request of its own beside the job's trace
@@ -257,32 +260,43 @@ def end(
         reason, result = Reason.SUPERSEDED, {**(result or {}), "superseded_by": str(job.superseded_by)}
     consequence = count_end(session, job, target, reason=reason, detail=detail)
     target = consequence.state
-    job.state = target.value
-    job.reason = reason.value
-    job.detail = detail or None
+    job.state, job.reason, job.detail = target.value, reason.value, detail or None
     kept = {name: value for name, value in job.result.items() if name != RESTING}
     job.result = {**kept, **(result or {})}
     followed = _follow_up(session, job, consequence, successor)
-    job.result = {**job.result, **followed}
     if "continued_as" not in followed and not is_step(job):
         job.failure_signature = dead_letter_signature(target, reason, detail)
-    job.waiting_since = None
-    job.pushed_at = None
-    clear_hold(job)
-    job.expires_at = None
-    job.fence += 1
-    job.ended_at = now()  # type: ignore[assignment]
-    session.flush()
-    heir = successor.id if successor is not None else None
-    if job.site_id is not None:
-        locked = (col(Site.id) == job.site_id) & (col(Site.lock_job_id) == job.id)
-        session.execute(sql_update(Site).where(locked).values(lock_job_id=heir))
-    close_attempt(session, job, outcome=target.value, reason=reason)
+    told = _write_end(session, job, result={**job.result, **followed}, heir=successor.id if successor else None)
     note_end(session, job, target, reason=reason, detail=detail)
-    record_end(session, job, origin=origin, reason=reason, left=left)
-    audit.append(session, "job_ended", actor=actor, job=job, state=target.value, reason=reason.value)
-    notify_owner(session, job)
-    wake_dispatcher(session)
+    tell_end(session, job, told, origin=origin, reason=reason, left=left, actor=actor)
+
+
+def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> EndFacts:
+    """Write the end that a locked job's object says, all but the result with one statement, and note it there."""
+    with session.no_autoflush:
+        rows = session.execute(
+            END,
+            {
+                "job": job.id,
+                "state": job.state,
+                "reason": job.reason,
+                "detail": job.detail,
+                "result": dump_json(result),
+                "signature": job.failure_signature,
+                "site": job.site_id,
+                "heir": heir,
+                "outcome": job.state,
+                "box": EventKind.BOX.value,
+            },
+        ).all()
+    ended = rows[0]
+    learn(
+        job, state=job.state, reason=job.reason, detail=job.detail, result=result, fence=ended.fence,
+        failure_signature=job.failure_signature, waiting_since=None, pushed_at=None, held_for=None, held_until=None,
+        expires_at=None, ended_at=ended.ended_at,
+    )  # fmt: skip
+    closed = [ClosedAttempt(*row[5:]) for row in rows if row.number is not None]
+    return EndFacts(ended.job_seconds, ended.boxes, ended.job_cost, closed)
 
 
 def _follow_up(session: Session, job: Job, consequence: Consequence, successor: NewJob | None) -> dict[str, Any]:
@@ -338,19 +352,6 @@ def _another_try(job: Job) -> NewJob:
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
     """End the live attempt of a locked job; does nothing when it has none."""
-    closed = session.execute(
-        sql_update(Attempt)
-        .where(col(Attempt.job_id) == job.id, col(Attempt.ended_at).is_(None))
-        .values(ended_at=now(), outcome=outcome, reason=reason.value)
-        .returning(
-            col(Attempt.id), col(Attempt.queue), col(Attempt.tier), col(Attempt.number),
-            func.extract("epoch", col(Attempt.ended_at) - col(Attempt.started_at)),
-        )
-    )  # fmt: skip
-    for attempt_id, queue, tier, number, seconds in closed:
-        cost = spent_by_attempt(session, job, attempt_id)
-        record(
-            session, EventKind.ATTEMPT_ENDED, job=job, queue=queue, tier=tier, attempt=number, outcome=outcome,
-            reason=reason.value, seconds=round(float(seconds), 3), cost_nanousd=cost,
-            wasted_nanousd=cost if outcome in WASTED_OUTCOMES else 0,
-        )  # fmt: skip
+    rows = session.execute(CLOSE, {"job": job.id, "outcome": outcome, "reason": reason.value})
+    if happened := [ClosedAttempt(*row).told(outcome, reason) for row in rows]:
+        record_all(session, happened, job=job)

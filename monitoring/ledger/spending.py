@@ -35,18 +35,6 @@ def booked_on_bill(session: Session, root_id: UUID) -> Booked:
     return Booked(cap.spent_nanousd, cap.reserved_nanousd) if cap is not None else Booked(0, 0)
 
 
-def spent_by_attempt(session: Session, job: Job, attempt_id: UUID) -> int:
-    """Return the nanodollars that an attempt's settled calls have cost."""
-    spent = select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0))
-    return int(session.scalar(spent.where(col(Call.job_id) == job.id, col(Call.attempt_id) == attempt_id)) or 0)
-
-
-def spent_by_job(session: Session, job: Job) -> int:
-    """Return the nanodollars that a job's settled calls have cost, over all its attempts."""
-    spent = select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0))
-    return int(session.scalar(spent.where(col(Call.job_id) == job.id)) or 0)
-
-
 def wasted_at_end(session: Session, job: Job) -> int:
     """Return the nanodollars that only this end turns into waste: those of attempts that had gone well.
 

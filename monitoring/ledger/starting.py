@@ -1,4 +1,4 @@
-"""Whether a job may start right now: asked at its claim, when a message is on a worker's desk already.
+"""How an attempt begins: in one statement that says whether it may, right now, and writes all that it changes if so.
 
 What the dispatcher pushed may be seconds old. So a pause takes effect here, at once, and here no tenant ever gets more
 attempts than it may have, however many of its messages are claimed at the same moment.
@@ -6,45 +6,98 @@ attempts than it may have, however many of its messages are claimed at the same 
 
 from __future__ import annotations
 
-from sqlalchemy import exists, func, select, text
-from sqlmodel import Session, col
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from monitoring.ledger.record_tables import QueueControl
+from sqlalchemy import text
+from sqlmodel import Session
+
 from monitoring.ledger.runway_sql import AT_WORK
-from monitoring.ledger.tables import Attempt, Job, Tenant
-from routing.admission import Admission
+from monitoring.ledger.tables import Job
 from routing.tiers import QueueName
 
+_STAND = """
+    SELECT overrides, (SELECT coalesce(max(number), 0) + 1 FROM attempt WHERE job_id = :job) AS number,
+           coalesce(extract(epoch FROM clock_timestamp() - CAST(:waiting_since AS timestamptz)), 0)::float AS waited,
+           coalesce((SELECT spent_nanousd + reserved_nanousd FROM cap WHERE scope = 'job' AND key = :bill), 0) AS booked
+      FROM tenant WHERE name = :tenant
+"""
+_STANDING = text(_STAND)
+_STANDING_IN_TURN = text(f"{_STAND} FOR NO KEY UPDATE")
+"""Claims of one tenant count one after the other: two that counted at once would both see the last free place."""
 
-def may_start(session: Session, job: Job, queue: QueueName, *, admission: Admission) -> bool:
-    """Tell whether a locked job may be taken up from a queue now; until the caller commits, that stays true.
+BEGIN = text(f"""
+    WITH rule AS MATERIALIZED (
+        SELECT tenant.paused_at IS NULL
+               AND NOT EXISTS (SELECT FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
+               AND (NOT CAST(:limited AS boolean)
+                    OR (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
+                         WHERE {AT_WORK} AND job.tenant = tenant.name)
+                       < coalesce(tenant.max_running, CAST(:running AS integer), 1000000)) AS may_start
+          FROM tenant WHERE tenant.name = :tenant
+    ), locked AS (
+        UPDATE site SET lock_job_id = :job FROM rule
+         WHERE site.id = CAST(:site AS uuid) AND rule.may_start
+           AND (site.lock_job_id IS NULL OR site.lock_job_id = :job)
+        RETURNING site.id
+    ), taken AS (
+        UPDATE job SET fence = fence + 1, state = :state, waiting_since = NULL, pushed_at = NULL, held_for = NULL,
+                       held_until = NULL, started_at = coalesce(started_at, clock_timestamp())
+          FROM rule
+         WHERE job.id = :job AND rule.may_start AND (CAST(:site AS uuid) IS NULL OR EXISTS (SELECT FROM locked))
+        RETURNING job.id, job.tenant, job.tier, job.fence, job.started_at
+    ), begun AS (
+        INSERT INTO attempt (id, job_id, number, queue, tier, fence, worker, token_hash, lease_until, deadline)
+        SELECT :attempt, id, :number, :queue, tier, fence, :worker, :token_hash,
+               clock_timestamp() + make_interval(secs => :lease_seconds),
+               clock_timestamp() + make_interval(secs => :hard_seconds)
+          FROM taken
+        RETURNING lease_until, deadline, started_at
+    ), told AS (
+        INSERT INTO event (kind, job_id, tenant, data)
+        SELECT happened.kind, taken.id, taken.tenant, CAST(happened.data AS jsonb)
+          FROM taken CROSS JOIN unnest(CAST(:kinds AS text[]), CAST(:told AS text[]))
+               WITH ORDINALITY AS happened (kind, data, place)
+         ORDER BY happened.place
+    )
+    SELECT rule.may_start, taken.fence, taken.started_at,
+           begun.lease_until, begun.deadline, begun.started_at AS attempt_started_at
+      FROM rule LEFT JOIN taken ON true LEFT JOIN begun ON true
+""")
+"""The tenant's row is locked by then, and the clock of what this statement sees starts after that."""
+
+
+class Standing(NamedTuple):
+    """What is known of a locked job before its attempt begins."""
+
+    overrides: dict[str, Any]
+    """The tenant's layer of the policy."""
+    number: int
+    """The attempt's."""
+    waited_seconds: float
+    booked_nanousd: int
+    """What is spent and held on its bill."""
+
+
+class Begun(NamedTuple):
+    """What became of a try to begin."""
+
+    may_start: bool
+    """False where queue or tenant is paused, or the tenant has as many attempts as it may have: nothing was done."""
+    fence: int | None
+    """The attempt's; None where none began: if it may start, because its site is busy."""
+    started_at: datetime | None
+    """When the job was first begun with."""
+    lease_until: datetime | None
+    deadline: datetime | None
+    attempt_started_at: datetime | None
+
+
+def standing(session: Session, job: Job, queue: QueueName) -> Standing:
+    """Return how a locked job stands; until the caller commits, no other attempt of its tenant begins meanwhile.
 
     `control` is not counted: it only finishes what has begun, and a publish must not wait for other work.
-
-    Args:
-        session: the caller's transaction.
-        job: waits on the queue.
-        queue: where.
-        admission: the platform's limits; a tenant may have one of its own.
     """
-    standing = exists().where(col(QueueControl.queue) == queue.value, col(QueueControl.paused_at).is_not(None))
-    own = select(standing, col(Tenant.paused_at), col(Tenant.max_running)).where(col(Tenant.name) == job.tenant)
-    if queue is not QueueName.CONTROL:
-        # Claims of one tenant count one after the other: two that counted at once would both see the last free place.
-        own = own.with_for_update(key_share=True, of=Tenant)
-    is_paused, paused_at, own_limit = session.execute(own).one()
-    if is_paused or paused_at is not None:
-        return False
-    limit = own_limit if own_limit is not None else admission.running_per_tenant
-    return limit is None or queue is QueueName.CONTROL or running(session, job.tenant) < limit
-
-
-def running(session: Session, tenant: str) -> int:
-    """Return how many attempts of a tenant are at work, those on `control` aside."""
-    live = (
-        select(func.count())
-        .select_from(Attempt)
-        .join(Job, col(Job.id) == col(Attempt.job_id))
-        .where(text(AT_WORK), col(Job.tenant) == tenant)
-    )
-    return session.scalar(live) or 0
+    asked = _STANDING if queue is QueueName.CONTROL else _STANDING_IN_TURN
+    values = {"job": job.id, "tenant": job.tenant, "bill": str(job.root_id), "waiting_since": job.waiting_since}
+    return Standing(*session.execute(asked, values).one())

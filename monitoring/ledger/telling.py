@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import cast, func, select
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import now
-from monitoring.ledger.events import EventKind, count_events, record_all
-from monitoring.ledger.record_tables import Event, Notification
+from monitoring.ledger import audit
+from monitoring.ledger.end_sql import TELL
+from monitoring.ledger.events import EventKind, told_of
+from monitoring.ledger.record_tables import Event
 from monitoring.ledger.run_tables import Gate
 from monitoring.ledger.run_usage import tokens_by_part
-from monitoring.ledger.spending import spent_by_job, wasted_at_end
+from monitoring.ledger.spending import wasted_at_end
 from monitoring.ledger.step_ends import is_run, is_step
+from monitoring.ledger.storable import dump_json
 from monitoring.ledger.tables import Job
-from routing.jobs import Reason, State
+from routing.jobs import WASTED_OUTCOMES, Reason, State
+
+Happened = tuple[EventKind, Mapping[str, Any]]
 
 _UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
 """States in which a model or the job's owner may still change the decision."""
@@ -44,32 +49,81 @@ def made(session: Session, job: Job, origin: State, target: State) -> dict[str, 
     return {"decision": decision_of(job)} if session.scalar(told.limit(1)) is None else {}
 
 
-def record_end(session: Session, job: Job, *, origin: State, reason: Reason, left: str | None) -> None:
-    """Put on record that a job has just ended.
+class ClosedAttempt(NamedTuple):
+    """An attempt that was live, and has just been ended."""
+
+    queue: str
+    tier: int | None
+    number: int
+    seconds: float
+    cost_nanousd: int
+    """What its settled calls have cost."""
+
+    def told(self, outcome: str, reason: Reason) -> Happened:
+        """Return the event that says so."""
+        cost = self.cost_nanousd
+        return EventKind.ATTEMPT_ENDED, {
+            "queue": self.queue, "tier": self.tier, "attempt": self.number, "outcome": outcome,
+            "reason": reason.value, "seconds": round(self.seconds, 3), "cost_nanousd": cost,
+            "wasted_nanousd": cost if outcome in WASTED_OUTCOMES else 0,
+        }  # fmt: skip
+
+
+class EndFacts(NamedTuple):
+    """What the statement that ended a job says about it."""
+
+    seconds: float
+    """From its acceptance."""
+    boxes: int
+    """That its attempts worked in."""
+    cost_nanousd: int
+    """What its settled calls have cost, over all its attempts."""
+    closed: Sequence[ClosedAttempt]
+
+
+def tell_end(
+    session: Session, job: Job, facts: EndFacts, *, origin: State, reason: Reason, left: str | None, actor: str
+) -> None:  # fmt: skip
+    """Put on record that a job has just ended, owe its owner the one notification, and wake the dispatcher.
 
     Args:
         session: the caller's transaction.
         job: in its end state.
+        facts: what its end has brought about.
         origin: the state it left.
         reason: why it ended.
         left: the queue on which it still waited.
+        actor: who ended it.
     """
-    seconds = (job.ended_at - job.created_at).total_seconds() if job.ended_at else 0.0
+    closed = [attempt.told(job.state, reason) for attempt in facts.closed]
+    happened = [*closed, *_events_of_end(session, job, facts, origin=origin, reason=reason, left=left)]
+    audited = audit.row_of(
+        "job_ended", actor=actor, job=job, facts=audit.facts_of(session, job),
+        detail={"state": job.state, "reason": reason.value},
+    )  # fmt: skip
+    payload = None if is_step(job) else dump_json(_notification(job))  # of a step its run tells, once
+    values = {**audited, "detail": dump_json(audited["detail"]), "url": job.request.get("callback_url")}
+    session.execute(TELL, {**values, **told_of(happened), "payload": payload})
+
+
+def _events_of_end(
+    session: Session, job: Job, facts: EndFacts, *, origin: State, reason: Reason, left: str | None
+) -> list[Happened]:  # fmt: skip
     decided = made(session, job, origin, State(job.state))
     place = {"queue": job.queue, "tier": job.tier}
     moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decided}
-    happened: list[tuple[EventKind, dict[str, Any]]] = [(EventKind.STATE, moved)]
+    happened: list[Happened] = [(EventKind.STATE, moved)]
     if reason is Reason.QUEUE_EXPIRED:
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
     elif limit := _LIMIT_OF_END.get(State(job.state)):
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
     ended = {
-        "state": job.state, "reason": reason.value, **place, "seconds": round(seconds, 3), "detail": job.detail,
-        "left": left, "boxes": count_events(session, job, EventKind.BOX), "cost_nanousd": spent_by_job(session, job),
+        "state": job.state, "reason": reason.value, **place, "seconds": round(facts.seconds, 3), "detail": job.detail,
+        "left": left, "boxes": facts.boxes, "cost_nanousd": facts.cost_nanousd,
         "wasted_nanousd": wasted_at_end(session, job), "output_bytes": _output_bytes(job),
         **(_of_run(session, job) if is_run(job) else {}),
     }  # fmt: skip
-    record_all(session, [*happened, (EventKind.ENDED, ended)], job=job)
+    return [*happened, (EventKind.ENDED, ended)]
 
 
 def _output_bytes(job: Job) -> int | None:
@@ -85,18 +139,9 @@ def _of_run(session: Session, job: Job) -> dict[str, Any]:
     return {"run_tokens": tokens_by_part(session, job.id), "gates": session.scalar(opened) or 0}
 
 
-def notify_owner(session: Session, job: Job) -> None:
-    """Write the one notification of a job that has just ended."""
-    if is_step(job):
-        return  # its run tells, once
-    url = job.request.get("callback_url")
+def _notification(job: Job) -> dict[str, Any]:
+    """Return what the owner of a job that has just ended is told."""
     payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
     if job.parent_id is not None:
         payload["parent_id"] = str(job.parent_id)
-    payload |= {name: job.result[name] for name in ("continued_as", "superseded_by") if name in job.result}
-    session.execute(
-        insert(Notification).values(
-            job_id=job.id, callback_url=url, payload=payload, attempts=0,
-            next_at=now() if url else None, delivered_at=None if url else now(),
-        )
-    )  # fmt: skip
+    return payload | {name: job.result[name] for name in ("continued_as", "superseded_by") if name in job.result}

@@ -210,6 +210,7 @@ class Advance:
         job.lost_attempts = 0  # what cost workers before is behind it
         came_through(job)
         close_attempt(session, job, outcome=job.state, reason=Reason.DONE)
+        job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
         if rows.settled():
             wake_run(session, job)
 
