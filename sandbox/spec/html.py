@@ -32,10 +32,17 @@ _INLINE: Final = frozenset(
     }
 )
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
+_SPECIAL: Final = re.compile("[&<>\"'\r\n]")
 
 
 class Html(str):
     """Markup that is already escaped. Only `escape`, `tag` and `join` make it."""
+
+    __slots__ = ()
+
+
+class _Block(Html):
+    """Markup that starts with an element which stands on lines of its own."""
 
     __slots__ = ()
 
@@ -48,7 +55,7 @@ def escape(text: str) -> Html:
 
     Line ends become references: the indentation of the output must not get into an attribute or into preformatted text.
     """
-    return Html(html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;"))
+    return Html(_escaped(text))
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | int | bool | None) -> Html:
@@ -60,37 +67,47 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
         attributes: `_` at the end of a name is dropped and every other one becomes a hyphen; None and False leave the
             attribute out, True writes it without a value.
     """
-    opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
+    opening = f"<{name}"
+    for key, value in attributes.items():
+        if value is True:
+            opening += _attribute_name(key)
+        elif value is not None and value is not False:
+            opening += f'{_attribute_name(key)}="{_escaped(str(value))}"'
+    kind = Html if name in _INLINE else _Block
     if name in _VOID:
-        return Html(opening)
-    parts = [child if isinstance(child, Html) else escape(child) for child in children if child]
-    if name not in _INLINE and any(_is_block(part) for part in parts):
+        return kind(f"{opening}>")
+    parts = _parts(children)
+    if kind is _Block and _has_block(children):
         inner = "\n".join(parts).replace("\n", "\n  ")
-        return Html(f"{opening}\n  {inner}\n</{name}>")
-    return Html(f"{opening}{''.join(parts)}</{name}>")
+        return _Block(f"{opening}>\n  {inner}\n</{name}>")
+    return kind(f"{opening}>{''.join(parts)}</{name}>")
 
 
 def join(*parts: str | None) -> Html:
     """Return pieces of markup one after the other, blocks on lines of their own; plain text is escaped."""
-    kept = [part if isinstance(part, Html) else escape(part) for part in parts if part]
-    return Html(("\n" if any(_is_block(part) for part in kept) else "").join(kept))
+    first = next(filter(None, parts), EMPTY)
+    kind = _Block if isinstance(first, _Block) else Html
+    return kind(("\n" if _has_block(parts) else "").join(_parts(parts)))
 
 
-def _attribute(key: str, value: str | int | bool | None) -> str:
-    if value is None or value is False:
-        return ""
-    name = _attribute_name(key)
-    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+def _parts(pieces: tuple[str | None, ...]) -> list[str]:
+    return [piece if isinstance(piece, Html) else _escaped(piece) for piece in pieces if piece]
+
+
+def _has_block(pieces: tuple[str | None, ...]) -> bool:
+    return _Block in map(type, pieces)
+
+
+def _escaped(text: str) -> str:
+    if _SPECIAL.search(text) is None:
+        return text
+    return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
 
 
 @cache  # the catalog's code names them, never a spec
 def _attribute_name(key: str) -> str:
+    """Return the name of an attribute with the space before it."""
     name = key.rstrip("_").replace("_", "-")
     if not _ATTRIBUTE.fullmatch(name):
         raise ValueError(f"{name!r} is no attribute name")
-    return name
-
-
-def _is_block(part: str) -> bool:
-    match = re.match(r"<([a-z0-9]+)", part)
-    return match is not None and match[1] not in _INLINE
+    return f" {name}"
