@@ -23,6 +23,7 @@ _EXPRESSIONS: Final = {
     "$cond": frozenset({"$cond", "$then", "$else"}),
     "$template": frozenset({"$template"}),
 }
+_KINDS: Final = frozenset(_EXPRESSIONS)
 _LONG_PATH: Final = Complaint("bad_expression", f"a path has at most {MAX_PATH_CHARS} characters")
 
 
@@ -39,15 +40,39 @@ def resolve(value: Any, scope: Scope) -> Any:
     Raises:
         SpecError: it makes more than the scope's allowance holds.
     """
+    units = _units_of_static(value)
+    if units is None:
+        return _resolve_parts(value, scope)
+    scope.allowance.spend(units)
+    return value
+
+
+def _units_of_static(value: Any) -> int | None:
+    """Return what it takes to hand on a value that stands for nothing else; None for one with an expression in it."""
+    units, items = 0, [value]
+    for item in items:
+        units += UNITS_A_VALUE
+        if isinstance(item, str):
+            units += len(item)
+        elif isinstance(item, dict):
+            if not _KINDS.isdisjoint(item):
+                return None
+            items += item.values()
+        elif isinstance(item, list):
+            items += item
+    return units
+
+
+def _resolve_parts(value: Any, scope: Scope) -> Any:
     scope.allowance.spend(UNITS_A_VALUE + (len(value) if isinstance(value, str) else 0))
     if isinstance(value, list):
-        resolved = [resolve(item, scope) for item in value]
+        resolved = [_resolve_parts(item, scope) for item in value]
         return [None if item is MISSING else item for item in resolved]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
-    if is_expression(value):
+    if not _KINDS.isdisjoint(value):
         return _resolve_expression(value, scope)
-    pairs = {key: resolve(item, scope) for key, item in value.items()}
+    pairs = {key: _resolve_parts(item, scope) for key, item in value.items()}
     return {key: item for key, item in pairs.items() if item is not MISSING}
 
 
@@ -81,7 +106,7 @@ def _complaint_about_expression(value: Mapping[str, Any]) -> Complaint | None:
 
 def _resolve_expression(value: Mapping[str, Any], scope: Scope) -> Any:
     if "$cond" in value:
-        return resolve(value["$then"] if is_visible(value["$cond"], scope) else value["$else"], scope)
+        return _resolve_parts(value["$then"] if is_visible(value["$cond"], scope) else value["$else"], scope)
     if "$template" in value:
         return "".join(_pieces(value["$template"], scope))
     found = value_of(value, scope)

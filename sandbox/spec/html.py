@@ -76,8 +76,8 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     kind = Html if name in _INLINE else _Block
     if name in _VOID:
         return kind(f"{opening}>")
-    parts = _parts(children)
-    if kind is _Block and _has_block(children):
+    parts = _kept(children)
+    if kind is _Block and _Block in map(type, parts):
         inner = "\n".join(parts).replace("\n", "\n  ")
         return _Block(f"{opening}>\n  {inner}\n</{name}>")
     return kind(f"{opening}>{''.join(parts)}</{name}>")
@@ -85,17 +85,15 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
 
 def join(*parts: str | None) -> Html:
     """Return pieces of markup one after the other, blocks on lines of their own; plain text is escaped."""
-    first = next(filter(None, parts), EMPTY)
-    kind = _Block if isinstance(first, _Block) else Html
-    return kind(("\n" if _has_block(parts) else "").join(_parts(parts)))
+    kept = _kept(parts)
+    if _Block not in map(type, kept):
+        return Html("".join(kept))
+    kind = _Block if isinstance(kept[0], _Block) else Html
+    return kind("\n".join(kept))
 
 
-def _parts(pieces: tuple[str | None, ...]) -> list[str]:
+def _kept(pieces: tuple[str | None, ...]) -> list[str]:
     return [piece if isinstance(piece, Html) else _escaped(piece) for piece in pieces if piece]
-
-
-def _has_block(pieces: tuple[str | None, ...]) -> bool:
-    return _Block in map(type, pieces)
 
 
 def _escaped(text: str) -> str:

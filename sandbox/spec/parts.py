@@ -9,6 +9,7 @@ from typing import Final
 from sandbox.spec.component import Link, Picture, RenderContext, SectionProps
 from sandbox.spec.html import EMPTY, Html, join, tag
 
+_BLANK_LINES: Final = re.compile(r"\n[ \t]*\n")
 _EMPHASIS: Final = re.compile(r"\*\*([^*\n]{1,400})\*\*|\*([^*\n]{1,400})\*")
 
 
@@ -67,7 +68,7 @@ def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, ea
 
 def paragraphs(text: str) -> Html:
     """Return plain text with blank lines as paragraphs, `- ` lines as lists, `**bold**` and `*emphasis*`."""
-    return join(*(_block(block) for block in re.split(r"\n[ \t]*\n", text) if block.strip()))
+    return join(*(_block(block) for block in _BLANK_LINES.split(text) if block.strip()))
 
 
 def _block(block: str) -> Html:

@@ -6,14 +6,14 @@ Content-Security-Policy holds for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sandbox.spec.catalog import components
 from sandbox.spec.component import Component, Props
 from sandbox.spec.components.page import PageProps
-from sandbox.spec.html import Html, join, tag
+from sandbox.spec.html import EMPTY, Html, join, tag
 from sandbox.spec.model import INDEX, Site
 from sandbox.spec.resolve import Node, resolve_page, walk
 from sandbox.spec.stylesheet import stylesheet, theme_class
@@ -61,49 +61,60 @@ def contrast_notes(site: Site) -> tuple[str, ...]:
     return tuple(f"{path}: {note}" for path, note in notes.items() if note)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
+class _Page:
+    """One page while it is rendered."""
+
+    path: str
+    first_heading: Node | None
+    catalog: Mapping[str, Component]
+
+    def render(self, nodes: Iterable[Node], level: int) -> list[Html]:
+        """Return each element as markup; `level` is that of their own headings, the page's first one apart."""
+        markup = []
+        for node in nodes:
+            component = self.catalog[node.type]
+            place = _Place(node, self, 1 if node is self.first_heading else max(level, 2))
+            markup.append(component.render(props_of(node, component), place))
+        return markup
+
+
+@dataclass(slots=True)
 class _Place:
     """Where an element renders: what `RenderContext` promises to components."""
 
     node: Node
-    page: str
+    on: _Page
     level: int
-    first_heading: Node | None
-    catalog: Mapping[str, Component]
 
     @property
     def id(self) -> str:
         return self.node.id
 
+    @property
+    def page(self) -> str:
+        return self.on.path
+
     def children(self, *, deeper: bool) -> Html:
-        return self._render_all(self.node.children, deeper=deeper)
+        return self._joined(self.node.children, deeper=deeper)
 
     def slot(self, name: str, *, deeper: bool) -> Html:
-        return self._render_all(self.node.slots.get(name, ()), deeper=deeper)
+        return self._joined(self.node.slots.get(name, ()), deeper=deeper)
 
     def url(self, address: str) -> str:
-        return relative_to(self.page, address)
+        return relative_to(self.on.path, address)
 
-    def render(self) -> Html:
-        component = self.catalog[self.node.type]
-        return component.render(props_of(self.node, component), self)
-
-    def at(self, node: Node, level: int) -> _Place:
-        level = 1 if node is self.first_heading else max(level, 2)
-        return _Place(node, self.page, level, self.first_heading, self.catalog)
-
-    def _render_all(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
-        level = self.level + 1 if deeper else self.level
-        return join(*(self.at(node, level).render() for node in nodes))
+    def _joined(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
+        return join(*self.on.render(nodes, self.level + 1 if deeper else self.level)) if nodes else EMPTY
 
 
 def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
     catalog = components()
     first = _first_heading(root, catalog)
-    place = _Place(node=root, page=path, level=2, first_heading=first, catalog=catalog)
+    page = _Page(path, first, catalog)
     regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
-    for node in root.children:
-        regions[catalog[node.type].place].append(place.at(node, 2).render())
+    for node, markup in zip(root.children, page.render(root.children, 2), strict=True):
+        regions[catalog[node.type].place].append(markup)
     title = None if first else tag("h1", props.title, class_="visually-hidden")
     body = tag(
         "body",
@@ -113,8 +124,8 @@ def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, b
         *regions["footer"],
     )
     head = _head(path, props, (theme or base).mode)
-    page = tag("html", head, body, lang=props.lang, class_=theme_class(theme) if theme else None)
-    return f"<!doctype html>\n{page}\n".encode()
+    html = tag("html", head, body, lang=props.lang, class_=theme_class(theme) if theme else None)
+    return f"<!doctype html>\n{html}\n".encode()
 
 
 def _head(path: str, props: PageProps, mode: str) -> Html:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.spec import expressions
 from sandbox.spec.conditions import RepeatCondition, is_visible, split_repeat_condition
@@ -14,24 +14,36 @@ from sandbox.spec.model import INDEX, JsonObject, Site, pointer
 from sandbox.spec.paths import join_paths, look_up, repeat_path
 from sandbox.spec.scope import Allowance, Scope
 
+if TYPE_CHECKING:
+    from sandbox.spec.component import Props
+
 SHARED_TYPE: Final = "Shared"
 MAX_NODES: Final = 3000
 """Nodes that one page may have once its repeats are unrolled."""
 _UNITS_A_NODE: Final = 100
+_ALWAYS: Final = RepeatCondition(True, True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """One element as it is rendered."""
 
     type: str
     id: str
     """The element's key; inside a repeat, with the item's index."""
-    path: str
-    """JSON pointer of the element that it comes from."""
+    page: str
+    """Path of the page that the element stands on."""
+    key: str
     props: JsonObject
     children: tuple[Node, ...] = ()
     slots: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+    checked: Props | None = field(default=None, init=False, compare=False, repr=False)
+    """The props as their component's model, once they were found to be right."""
+
+    @property
+    def path(self) -> str:
+        """JSON pointer of the element that it comes from."""
+        return pointer("pages", self.page, "elements", self.key)
 
 
 class _Resolver:
@@ -47,43 +59,41 @@ class _Resolver:
         """Return the tree of one page."""
         spec = self._site.pages[path]
         self._made = 0
-        roots = self.nodes(path, spec["root"], Scope(spec.get("state", {}), allowance=self._allowance))
-        if not roots:
+        root = self._node(path, spec["root"], Scope(spec.get("state", {}), allowance=self._allowance), suffix="")
+        if root is None:
             raise refuse("hidden_root", pointer("pages", path, "elements", spec["root"]), "a page cannot hide itself")
-        return roots[0]
+        return root
 
-    def nodes(self, page: str, key: str, scope: Scope, *, suffix: str = "") -> tuple[Node, ...]:
-        """Return what one element becomes: nothing when hidden, else one node."""
+    def _node(self, page: str, key: str, scope: Scope, suffix: str) -> Node | None:
+        """Return what one element becomes: nothing when hidden."""
         element = self._site.pages[page]["elements"][key]
-        condition = RepeatCondition(element.get("visible", True), True)
-        if "repeat" in element and scope.item_path is None:
-            condition = split_repeat_condition(condition.container)
+        condition = _condition_of(element, scope)
         if not self._shows(condition.container, scope):
-            return ()
+            return None
         if element["type"] == SHARED_TYPE:
             return self._shared(element, scope)
         self._count()
         props = expressions.resolve(element.get("props", {}), scope)
-        slots = {
-            name: self._all(page, keys, scope, suffix) for name, keys in sorted((element.get("slots") or {}).items())
-        }
+        slots = {}
+        if "slots" in element:
+            slots = {name: self._all(page, keys, scope, suffix) for name, keys in sorted(element["slots"].items())}
         if "repeat" in element:
             children = self._repeated(page, element, condition.item, scope, suffix)
         else:
-            children = self._all(page, element.get("children") or [], scope, suffix)
-        path = pointer("pages", page, "elements", key)
-        return (Node(element["type"], key + suffix, path, props, children, slots),)
+            children = self._all(page, element.get("children", ()), scope, suffix)
+        return Node(element["type"], key + suffix, page, key, props, children, slots)
 
     def _shows(self, condition: Any, scope: Scope) -> bool:
         return is_visible(self._with_hidden or condition, scope)
 
-    def _shared(self, element: JsonObject, scope: Scope) -> tuple[Node, ...]:
+    def _shared(self, element: JsonObject, scope: Scope) -> Node | None:
         key = expressions.resolve(element.get("props", {}), scope).get("of")
         index_scope = Scope(self._site.pages[INDEX].get("state", {}), allowance=self._allowance)
-        return self.nodes(INDEX, key, index_scope)
+        return self._node(INDEX, key, index_scope, suffix="")
 
-    def _all(self, page: str, keys: list[str], scope: Scope, suffix: str) -> tuple[Node, ...]:
-        return tuple(node for key in keys for node in self.nodes(page, key, scope, suffix=suffix))
+    def _all(self, page: str, keys: Sequence[str], scope: Scope, suffix: str) -> tuple[Node, ...]:
+        made = [self._node(page, key, scope, suffix) for key in keys]
+        return tuple([node for node in made if node is not None])
 
     def _repeated(
         self, page: str, element: JsonObject, item_condition: Any, scope: Scope, suffix: str
@@ -102,6 +112,14 @@ class _Resolver:
         self._allowance.spend(_UNITS_A_NODE)
         if self._made > MAX_NODES:
             raise refuse("too_many_nodes", "", f"repeats may unroll a page to at most {MAX_NODES} elements")
+
+
+def _condition_of(element: JsonObject, scope: Scope) -> RepeatCondition:
+    if "visible" not in element:
+        return _ALWAYS
+    if "repeat" in element and scope.item_path is None:
+        return split_repeat_condition(element["visible"])
+    return RepeatCondition(element["visible"], True)
 
 
 def resolve_page(site: Site, page: str, *, with_hidden: bool = False) -> Node:
@@ -134,5 +152,6 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        below = [*current.children, *(child for slot in current.slots.values() for child in slot)]
-        stack.extend(reversed(below))
+        for filling in reversed(current.slots.values()):
+            stack += reversed(filling)
+        stack += reversed(current.children)

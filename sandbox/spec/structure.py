@@ -7,7 +7,9 @@ names every rule of the three.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from sandbox.spec.component import Component
@@ -16,12 +18,13 @@ from sandbox.spec.errors import Finding, shown
 from sandbox.spec.expressions import complaint_about
 from sandbox.spec.model import MAX_ELEMENTS, JsonObject, pointer
 from sandbox.spec.scope import MAX_PATH_CHARS
-from sandbox.spec.upstream import INHERITED_NAMES, check_upstream, children_of
+from sandbox.spec.upstream import INHERITED_NAMES, Overview, check_upstream, children_of, keys_below, look_over
 
 MAX_TREE_DEPTH: Final = 16
 PAGE_TYPE: Final = "Page"
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _PAGE_FIELDS: Final = frozenset({"root", "elements", "state"})
+_ACTIONS: Final = ("on", "watch")
 _ELEMENT_FIELDS: Final = frozenset({"type", "props", "children", "slots", "visible", "repeat", "on", "watch"})
 
 
@@ -36,17 +39,36 @@ def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str)
     if findings := [*_check_types(page, base=base)]:
         return findings
     elements, root = page["elements"], page["root"]
-    findings = [*check_upstream(page, base=base), *_check_fields(page, _PAGE_FIELDS, "a page", base=base)]
-    findings += _check_key(root, base=f"{base}/root")
+    overview = look_over(elements)
+    findings = [*check_upstream(page, overview, base=base), *_check_fields(page, _PAGE_FIELDS, "a page", base=base)]
+    findings += [] if _is_key(root) else [_bad_key(f"{base}/root")]
+    rules = _rules_for(overview, elements)
     for key, element in elements.items():
-        findings += _check_element(key, element, base=base + pointer("elements", key))
+        for rule in rules:
+            findings += rule(key, element, base=base + pointer("elements", key))
         findings += _check_catalog(key, page, catalog, base=base)
     if root in elements:
         if elements[root]["type"] != PAGE_TYPE:
             rule = "the root element is a Page"
             findings.append(Finding("not_a_page", base + pointer("elements", root, "type"), rule))
-        findings += _check_tree(root, elements, base=base)
+        findings += _check_tree(root, elements, overview, base=base)
     return findings
+
+
+def _rules_for(overview: Overview, elements: JsonObject) -> list[Callable[..., Iterator[Finding]]]:
+    """Return the rules for single elements that a page's elements can break at all, in the order of their findings."""
+    props = chain.from_iterable(element["props"].values() for element in elements.values() if "props" in element)
+    rules = {
+        _check_key: not (all(map(_is_key, elements)) and INHERITED_NAMES.isdisjoint(overview.placed)),
+        _check_element_fields: not overview.fields <= _ELEMENT_FIELDS,
+        _check_props: bool(
+            any(issubclass(kind, dict | list) for kind in set(map(type, props)))
+            or any(name == "children" or name.startswith("$") for name in overview.props)
+        ),
+        _check_visible: "visible" in overview.fields,
+        _check_actions: not overview.fields.isdisjoint(_ACTIONS),
+    }
+    return [rule for rule, can_break in rules.items() if can_break]
 
 
 def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
@@ -65,29 +87,37 @@ def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
         yield Finding("too_large", f"{base}/elements", f"a page holds at most {MAX_ELEMENTS} elements")
     else:
         for key, element in elements.items():
-            yield from _check_element_types(element, base=base + pointer("elements", key))
+            yield from _check_element_types(key, element, base=base)
 
 
-def _check_element_types(element: Any, *, base: str) -> Iterator[Finding]:
+def _check_element_types(key: str, element: Any, *, base: str) -> Iterator[Finding]:
     if not isinstance(element, dict):
-        yield Finding("not_an_element", base, "an element is an object")
+        yield Finding("not_an_element", _at(base, key), "an element is an object")
         return
     if not isinstance(element.get("type"), str):
-        yield Finding("missing_type", f"{base}/type", "type is the name of a catalog component")
+        yield Finding("missing_type", _at(base, key, "type"), "type is the name of a catalog component")
     if not isinstance(element.get("props", {}), dict):
-        yield Finding("bad_props", f"{base}/props", "props is an object")
-    if not _is_key_list(element.get("children", [])):
-        yield Finding("bad_children", f"{base}/children", "children is a list of element keys")
-    slots = element.get("slots", {})
-    if not (isinstance(slots, dict) and all(_is_key_list(keys) for keys in slots.values())):
-        yield Finding("bad_slots", f"{base}/slots", "slots is an object of lists of element keys")
+        yield Finding("bad_props", _at(base, key, "props"), "props is an object")
+    if "children" in element and not _is_key_list(element["children"]):
+        yield Finding("bad_children", _at(base, key, "children"), "children is a list of element keys")
+    if "slots" in element and not _is_slots(element["slots"]):
+        yield Finding("bad_slots", _at(base, key, "slots"), "slots is an object of lists of element keys")
     if "repeat" in element and not _is_repeat(element["repeat"]):
         rule = 'repeat is {"statePath": "/path"} or {"statePath": {"$item": "path"}}, with an optional key'
-        yield Finding("bad_repeat", f"{base}/repeat", rule)
+        yield Finding("bad_repeat", _at(base, key, "repeat"), rule)
+
+
+def _at(base: str, key: str, *place: str | int) -> str:
+    """Return the path of a place in an element: spelled only where something is wrong there."""
+    return base + pointer("elements", key, *place)
 
 
 def _is_key_list(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, list) and not [item for item in value if not isinstance(item, str)]
+
+
+def _is_slots(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_key_list(keys) for keys in value.values())
 
 
 def _is_repeat(repeat: Any) -> bool:
@@ -105,29 +135,42 @@ def _check_fields(value: JsonObject, known: frozenset[str], name: str, *, base: 
             yield Finding("unknown_field", base + pointer(field), f"{name} has no field {shown(field)}")
 
 
-def _check_key(key: str, *, base: str) -> Iterator[Finding]:
-    if not _KEY.fullmatch(key) or key in INHERITED_NAMES:
-        rule = "an element's key is a letter, then up to 63 letters, digits, hyphens and underscores"
-        yield Finding("bad_key", base[:300], rule)
+def _is_key(key: str) -> bool:
+    return _KEY.fullmatch(key) is not None and key not in INHERITED_NAMES
 
 
-def _check_element(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
-    yield from _check_key(key, base=base)
+def _bad_key(path: str) -> Finding:
+    rule = "an element's key is a letter, then up to 63 letters, digits, hyphens and underscores"
+    return Finding("bad_key", path[:300], rule)
+
+
+def _check_key(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+    if not _is_key(key):
+        yield _bad_key(base)
     for child, place in children_of(element):
         if child in INHERITED_NAMES:
-            yield from _check_key(child, base=base + pointer(*place))
-    yield from _check_fields(element, _ELEMENT_FIELDS, "an element", base=base)
-    yield from _check_props(element.get("props", {}), base=base)
+            yield _bad_key(base + pointer(*place))
+
+
+def _check_element_fields(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+    return _check_fields(element, _ELEMENT_FIELDS, "an element", base=base)
+
+
+def _check_visible(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     if has_long_path(element.get("visible")):
         rule = f"a path has at most {MAX_PATH_CHARS} characters"
         yield Finding("bad_expression", f"{base}/visible", rule)
-    for name in ("on", "watch"):
+
+
+def _check_actions(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+    for name in _ACTIONS:
         if element.get(name):
             rule = f"a static page runs no actions, so `{name}` has no meaning here; use a link"
             yield Finding(f"{name}_unsupported", f"{base}/{name}", rule)
 
 
-def _check_props(props: JsonObject, *, base: str) -> Iterator[Finding]:
+def _check_props(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+    props = element.get("props", {})
     if "children" in props:
         yield Finding("children_in_props", f"{base}/props/children", "children stands beside props, not inside")
     for name, value in props.items():
@@ -138,55 +181,59 @@ def _check_props(props: JsonObject, *, base: str) -> Iterator[Finding]:
 
 
 def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component], *, base: str) -> Iterator[Finding]:
-    element, root = page["elements"][key], page["root"]
-    here = base + pointer("elements", key)
+    element = page["elements"][key]
     component = catalog.get(element["type"])
     if component is None:
-        yield Finding("unknown_type", f"{here}/type", f"{shown(element['type'])} is no component of the catalog")
+        rule = f"{shown(element['type'])} is no component of the catalog"
+        yield Finding("unknown_type", _at(base, key, "type"), rule)
         return
-    if component.place == "root" and key != root:
-        yield Finding("misplaced", here, f"{component.name} can only be the root")
+    if component.place == "root" and key != page["root"]:
+        yield Finding("misplaced", _at(base, key), f"{component.name} can only be the root")
     if component.place in ("header", "footer") and key not in _below_root(page):
-        yield Finding("misplaced", here, f"{component.name} stands directly below the root")
+        yield Finding("misplaced", _at(base, key), f"{component.name} stands directly below the root")
     if element.get("children") and not component.has_children:
-        yield Finding("no_children", f"{here}/children", f"{component.name} takes no children")
-    for slot in element.get("slots", {}):
+        yield Finding("no_children", _at(base, key, "children"), f"{component.name} takes no children")
+    for slot in element.get("slots", ()):
         if slot not in component.slots:
-            yield Finding("unknown_slot", here + pointer("slots", slot), f"{component.name} has no such slot")
+            yield Finding("unknown_slot", _at(base, key, "slots", slot), f"{component.name} has no such slot")
 
 
 def _below_root(page: JsonObject) -> set[str]:
     root = page["root"]
-    return {root, *(child for child, _ in children_of(page["elements"].get(root, {})))}
+    return {root, *keys_below(page["elements"].get(root, {}))}
 
 
-def _check_tree(root: str, elements: JsonObject, *, base: str) -> list[Finding]:
-    findings: list[Finding] = []
-    parents: dict[str, int] = {}
+def _check_tree(root: str, elements: JsonObject, overview: Overview, *, base: str) -> Iterator[Finding]:
+    if len(overview.placed) != len(set(overview.placed)):
+        yield from _check_parents(elements, base=base)
+    depths, looped = _walk(root, overview.below)
+    if looped:
+        yield Finding("cycle", _at(base, looped), "an element may not stand inside itself")
+        return
+    if max(depths.values()) > MAX_TREE_DEPTH:
+        yield Finding("too_deep", f"{base}/elements", f"elements may nest {MAX_TREE_DEPTH} levels deep")
+    for key in elements:
+        if key not in depths:
+            rule = "the element cannot be reached from root and is not rendered"
+            yield Finding("orphaned_element", _at(base, key), rule, "warning")
+
+
+def _check_parents(elements: JsonObject, *, base: str) -> Iterator[Finding]:
+    parents: Counter[str] = Counter()
     for key, element in elements.items():
         for child, place in children_of(element):
-            parents[child] = parents.get(child, 0) + 1
+            parents[child] += 1
             if parents[child] == 2:
-                path = base + pointer("elements", key, *place)
                 rule = f"{shown(child)} already has a parent; give the second place its own element"
-                findings.append(Finding("shared_child", path, rule))
-    depths, looped = _walk(root, elements)
-    if looped:
-        findings.append(Finding("cycle", base + pointer("elements", looped), "an element may not stand inside itself"))
-    elif max(depths.values()) > MAX_TREE_DEPTH:
-        findings.append(Finding("too_deep", f"{base}/elements", f"elements may nest {MAX_TREE_DEPTH} levels deep"))
-    rule = "the element cannot be reached from root and is not rendered"
-    lost = [key for key in elements if key not in depths]
-    orphans = [Finding("orphaned_element", base + pointer("elements", key), rule, "warning") for key in lost]
-    return [*findings, *(orphans if not looped else ())]
+                yield Finding("shared_child", _at(base, key, *place), rule)
 
 
 def reachable(page: JsonObject) -> frozenset[str]:
     """Return the keys of the elements that a page shows or hides: those that its root leads to."""
-    return frozenset(_walk(page["root"], page["elements"])[0])
+    return frozenset(_walk(page["root"], look_over(page["elements"]).below)[0])
 
 
-def _walk(root: str, elements: JsonObject) -> tuple[dict[str, int], str | None]:
+def _walk(root: str, below: Mapping[str, list[str]]) -> tuple[dict[str, int], str | None]:
     """Return the depth of every reachable element, and one that stands inside itself if there is one."""
     depths: dict[str, int] = {}
     open_keys: set[str] = set()
@@ -197,9 +244,10 @@ def _walk(root: str, elements: JsonObject) -> tuple[dict[str, int], str | None]:
             open_keys.discard(key)
         elif key in open_keys:
             return depths, key
-        elif key not in depths and key in elements:
+        elif key not in depths and key in below:
             depths[key] = depth
-            open_keys.add(key)
-            stack.append((key, depth, True))
-            stack.extend((child, depth + 1, False) for child, _ in children_of(elements[key]))
+            if children := below[key]:
+                open_keys.add(key)
+                stack.append((key, depth, True))
+                stack += [(child, depth + 1, False) for child in children]
     return depths, None

@@ -41,13 +41,17 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], components: Mapping[st
     Args:
         theme: the index page's.
         others: themes of other pages by their class.
-        components: the whole catalog.
+        components: the whole catalog, sorted.
     """
-    parts = [_variables(":root", theme)]
-    parts += [_variables(f":root.{name}", other) for name, other in sorted(others.items())]
-    parts.append(BASE_STYLE.strip())
-    parts += [component.css.strip() for _, component in sorted(components.items()) if component.css.strip()]
-    return ("\n".join(parts) + "\n").encode()
+    variables = [_variables(":root", theme)]
+    variables += [_variables(f":root.{name}", other) for name, other in sorted(others.items())]
+    return "\n".join(variables).encode() + _rules(tuple([component.css for component in components.values()]))
+
+
+@lru_cache(maxsize=1)  # there is one catalog
+def _rules(styles: tuple[str, ...]) -> bytes:
+    """Return what stands behind the variables: the same for every site."""
+    return "".join([f"\n{style.strip()}" for style in (BASE_STYLE, *styles) if style.strip()] + ["\n"]).encode()
 
 
 @lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own

@@ -6,7 +6,7 @@ pages whose parts have the types that upstream declares but does not check; `str
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from sandbox.spec.conditions import complaint_about_condition
@@ -27,11 +27,33 @@ _MAX_VISITS: Final = 4000
 """Visits of the walk over repeats. Only shared children, which `structure` refuses, need more than one an element."""
 
 
-def check_upstream(page: JsonObject, *, base: str) -> list[Finding]:
+class Overview(NamedTuple):
+    """What the elements of a page have between them. A rule about what none of them has is not asked at all."""
+
+    fields: set[str]
+    """Names of fields that elements have."""
+    props: set[str]
+    """Names of their props."""
+    below: dict[str, list[str]]
+    """By element: the keys of its children and of what fills its slots, as `children_of` yields them."""
+    placed: list[str]
+    """All of those keys."""
+
+
+def look_over(elements: JsonObject) -> Overview:
+    """Return what a page's elements have between them."""
+    fields = set[str]().union(*elements.values())
+    props = set[str]().union(*[element["props"] for element in elements.values() if "props" in element])
+    below = {key: keys_below(element) for key, element in elements.items()}
+    return Overview(fields, props, below, [child for keys in below.values() for child in keys])
+
+
+def check_upstream(page: JsonObject, overview: Overview, *, base: str) -> list[Finding]:
     """Return what upstream finds wrong with a page that has a root and an object of elements.
 
     Args:
         page: the page spec.
+        overview: of its elements.
         base: JSON pointer of the page.
     """
     elements, root = page["elements"], page["root"]
@@ -40,9 +62,11 @@ def check_upstream(page: JsonObject, *, base: str) -> list[Finding]:
         findings.append(Finding("root_not_found", f"{base}/root", f"root {shown(root)} is no key of elements"))
     if not elements:
         return [*findings, Finding("empty_spec", f"{base}/elements", "the spec has no elements")]
-    for key, element in elements.items():
-        findings += _check_element(element, elements, base=base + pointer("elements", key))
-    return [*findings, *_check_repeats(page, base=base)]
+    if rules := _rules_for(overview):
+        for key, element in elements.items():
+            for rule in rules:
+                findings += rule(element, elements, base=base + pointer("elements", key))
+    return [*findings, *(_check_repeats(page, base=base) if "repeat" in overview.fields else ())]
 
 
 def children_of(element: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
@@ -54,19 +78,46 @@ def children_of(element: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str | i
             yield key, ("slots", slot, index)
 
 
+def keys_below(element: Mapping[str, Any]) -> list[str]:
+    """Return the keys that `children_of` yields."""
+    if "slots" in element:
+        return [key for key, _ in children_of(element)]
+    return element.get("children") or []
+
+
 def _is_known(key: str, elements: Mapping[str, Any]) -> bool:
     return key in elements or key in INHERITED_NAMES
 
 
-def _check_element(element: JsonObject, elements: JsonObject, *, base: str) -> Iterator[Finding]:
+def _rules_for(overview: Overview) -> list[Callable[..., Iterator[Finding]]]:
+    """Return the rules for single elements that a page's elements can break at all, in the order of their findings."""
+    rules = {
+        _check_children: not overview.below.keys() >= set(overview.placed),
+        _check_repeat: "repeat" in overview.fields,
+        _check_visible: "visible" in overview.fields,
+        _check_misplaced: not overview.props.isdisjoint(MISPLACED_FIELDS),
+    }
+    return [rule for rule, can_break in rules.items() if can_break]
+
+
+def _check_children(element: JsonObject, elements: JsonObject, *, base: str) -> Iterator[Finding]:
     for child, place in children_of(element):
         if not _is_known(child, elements):
             yield Finding("missing_child", base + pointer(*place), f"{shown(child)} is no key of elements")
+
+
+def _check_repeat(element: JsonObject, _: JsonObject, *, base: str) -> Iterator[Finding]:
     if "repeat" in element and not element.get("children"):
         rule = "repeat needs a child that renders one item"
         yield Finding("repeat_without_children", f"{base}/repeat", rule)
+
+
+def _check_visible(element: JsonObject, _: JsonObject, *, base: str) -> Iterator[Finding]:
     if "visible" in element and (complaint := complaint_about_condition(element["visible"])):
         yield Finding(complaint.code, f"{base}/visible", complaint.message)
+
+
+def _check_misplaced(element: JsonObject, _: JsonObject, *, base: str) -> Iterator[Finding]:
     for name in MISPLACED_FIELDS:
         if name in element.get("props", {}):
             yield Finding(f"{name}_in_props", f"{base}/props/{name}", f"{name} stands beside props, not inside")

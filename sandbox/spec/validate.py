@@ -16,7 +16,7 @@ from sandbox.spec.catalog import components
 from sandbox.spec.component import Component, Props
 from sandbox.spec.errors import Finding, SpecError, errors_of, shown
 from sandbox.spec.javascript import is_equal
-from sandbox.spec.model import INDEX, Site, parse_site, pointer, site_of
+from sandbox.spec.model import INDEX, JsonObject, Site, parse_site, pointer, site_of
 from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_site, walk
 from sandbox.spec.stream import read_document
 from sandbox.spec.structure import check_page
@@ -70,22 +70,32 @@ def auto_fix(site: Site) -> Fixed:
     that loses one of them, so here both stay and the rule refuses them. Its other repair, to prune dangling children,
     loses content too (upstream calls it lossy) and is left to the model.
     """
+    misplaced = [
+        (path, key)
+        for path, page in sorted(site.pages.items())
+        if isinstance(page.get("elements"), dict)
+        for key, element in page["elements"].items()
+        if _has_misplaced(element)
+    ]
+    if not misplaced:
+        return Fixed(site, ())
     document = site.to_dict()
     fixes = [
         fix
-        for path, page in document["pages"].items()
-        if isinstance(page.get("elements"), dict)
-        for key, element in page["elements"].items()
-        for fix in _lift(element, base=pointer("pages", path, "elements", key))
+        for path, key in misplaced
+        for fix in _lift(document["pages"][path]["elements"][key], base=pointer("pages", path, "elements", key))
     ]
     return Fixed(Site(document["pages"]) if fixes else site, tuple(fixes))
 
 
-def _lift(element: Any, *, base: str) -> Iterator[Finding]:
-    """Lift the misplaced fields of one element, in place; yield what was done."""
+def _has_misplaced(element: Any) -> bool:
     props = element.get("props") if isinstance(element, dict) else None
-    if not isinstance(props, dict):
-        return
+    return isinstance(props, dict) and not props.keys().isdisjoint(_LIFTED_FIELDS)
+
+
+def _lift(element: JsonObject, *, base: str) -> Iterator[Finding]:
+    """Lift the misplaced fields of one element, in place; yield what was done."""
+    props = element["props"]
     for name in _LIFTED_FIELDS:
         if name in props and _is_free(element, name, props[name]):
             element[name] = props.pop(name)
@@ -122,30 +132,39 @@ def props_of(node: Node, component: Component) -> Props:
     Raises:
         SpecError: the props break the component's rules.
     """
-    try:
-        return component.props.model_validate(node.props)
-    except ValidationError as error:
-        raise SpecError(tuple(_findings_of(error, node, component))) from None
+    if node.checked is None:
+        try:
+            object.__setattr__(node, "checked", component.props.model_validate(node.props))
+        except ValidationError as error:
+            raise SpecError(tuple(_findings_of(error, node, component))) from None
+    assert node.checked is not None
+    return node.checked
 
 
 def _check_shared(site: Site) -> list[Finding]:
     findings = []
     index = site.pages[INDEX]
     below_root = index["elements"][index["root"]].get("children") or []
-    for path, page in sorted(site.pages.items()):
-        for key, element in sorted(page["elements"].items()):
-            if element["type"] != SHARED_TYPE:
-                continue
-            target = element.get("props", {}).get("of")
-            where = pointer("pages", path, "elements", key)
-            if path == INDEX:
-                findings.append(Finding("misplaced", where, f"Shared is for the pages beside {INDEX}"))
-            elif key not in (page["elements"][page["root"]].get("children") or []):
-                findings.append(Finding("misplaced", where, "Shared stands directly below the root"))
-            elif not isinstance(target, str) or target not in below_root:
-                rule = f"{shown(target)} is no element directly below the root of {INDEX}"
-                findings.append(Finding("shared_missing", f"{where}/props/of", rule))
+    for path, page, key in _shared_elements(site):
+        target = page["elements"][key].get("props", {}).get("of")
+        where = pointer("pages", path, "elements", key)
+        if path == INDEX:
+            findings.append(Finding("misplaced", where, f"Shared is for the pages beside {INDEX}"))
+        elif key not in (page["elements"][page["root"]].get("children") or []):
+            findings.append(Finding("misplaced", where, "Shared stands directly below the root"))
+        elif not isinstance(target, str) or target not in below_root:
+            rule = f"{shown(target)} is no element directly below the root of {INDEX}"
+            findings.append(Finding("shared_missing", f"{where}/props/of", rule))
     return findings
+
+
+def _shared_elements(site: Site) -> list[tuple[str, JsonObject, str]]:
+    """Return the elements that stand for one of the index page, in order: each with its page, and its key there."""
+    return [
+        (path, page, key)
+        for path, page in sorted(site.pages.items())
+        for key in sorted([key for key, element in page["elements"].items() if element["type"] == SHARED_TYPE])
+    ]
 
 
 class _Examined(NamedTuple):
@@ -174,16 +193,16 @@ def _examine(site: Site) -> _Examined:
 
 def _check_resolved(site: Site, trees: Mapping[str, Node], catalog: Mapping[str, Component]) -> list[Finding]:
     findings: dict[Finding, None] = {}
-    for node in (node for tree in trees.values() for node in walk(tree)):
-        try:
-            props_of(node, catalog[node.type])
-        except SpecError as error:
-            findings.update(dict.fromkeys(error.findings))
-    for path, page in sorted(site.pages.items()):
-        for key, element in sorted(page["elements"].items()):
-            if element["type"] == SHARED_TYPE and set(element.get("props", {})) != {"of"}:
-                where = pointer("pages", path, "elements", key, "props")
-                findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
+    for tree in trees.values():
+        for node in walk(tree):
+            try:
+                props_of(node, catalog[node.type])
+            except SpecError as error:
+                findings.update(dict.fromkeys(error.findings))
+    for path, page, key in _shared_elements(site):
+        if set(page["elements"][key].get("props", {})) != {"of"}:
+            where = pointer("pages", path, "elements", key, "props")
+            findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
     return list(findings)
 
 
@@ -205,28 +224,29 @@ def _findings_of(error: ValidationError, node: Node, component: Component) -> It
 def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
     """Warn about links to pages and sections that this site does not have; they may still exist beside the spec."""
     findings: dict[Finding, None] = {}
-    ids = {path: {node.id for node in walk(tree)} for path, tree in trees.items()}
+    ids, links = {}, []
     for path, tree in trees.items():
-        for node in walk(tree):
-            for where, href in _hrefs(node.props, node.path + "/props"):
-                target, _, fragment = href.removeprefix("/").partition("#")
-                target = target or path
-                is_page = target.endswith(".html") and not is_external(href)
-                if is_page and target not in site.pages:
-                    findings[Finding("broken_link", where, "the site has no such page", "warning")] = None
-                elif is_page and fragment and fragment not in ids[target]:
-                    rule = "that page has no section of this name"
-                    findings[Finding("broken_link", where, rule, "warning")] = None
+        nodes = [*walk(tree)]
+        ids[path] = {node.id for node in nodes}
+        links += [(path, node, place, href) for node in nodes for place, href in _hrefs(node.props)]
+    for path, node, place, href in links:
+        target, _, fragment = href.removeprefix("/").partition("#")
+        target = target or path
+        if not target.endswith(".html") or is_external(href):
+            continue
+        where = f"{node.path}/props{pointer(*place)}"
+        if target not in site.pages:
+            findings[Finding("broken_link", where, "the site has no such page", "warning")] = None
+        elif fragment and fragment not in ids[target]:
+            rule = "that page has no section of this name"
+            findings[Finding("broken_link", where, rule, "warning")] = None
     return list(findings)
 
 
-def _hrefs(value: object, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key == "href" and isinstance(item, str):
-                yield f"{path}/href", item
-            else:
-                yield from _hrefs(item, path + pointer(key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _hrefs(item, f"{path}/{index}")
+def _hrefs(value: JsonObject | list[Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield every address that a value links to, with its place in it."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if key == "href" and isinstance(item, str):
+            yield (key,), item
+        elif isinstance(item, dict | list):
+            yield from (((key, *place), href) for place, href in _hrefs(item))
