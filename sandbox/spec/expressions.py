@@ -80,7 +80,7 @@ def complaint_about(value: Any) -> Complaint | None:
     """Return what is wrong with the expressions inside a prop value, or None."""
     if isinstance(value, list):
         return next((found for item in value if (found := complaint_about(item))), None)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     if is_expression(value) and (found := _complaint_about_expression(value)):
         return found

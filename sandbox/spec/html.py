@@ -32,7 +32,6 @@ _INLINE: Final = frozenset(
     }
 )
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
-_SPECIAL: Final = re.compile("[&<>\"'\r\n]")
 
 
 class Html(str):
@@ -69,15 +68,17 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     """
     opening = f"<{name}"
     for key, value in attributes.items():
-        if value is True:
+        if isinstance(value, str):
+            opening += f'{_attribute_name(key)}="{_escaped(value)}"'
+        elif value is True:
             opening += _attribute_name(key)
         elif value is not None and value is not False:
-            opening += f'{_attribute_name(key)}="{_escaped(str(value))}"'
+            opening += f'{_attribute_name(key)}="{value}"'
     kind = Html if name in _INLINE else _Block
     if name in _VOID:
         return kind(f"{opening}>")
-    parts = _kept(children)
-    if kind is _Block and _Block in map(type, parts):
+    parts, has_block = _kept(children)
+    if has_block and kind is _Block:
         inner = "\n".join(parts).replace("\n", "\n  ")
         return _Block(f"{opening}>\n  {inner}\n</{name}>")
     return kind(f"{opening}>{''.join(parts)}</{name}>")
@@ -85,21 +86,29 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
 
 def join(*parts: str | None) -> Html:
     """Return pieces of markup one after the other, blocks on lines of their own; plain text is escaped."""
-    kept = _kept(parts)
-    if _Block not in map(type, kept):
+    kept, has_block = _kept(parts)
+    if not has_block:
         return Html("".join(kept))
     kind = _Block if isinstance(kept[0], _Block) else Html
     return kind("\n".join(kept))
 
 
-def _kept(pieces: tuple[str | None, ...]) -> list[str]:
-    return [piece if isinstance(piece, Html) else _escaped(piece) for piece in pieces if piece]
+def _kept(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
+    """Return the pieces that are not empty, plain text escaped, and whether one is a block."""
+    kept: list[str] = []
+    has_block = False
+    for piece in pieces:
+        if piece:
+            kind = piece.__class__
+            has_block |= kind is _Block
+            kept.append(piece if kind is _Block or kind is Html else _escaped(piece))
+    return kept, has_block
 
 
 def _escaped(text: str) -> str:
-    if _SPECIAL.search(text) is None:
-        return text
-    return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
+    if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text or "\n" in text or "\r" in text:
+        return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
+    return text
 
 
 @cache  # the catalog's code names them, never a spec

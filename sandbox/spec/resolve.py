@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +24,9 @@ _UNITS_A_NODE: Final = 100
 _ALWAYS: Final = RepeatCondition(True, True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Node:
-    """One element as it is rendered."""
+    """One element as it is rendered. Nothing of it changes but `checked`."""
 
     type: str
     id: str
@@ -68,7 +68,7 @@ class _Resolver:
         """Return what one element becomes: nothing when hidden."""
         element = self._site.pages[page]["elements"][key]
         condition = _condition_of(element, scope)
-        if not self._shows(condition.container, scope):
+        if not is_visible(self._with_hidden or condition.container, scope):
             return None
         if element["type"] == SHARED_TYPE:
             return self._shared(element, scope)
@@ -80,18 +80,17 @@ class _Resolver:
         if "repeat" in element:
             children = self._repeated(page, element, condition.item, scope, suffix)
         else:
-            children = self._all(page, element.get("children", ()), scope, suffix)
+            children = self._all(page, element.get("children"), scope, suffix)
         return Node(element["type"], key + suffix, page, key, props, children, slots)
-
-    def _shows(self, condition: Any, scope: Scope) -> bool:
-        return is_visible(self._with_hidden or condition, scope)
 
     def _shared(self, element: JsonObject, scope: Scope) -> Node | None:
         key = expressions.resolve(element.get("props", {}), scope).get("of")
         index_scope = Scope(self._site.pages[INDEX].get("state", {}), allowance=self._allowance)
         return self._node(INDEX, key, index_scope, suffix="")
 
-    def _all(self, page: str, keys: Sequence[str], scope: Scope, suffix: str) -> tuple[Node, ...]:
+    def _all(self, page: str, keys: list[str] | None, scope: Scope, suffix: str) -> tuple[Node, ...]:
+        if not keys:
+            return ()
         made = [self._node(page, key, scope, suffix) for key in keys]
         return tuple([node for node in made if node is not None])
 
@@ -103,7 +102,7 @@ class _Resolver:
         made: list[Node] = []
         for index, item in enumerate(items if path is not None and isinstance(items, list) else []):
             inner = replace(scope, item=item, index=index, item_path=join_paths(path or "", str(index)))
-            if self._shows(item_condition, inner):
+            if is_visible(self._with_hidden or item_condition, inner):
                 made += self._all(page, element["children"], inner, f"{suffix}.{index}")
         return tuple(made)
 

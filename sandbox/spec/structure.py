@@ -18,7 +18,15 @@ from sandbox.spec.errors import Finding, shown
 from sandbox.spec.expressions import complaint_about
 from sandbox.spec.model import MAX_ELEMENTS, JsonObject, pointer
 from sandbox.spec.scope import MAX_PATH_CHARS
-from sandbox.spec.upstream import INHERITED_NAMES, Overview, check_upstream, children_of, keys_below, look_over
+from sandbox.spec.upstream import (
+    INHERITED_NAMES,
+    Overview,
+    check_upstream,
+    children_of,
+    keys_below,
+    look_over,
+    place_of,
+)
 
 MAX_TREE_DEPTH: Final = 16
 PAGE_TYPE: Final = "Page"
@@ -45,7 +53,7 @@ def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str)
     rules = _rules_for(overview, elements)
     for key, element in elements.items():
         for rule in rules:
-            findings += rule(key, element, base=base + pointer("elements", key))
+            findings += rule(key, element, base=base)
         findings += _check_catalog(key, page, catalog, base=base)
     if root in elements:
         if elements[root]["type"] != PAGE_TYPE:
@@ -57,18 +65,25 @@ def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str)
 
 def _rules_for(overview: Overview, elements: JsonObject) -> list[Callable[..., Iterator[Finding]]]:
     """Return the rules for single elements that a page's elements can break at all, in the order of their findings."""
-    props = chain.from_iterable(element["props"].values() for element in elements.values() if "props" in element)
+    names = {*elements, *overview.placed}
     rules = {
-        _check_key: not (all(map(_is_key, elements)) and INHERITED_NAMES.isdisjoint(overview.placed)),
+        _check_key: not (INHERITED_NAMES.isdisjoint(names) and all(map(_KEY.fullmatch, elements))),
         _check_element_fields: not overview.fields <= _ELEMENT_FIELDS,
-        _check_props: bool(
-            any(issubclass(kind, dict | list) for kind in set(map(type, props)))
-            or any(name == "children" or name.startswith("$") for name in overview.props)
-        ),
+        _check_props: _can_hold_expressions(elements) or any(map(_is_no_prop, overview.props)),
         _check_visible: "visible" in overview.fields,
         _check_actions: not overview.fields.isdisjoint(_ACTIONS),
     }
     return [rule for rule, can_break in rules.items() if can_break]
+
+
+def _can_hold_expressions(elements: JsonObject) -> bool:
+    props = [element["props"].values() for element in elements.values() if "props" in element]
+    kinds = set(map(type, chain.from_iterable(props)))
+    return any(issubclass(kind, dict | list) for kind in kinds)
+
+
+def _is_no_prop(name: str) -> bool:
+    return name == "children" or name.startswith("$")
 
 
 def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
@@ -92,24 +107,19 @@ def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
 
 def _check_element_types(key: str, element: Any, *, base: str) -> Iterator[Finding]:
     if not isinstance(element, dict):
-        yield Finding("not_an_element", _at(base, key), "an element is an object")
+        yield Finding("not_an_element", base + place_of(key), "an element is an object")
         return
     if not isinstance(element.get("type"), str):
-        yield Finding("missing_type", _at(base, key, "type"), "type is the name of a catalog component")
+        yield Finding("missing_type", base + place_of(key, "type"), "type is the name of a catalog component")
     if not isinstance(element.get("props", {}), dict):
-        yield Finding("bad_props", _at(base, key, "props"), "props is an object")
+        yield Finding("bad_props", base + place_of(key, "props"), "props is an object")
     if "children" in element and not _is_key_list(element["children"]):
-        yield Finding("bad_children", _at(base, key, "children"), "children is a list of element keys")
+        yield Finding("bad_children", base + place_of(key, "children"), "children is a list of element keys")
     if "slots" in element and not _is_slots(element["slots"]):
-        yield Finding("bad_slots", _at(base, key, "slots"), "slots is an object of lists of element keys")
+        yield Finding("bad_slots", base + place_of(key, "slots"), "slots is an object of lists of element keys")
     if "repeat" in element and not _is_repeat(element["repeat"]):
         rule = 'repeat is {"statePath": "/path"} or {"statePath": {"$item": "path"}}, with an optional key'
-        yield Finding("bad_repeat", _at(base, key, "repeat"), rule)
-
-
-def _at(base: str, key: str, *place: str | int) -> str:
-    """Return the path of a place in an element: spelled only where something is wrong there."""
-    return base + pointer("elements", key, *place)
+        yield Finding("bad_repeat", base + place_of(key, "repeat"), rule)
 
 
 def _is_key_list(value: Any) -> bool:
@@ -146,38 +156,39 @@ def _bad_key(path: str) -> Finding:
 
 def _check_key(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     if not _is_key(key):
-        yield _bad_key(base)
-    for child, place in children_of(element):
+        yield _bad_key(base + place_of(key))
+    for child, steps in children_of(element):
         if child in INHERITED_NAMES:
-            yield _bad_key(base + pointer(*place))
+            yield _bad_key(base + place_of(key, *steps))
 
 
-def _check_element_fields(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
-    return _check_fields(element, _ELEMENT_FIELDS, "an element", base=base)
+def _check_element_fields(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+    return _check_fields(element, _ELEMENT_FIELDS, "an element", base=base + place_of(key))
 
 
-def _check_visible(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+def _check_props(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+    props = element.get("props", {})
+    if "children" in props:
+        where = base + place_of(key, "props", "children")
+        yield Finding("children_in_props", where, "children stands beside props, not inside")
+    for name, value in props.items():
+        if name.startswith("$"):
+            yield Finding("bad_expression", base + place_of(key, "props"), "props itself is no expression")
+        elif complaint := complaint_about(value):
+            yield Finding(complaint.code, base + place_of(key, "props", name), complaint.message)
+
+
+def _check_visible(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     if has_long_path(element.get("visible")):
         rule = f"a path has at most {MAX_PATH_CHARS} characters"
-        yield Finding("bad_expression", f"{base}/visible", rule)
+        yield Finding("bad_expression", base + place_of(key, "visible"), rule)
 
 
-def _check_actions(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
+def _check_actions(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     for name in _ACTIONS:
         if element.get(name):
             rule = f"a static page runs no actions, so `{name}` has no meaning here; use a link"
-            yield Finding(f"{name}_unsupported", f"{base}/{name}", rule)
-
-
-def _check_props(_: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
-    props = element.get("props", {})
-    if "children" in props:
-        yield Finding("children_in_props", f"{base}/props/children", "children stands beside props, not inside")
-    for name, value in props.items():
-        if name.startswith("$"):
-            yield Finding("bad_expression", f"{base}/props", "props itself is no expression")
-        elif complaint := complaint_about(value):
-            yield Finding(complaint.code, base + pointer("props", name), complaint.message)
+            yield Finding(f"{name}_unsupported", base + place_of(key, name), rule)
 
 
 def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component], *, base: str) -> Iterator[Finding]:
@@ -185,17 +196,17 @@ def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component],
     component = catalog.get(element["type"])
     if component is None:
         rule = f"{shown(element['type'])} is no component of the catalog"
-        yield Finding("unknown_type", _at(base, key, "type"), rule)
+        yield Finding("unknown_type", base + place_of(key, "type"), rule)
         return
     if component.place == "root" and key != page["root"]:
-        yield Finding("misplaced", _at(base, key), f"{component.name} can only be the root")
+        yield Finding("misplaced", base + place_of(key), f"{component.name} can only be the root")
     if component.place in ("header", "footer") and key not in _below_root(page):
-        yield Finding("misplaced", _at(base, key), f"{component.name} stands directly below the root")
+        yield Finding("misplaced", base + place_of(key), f"{component.name} stands directly below the root")
     if element.get("children") and not component.has_children:
-        yield Finding("no_children", _at(base, key, "children"), f"{component.name} takes no children")
+        yield Finding("no_children", base + place_of(key, "children"), f"{component.name} takes no children")
     for slot in element.get("slots", ()):
         if slot not in component.slots:
-            yield Finding("unknown_slot", _at(base, key, "slots", slot), f"{component.name} has no such slot")
+            yield Finding("unknown_slot", base + place_of(key, "slots", slot), f"{component.name} has no such slot")
 
 
 def _below_root(page: JsonObject) -> set[str]:
@@ -208,14 +219,14 @@ def _check_tree(root: str, elements: JsonObject, overview: Overview, *, base: st
         yield from _check_parents(elements, base=base)
     depths, looped = _walk(root, overview.below)
     if looped:
-        yield Finding("cycle", _at(base, looped), "an element may not stand inside itself")
+        yield Finding("cycle", base + place_of(looped), "an element may not stand inside itself")
         return
     if max(depths.values()) > MAX_TREE_DEPTH:
         yield Finding("too_deep", f"{base}/elements", f"elements may nest {MAX_TREE_DEPTH} levels deep")
     for key in elements:
         if key not in depths:
             rule = "the element cannot be reached from root and is not rendered"
-            yield Finding("orphaned_element", _at(base, key), rule, "warning")
+            yield Finding("orphaned_element", base + place_of(key), rule, "warning")
 
 
 def _check_parents(elements: JsonObject, *, base: str) -> Iterator[Finding]:
@@ -225,7 +236,7 @@ def _check_parents(elements: JsonObject, *, base: str) -> Iterator[Finding]:
             parents[child] += 1
             if parents[child] == 2:
                 rule = f"{shown(child)} already has a parent; give the second place its own element"
-                yield Finding("shared_child", _at(base, key, *place), rule)
+                yield Finding("shared_child", base + place_of(key, *place), rule)
 
 
 def reachable(page: JsonObject) -> frozenset[str]:

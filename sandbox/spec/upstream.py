@@ -63,9 +63,9 @@ def check_upstream(page: JsonObject, overview: Overview, *, base: str) -> list[F
     if not elements:
         return [*findings, Finding("empty_spec", f"{base}/elements", "the spec has no elements")]
     if rules := _rules_for(overview):
-        for key, element in elements.items():
+        for key in elements:
             for rule in rules:
-                findings += rule(element, elements, base=base + pointer("elements", key))
+                findings += rule(key, elements, base=base)
     return [*findings, *(_check_repeats(page, base=base) if "repeat" in overview.fields else ())]
 
 
@@ -100,27 +100,33 @@ def _rules_for(overview: Overview) -> list[Callable[..., Iterator[Finding]]]:
     return [rule for rule, can_break in rules.items() if can_break]
 
 
-def _check_children(element: JsonObject, elements: JsonObject, *, base: str) -> Iterator[Finding]:
-    for child, place in children_of(element):
+def place_of(key: str, *steps: str | int) -> str:
+    """Return where in its page a part of an element stands; spelled only for a finding."""
+    return pointer("elements", key, *steps)
+
+
+def _check_children(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
+    for child, steps in children_of(elements[key]):
         if not _is_known(child, elements):
-            yield Finding("missing_child", base + pointer(*place), f"{shown(child)} is no key of elements")
+            yield Finding("missing_child", base + place_of(key, *steps), f"{shown(child)} is no key of elements")
 
 
-def _check_repeat(element: JsonObject, _: JsonObject, *, base: str) -> Iterator[Finding]:
-    if "repeat" in element and not element.get("children"):
+def _check_repeat(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
+    if "repeat" in elements[key] and not elements[key].get("children"):
         rule = "repeat needs a child that renders one item"
-        yield Finding("repeat_without_children", f"{base}/repeat", rule)
+        yield Finding("repeat_without_children", base + place_of(key, "repeat"), rule)
 
 
-def _check_visible(element: JsonObject, _: JsonObject, *, base: str) -> Iterator[Finding]:
-    if "visible" in element and (complaint := complaint_about_condition(element["visible"])):
-        yield Finding(complaint.code, f"{base}/visible", complaint.message)
+def _check_visible(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
+    if "visible" in elements[key] and (complaint := complaint_about_condition(elements[key]["visible"])):
+        yield Finding(complaint.code, base + place_of(key, "visible"), complaint.message)
 
 
-def _check_misplaced(element: JsonObject, _: JsonObject, *, base: str) -> Iterator[Finding]:
+def _check_misplaced(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
     for name in MISPLACED_FIELDS:
-        if name in element.get("props", {}):
-            yield Finding(f"{name}_in_props", f"{base}/props/{name}", f"{name} stands beside props, not inside")
+        if name in elements[key].get("props", {}):
+            rule = f"{name} stands beside props, not inside"
+            yield Finding(f"{name}_in_props", base + place_of(key, "props", name), rule)
 
 
 class _Visit(NamedTuple):

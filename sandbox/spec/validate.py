@@ -24,6 +24,7 @@ from sandbox.spec.upstream import MISPLACED_FIELDS
 from sandbox.spec.urls import is_external
 
 _MAX_FINDINGS = 100
+_HOLDERS = (dict, list)
 _LIFTED_FIELDS = (*MISPLACED_FIELDS, "children")
 _CODES = {
     "extra_forbidden": "unknown_prop",
@@ -134,10 +135,9 @@ def props_of(node: Node, component: Component) -> Props:
     """
     if node.checked is None:
         try:
-            object.__setattr__(node, "checked", component.props.model_validate(node.props))
+            node.checked = component.props.model_validate(node.props)
         except ValidationError as error:
             raise SpecError(tuple(_findings_of(error, node, component))) from None
-    assert node.checked is not None
     return node.checked
 
 
@@ -248,5 +248,5 @@ def _hrefs(value: JsonObject | list[Any]) -> Iterator[tuple[tuple[str | int, ...
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if key == "href" and isinstance(item, str):
             yield (key,), item
-        elif isinstance(item, dict | list):
+        elif isinstance(item, _HOLDERS):
             yield from (((key, *place), href) for place, href in _hrefs(item))
