@@ -185,6 +185,8 @@ def _texts_if_plain(value: object) -> list[str] | None:
                 below += item
             elif item is not None and not (isinstance(item, _NUMBERS) and _complaint_about_number(item) is None):
                 return None
+            if len(below) > MAX_JSON_NODES:  # asked here, too: one list may stand in many places
+                return None
         level, depth, nodes = below, depth + 1, nodes + len(below)
         if depth > MAX_JSON_DEPTH or nodes > MAX_JSON_NODES:
             return None
@@ -196,7 +198,7 @@ def _are_plain(texts: list[str]) -> bool:
         whole = "".join(texts)
     except TypeError:
         return False  # a key is no text
-    is_fine = whole.isprintable() or _FORBIDDEN_TEXT.search(whole) is None  # the first is told faster, and says more
+    is_fine = whole.isprintable() or _FORBIDDEN_TEXT.search(whole) is None  # the first says more, and faster
     return is_fine and _FORBIDDEN_KEYS.isdisjoint(texts)
 
 
@@ -249,8 +251,8 @@ def _site_of(document: JsonObject) -> Site:
     if INDEX not in pages:
         raise refuse("no_index", "/pages", f"a site needs {INDEX}")
     site = Site(pages)
-    # pydantic writes the same text faster, but for floats, which it makes at most by half shorter
-    if len(to_json(pages)) > MAX_SITE_BYTES // 3 and len(site.canonical().encode()) > MAX_SITE_BYTES:
+    # pydantic writes the same text faster, but for its floats, which are shorter by less than half
+    if len(to_json(pages)) > MAX_SITE_BYTES // 2 and len(site.canonical().encode()) > MAX_SITE_BYTES:
         raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
     return site
 

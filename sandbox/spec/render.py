@@ -74,7 +74,7 @@ class _Page:
         markup = []
         for node in nodes:
             component = self.catalog[node.type]
-            place = _Place(node, self, 1 if node is self.first_heading else max(level, 2))
+            place = _Place(node, self, node.id, 1 if node is self.first_heading else max(level, 2))
             markup.append(component.render(props_of(node, component), place))
         return markup
 
@@ -85,11 +85,8 @@ class _Place:
 
     node: Node
     on: _Page
+    id: str
     level: int
-
-    @property
-    def id(self) -> str:
-        return self.node.id
 
     @property
     def page(self) -> str:

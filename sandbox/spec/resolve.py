@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,7 +67,7 @@ class _Resolver:
     def _node(self, page: str, key: str, scope: Scope, suffix: str) -> Node | None:
         """Return what one element becomes: nothing when hidden."""
         element = self._site.pages[page]["elements"][key]
-        condition = _condition_of(element, scope)
+        condition = _condition_of(element, scope) if "visible" in element else _ALWAYS
         if not is_visible(self._with_hidden or condition.container, scope):
             return None
         if element["type"] == SHARED_TYPE:
@@ -114,8 +114,6 @@ class _Resolver:
 
 
 def _condition_of(element: JsonObject, scope: Scope) -> RepeatCondition:
-    if "visible" not in element:
-        return _ALWAYS
     if "repeat" in element and scope.item_path is None:
         return split_repeat_condition(element["visible"])
     return RepeatCondition(element["visible"], True)
@@ -145,12 +143,12 @@ def resolve_site(site: Site, *, with_hidden: bool = False) -> dict[str, Node]:
     return {path: resolver.page(path) for path in sorted(site.pages)}
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and everything below it, in document order."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        yield current
-        for filling in reversed(current.slots.values()):
-            stack += reversed(filling)
-        stack += reversed(current.children)
+def walk(node: Node) -> list[Node]:
+    """Return a node and everything below it, in document order."""
+    found = [node]
+    for child in node.children:
+        found += walk(child)
+    for filling in node.slots.values():
+        for child in filling:
+            found += walk(child)
+    return found

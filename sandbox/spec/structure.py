@@ -25,7 +25,6 @@ from sandbox.spec.upstream import (
     children_of,
     keys_below,
     look_over,
-    place_of,
 )
 
 MAX_TREE_DEPTH: Final = 16
@@ -57,8 +56,9 @@ def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str)
         findings += _check_catalog(key, page, catalog, base=base)
     if root in elements:
         if elements[root]["type"] != PAGE_TYPE:
-            rule = "the root element is a Page"
-            findings.append(Finding("not_a_page", base + pointer("elements", root, "type"), rule))
+            findings.append(
+                Finding("not_a_page", base + pointer("elements", root, "type"), "the root element is a Page")
+            )
         findings += _check_tree(root, elements, overview, base=base)
     return findings
 
@@ -107,19 +107,23 @@ def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
 
 def _check_element_types(key: str, element: Any, *, base: str) -> Iterator[Finding]:
     if not isinstance(element, dict):
-        yield Finding("not_an_element", base + place_of(key), "an element is an object")
+        yield Finding("not_an_element", base + pointer("elements", key), "an element is an object")
         return
     if not isinstance(element.get("type"), str):
-        yield Finding("missing_type", base + place_of(key, "type"), "type is the name of a catalog component")
+        yield Finding(
+            "missing_type", base + pointer("elements", key, "type"), "type is the name of a catalog component"
+        )
     if not isinstance(element.get("props", {}), dict):
-        yield Finding("bad_props", base + place_of(key, "props"), "props is an object")
+        yield Finding("bad_props", base + pointer("elements", key, "props"), "props is an object")
     if "children" in element and not _is_key_list(element["children"]):
-        yield Finding("bad_children", base + place_of(key, "children"), "children is a list of element keys")
+        yield Finding("bad_children", base + pointer("elements", key, "children"), "children is a list of element keys")
     if "slots" in element and not _is_slots(element["slots"]):
-        yield Finding("bad_slots", base + place_of(key, "slots"), "slots is an object of lists of element keys")
+        yield Finding(
+            "bad_slots", base + pointer("elements", key, "slots"), "slots is an object of lists of element keys"
+        )
     if "repeat" in element and not _is_repeat(element["repeat"]):
         rule = 'repeat is {"statePath": "/path"} or {"statePath": {"$item": "path"}}, with an optional key'
-        yield Finding("bad_repeat", base + place_of(key, "repeat"), rule)
+        yield Finding("bad_repeat", base + pointer("elements", key, "repeat"), rule)
 
 
 def _is_key_list(value: Any) -> bool:
@@ -156,39 +160,39 @@ def _bad_key(path: str) -> Finding:
 
 def _check_key(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     if not _is_key(key):
-        yield _bad_key(base + place_of(key))
+        yield _bad_key(base + pointer("elements", key))
     for child, steps in children_of(element):
         if child in INHERITED_NAMES:
-            yield _bad_key(base + place_of(key, *steps))
+            yield _bad_key(base + pointer("elements", key, *steps))
 
 
 def _check_element_fields(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
-    return _check_fields(element, _ELEMENT_FIELDS, "an element", base=base + place_of(key))
+    return _check_fields(element, _ELEMENT_FIELDS, "an element", base=base + pointer("elements", key))
 
 
 def _check_props(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     props = element.get("props", {})
     if "children" in props:
-        where = base + place_of(key, "props", "children")
+        where = base + pointer("elements", key, "props", "children")
         yield Finding("children_in_props", where, "children stands beside props, not inside")
     for name, value in props.items():
         if name.startswith("$"):
-            yield Finding("bad_expression", base + place_of(key, "props"), "props itself is no expression")
+            yield Finding("bad_expression", base + pointer("elements", key, "props"), "props itself is no expression")
         elif complaint := complaint_about(value):
-            yield Finding(complaint.code, base + place_of(key, "props", name), complaint.message)
+            yield Finding(complaint.code, base + pointer("elements", key, "props", name), complaint.message)
 
 
 def _check_visible(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     if has_long_path(element.get("visible")):
         rule = f"a path has at most {MAX_PATH_CHARS} characters"
-        yield Finding("bad_expression", base + place_of(key, "visible"), rule)
+        yield Finding("bad_expression", base + pointer("elements", key, "visible"), rule)
 
 
 def _check_actions(key: str, element: JsonObject, *, base: str) -> Iterator[Finding]:
     for name in _ACTIONS:
         if element.get(name):
             rule = f"a static page runs no actions, so `{name}` has no meaning here; use a link"
-            yield Finding(f"{name}_unsupported", base + place_of(key, name), rule)
+            yield Finding(f"{name}_unsupported", base + pointer("elements", key, name), rule)
 
 
 def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component], *, base: str) -> Iterator[Finding]:
@@ -196,17 +200,19 @@ def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component],
     component = catalog.get(element["type"])
     if component is None:
         rule = f"{shown(element['type'])} is no component of the catalog"
-        yield Finding("unknown_type", base + place_of(key, "type"), rule)
+        yield Finding("unknown_type", base + pointer("elements", key, "type"), rule)
         return
     if component.place == "root" and key != page["root"]:
-        yield Finding("misplaced", base + place_of(key), f"{component.name} can only be the root")
+        yield Finding("misplaced", base + pointer("elements", key), f"{component.name} can only be the root")
     if component.place in ("header", "footer") and key not in _below_root(page):
-        yield Finding("misplaced", base + place_of(key), f"{component.name} stands directly below the root")
+        yield Finding("misplaced", base + pointer("elements", key), f"{component.name} stands directly below the root")
     if element.get("children") and not component.has_children:
-        yield Finding("no_children", base + place_of(key, "children"), f"{component.name} takes no children")
+        yield Finding("no_children", base + pointer("elements", key, "children"), f"{component.name} takes no children")
     for slot in element.get("slots", ()):
         if slot not in component.slots:
-            yield Finding("unknown_slot", base + place_of(key, "slots", slot), f"{component.name} has no such slot")
+            yield Finding(
+                "unknown_slot", base + pointer("elements", key, "slots", slot), f"{component.name} has no such slot"
+            )
 
 
 def _below_root(page: JsonObject) -> set[str]:
@@ -219,14 +225,14 @@ def _check_tree(root: str, elements: JsonObject, overview: Overview, *, base: st
         yield from _check_parents(elements, base=base)
     depths, looped = _walk(root, overview.below)
     if looped:
-        yield Finding("cycle", base + place_of(looped), "an element may not stand inside itself")
+        yield Finding("cycle", base + pointer("elements", looped), "an element may not stand inside itself")
         return
     if max(depths.values()) > MAX_TREE_DEPTH:
         yield Finding("too_deep", f"{base}/elements", f"elements may nest {MAX_TREE_DEPTH} levels deep")
     for key in elements:
         if key not in depths:
             rule = "the element cannot be reached from root and is not rendered"
-            yield Finding("orphaned_element", base + place_of(key), rule, "warning")
+            yield Finding("orphaned_element", base + pointer("elements", key), rule, "warning")
 
 
 def _check_parents(elements: JsonObject, *, base: str) -> Iterator[Finding]:
@@ -236,7 +242,7 @@ def _check_parents(elements: JsonObject, *, base: str) -> Iterator[Finding]:
             parents[child] += 1
             if parents[child] == 2:
                 rule = f"{shown(child)} already has a parent; give the second place its own element"
-                yield Finding("shared_child", base + place_of(key, *place), rule)
+                yield Finding("shared_child", base + pointer("elements", key, *place), rule)
 
 
 def reachable(page: JsonObject) -> frozenset[str]:

@@ -100,33 +100,30 @@ def _rules_for(overview: Overview) -> list[Callable[..., Iterator[Finding]]]:
     return [rule for rule, can_break in rules.items() if can_break]
 
 
-def place_of(key: str, *steps: str | int) -> str:
-    """Return where in its page a part of an element stands; spelled only for a finding."""
-    return pointer("elements", key, *steps)
-
-
 def _check_children(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
     for child, steps in children_of(elements[key]):
         if not _is_known(child, elements):
-            yield Finding("missing_child", base + place_of(key, *steps), f"{shown(child)} is no key of elements")
+            yield Finding(
+                "missing_child", base + pointer("elements", key, *steps), f"{shown(child)} is no key of elements"
+            )
 
 
 def _check_repeat(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
     if "repeat" in elements[key] and not elements[key].get("children"):
         rule = "repeat needs a child that renders one item"
-        yield Finding("repeat_without_children", base + place_of(key, "repeat"), rule)
+        yield Finding("repeat_without_children", base + pointer("elements", key, "repeat"), rule)
 
 
 def _check_visible(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
     if "visible" in elements[key] and (complaint := complaint_about_condition(elements[key]["visible"])):
-        yield Finding(complaint.code, base + place_of(key, "visible"), complaint.message)
+        yield Finding(complaint.code, base + pointer("elements", key, "visible"), complaint.message)
 
 
 def _check_misplaced(key: str, elements: JsonObject, *, base: str) -> Iterator[Finding]:
     for name in MISPLACED_FIELDS:
         if name in elements[key].get("props", {}):
             rule = f"{name} stands beside props, not inside"
-            yield Finding(f"{name}_in_props", base + place_of(key, "props", name), rule)
+            yield Finding(f"{name}_in_props", base + pointer("elements", key, "props", name), rule)
 
 
 class _Visit(NamedTuple):

@@ -7,6 +7,7 @@ Findings carry the spec path, so that a model's repair round, a policy scan and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -188,17 +189,22 @@ def _examine(site: Site) -> _Examined:
         shown_trees = resolve_site(site) if _may_hide(site) else trees
     except SpecError as error:
         return _Examined([*findings, *error.findings])
-    return _Examined(findings + (_check_resolved(site, trees, catalog) or _check_links(site, shown_trees)), shown_trees)
+    nodes = {path: walk(tree) for path, tree in trees.items()}
+    shown_nodes = nodes if shown_trees is trees else {path: walk(tree) for path, tree in shown_trees.items()}
+    return _Examined(findings + (_check_resolved(site, nodes, catalog) or _check_links(site, shown_nodes)), shown_trees)
 
 
-def _check_resolved(site: Site, trees: Mapping[str, Node], catalog: Mapping[str, Component]) -> list[Finding]:
+_Nodes = Mapping[str, list[Node]]
+"""By page: the nodes of its tree, in document order."""
+
+
+def _check_resolved(site: Site, nodes: _Nodes, catalog: Mapping[str, Component]) -> list[Finding]:
     findings: dict[Finding, None] = {}
-    for tree in trees.values():
-        for node in walk(tree):
-            try:
-                props_of(node, catalog[node.type])
-            except SpecError as error:
-                findings.update(dict.fromkeys(error.findings))
+    for node in chain.from_iterable(nodes.values()):
+        try:
+            props_of(node, catalog[node.type])
+        except SpecError as error:
+            findings.update(dict.fromkeys(error.findings))
     for path, page, key in _shared_elements(site):
         if set(page["elements"][key].get("props", {})) != {"of"}:
             where = pointer("pages", path, "elements", key, "props")
@@ -221,14 +227,16 @@ def _findings_of(error: ValidationError, node: Node, component: Component) -> It
         yield Finding(code, where[:300], f"{message[0].lower()}{message[1:300]}")
 
 
-def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
+def _check_links(site: Site, nodes: _Nodes) -> list[Finding]:
     """Warn about links to pages and sections that this site does not have; they may still exist beside the spec."""
     findings: dict[Finding, None] = {}
-    ids, links = {}, []
-    for path, tree in trees.items():
-        nodes = [*walk(tree)]
-        ids[path] = {node.id for node in nodes}
-        links += [(path, node, place, href) for node in nodes for place, href in _hrefs(node.props)]
+    ids = {path: {node.id for node in below} for path, below in nodes.items()}
+    links = [
+        (path, node, place, href)
+        for path, below in nodes.items()
+        for node in below
+        for place, href in _hrefs(node.props)
+    ]
     for path, node, place, href in links:
         target, _, fragment = href.removeprefix("/").partition("#")
         target = target or path

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 from contextlib import suppress
 
@@ -8,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.spec.errors import SpecError
-from sandbox.spec.model import INDEX, MAX_JSON_DEPTH, MAX_SITE_BYTES, Site, parse_site
+from sandbox.spec.model import INDEX, MAX_JSON_DEPTH, MAX_SITE_BYTES, Site, check_json, loads_strict, parse_site
 from tests.unit.sandbox.spec.samples import as_text, demo_site, demo_text, element, page, reordered
+
+quoted = st.text(alphabet='"\\\\ab/', max_size=6)
 
 
 def refusal(source: object) -> str:
@@ -80,6 +83,44 @@ def test_unterminated_quotes_do_not_make_the_reader_slow() -> None:
 @pytest.mark.parametrize("char", ["\x00", "\x1b", "\u202e", "\u2066", "\ud800", "\x9f"])
 def test_characters_that_hide_or_turn_text_are_refused(char: str) -> None:
     assert refusal(page(hero=element("Hero", heading=f"a{char}b"))) == "bad_text"
+
+
+@pytest.mark.threat("F13")
+def test_every_refused_character_is_refused_where_nothing_else_is_wrong() -> None:
+    ranges = [(0, 9), (0x0B, 0x0D), (0x0E, 0x20), (0x7F, 0xA0), (0x202A, 0x202F), (0x2066, 0x206A), (0xD800, 0xE000)]
+    refused = [chr(point) for low, high in ranges for point in range(low, high)] + ["\ufffe", "\uffff"]
+    for char in refused:
+        with pytest.raises(SpecError, match="bad_text"):
+            check_json(["fine", {"key": f"a{char}b"}])
+    check_json("".join(map(chr, range(0x20, 0x7F))) + "\t\n\r\xa0\xad\u200b\u2028\ue000\U000e0001")
+
+
+@pytest.mark.threat("F13")
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"a": "one", "a": "two"}',
+        r'[{"a": 1}, {"a": {"b\\": [], "c": "\"", "b\\": {"d": "\\"}}}]',
+        r'{"a\"": 1, "b": "\\\"", "a\u0022": null}',
+        r'{"": {}, "": {"x": 1}}',
+    ],
+)
+def test_a_key_that_stands_twice_is_found_at_any_depth_and_among_any_quotes(text: str) -> None:
+    with pytest.raises(SpecError, match="duplicate_key"):
+        loads_strict(text)
+
+
+@settings(max_examples=50)
+@given(st.recursive(quoted, lambda inner: st.lists(inner) | st.dictionaries(quoted, inner), max_leaves=10))
+def test_quotes_and_backslashes_are_no_second_keys(value: object) -> None:
+    assert loads_strict(json.dumps(value)) == value
+
+
+@pytest.mark.threat("F13")
+def test_a_list_that_stands_in_many_places_is_counted_in_each_and_not_unrolled() -> None:
+    wide = [0] * 20_000
+    with pytest.raises(SpecError, match="too_large"):
+        check_json([wide] * 20_000)
 
 
 def test_a_site_that_is_too_large_is_refused_before_it_is_parsed() -> None:
