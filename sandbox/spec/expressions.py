@@ -24,6 +24,7 @@ _EXPRESSIONS: Final = {
     "$template": frozenset({"$template"}),
 }
 _KINDS: Final = frozenset(_EXPRESSIONS)
+_HOLDERS: Final = (dict, list)
 _LONG_PATH: Final = Complaint("bad_expression", f"a path has at most {MAX_PATH_CHARS} characters")
 
 
@@ -78,14 +79,16 @@ def _resolve_parts(value: Any, scope: Scope) -> Any:
 
 def complaint_about(value: Any) -> Complaint | None:
     """Return what is wrong with the expressions inside a prop value, or None."""
-    if isinstance(value, list):
-        return next((found for item in value if (found := complaint_about(item))), None)
-    if not isinstance(value, dict):
-        return None
-    if is_expression(value) and (found := _complaint_about_expression(value)):
-        return found
-    children = (item for key, item in value.items() if key != "$cond")
-    return next((found for item in children if (found := complaint_about(item))), None)
+    if isinstance(value, dict):
+        if is_expression(value) and (found := _complaint_about_expression(value)):
+            return found
+        held = [item for key, item in value.items() if key != "$cond"]
+    else:
+        held = value if isinstance(value, list) else []
+    for item in held:
+        if isinstance(item, _HOLDERS) and (found := complaint_about(item)):
+            return found
+    return None
 
 
 def _complaint_about_expression(value: Mapping[str, Any]) -> Complaint | None:

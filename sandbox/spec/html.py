@@ -99,9 +99,11 @@ def _kept(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
     has_block = False
     for piece in pieces:
         if piece:
-            kind = piece.__class__
-            has_block |= kind is _Block
-            kept.append(piece if kind is _Block or kind is Html else _escaped(piece))
+            if piece.__class__ is _Block:
+                has_block = True
+            elif piece.__class__ is not Html:
+                piece = _escaped(piece)
+            kept.append(piece)
     return kept, has_block
 
 

@@ -178,14 +178,12 @@ def _texts_if_plain(value: object) -> list[str] | None:
             kind = item.__class__
             if kind is str:
                 texts.append(item)
-            elif kind is dict:
-                texts += item
-                below += item.values()
-            elif kind is list:
-                below += item
+            elif kind is dict or kind is list:
+                texts += item if kind is dict else ()
+                below += item.values() if kind is dict else item
+                if len(below) > MAX_JSON_NODES:  # asked here, too: one list may stand in many places
+                    return None
             elif item is not None and not (isinstance(item, _NUMBERS) and _complaint_about_number(item) is None):
-                return None
-            if len(below) > MAX_JSON_NODES:  # asked here, too: one list may stand in many places
                 return None
         level, depth, nodes = below, depth + 1, nodes + len(below)
         if depth > MAX_JSON_DEPTH or nodes > MAX_JSON_NODES:
