@@ -77,10 +77,10 @@ class Installation:
         assert self.embedded.supervisor is not None
         return [name for name in self.embedded.supervisor.pids() if name.startswith("worker-")]
 
-    def kill_workers(self) -> None:
-        """SIGKILL every worker process, pool children included, as a machine's death would."""
+    def kill_workers(self, *names: str) -> None:
+        """SIGKILL worker processes (all, if none is named), pool children included, as a machine's death would."""
         assert self.embedded.supervisor is not None
-        for name in self.worker_names():
+        for name in names or self.worker_names():
             pid = self.embedded.supervisor.pids()[name]
             children = psutil.Process(pid).children(recursive=True)
             self.embedded.supervisor.kill(name)
@@ -90,9 +90,10 @@ class Installation:
                 except ProcessLookupError:
                     continue
 
-    def start_workers(self) -> None:
+    def start_workers(self, *names: str) -> None:
+        """Start worker processes that were killed: all of them, if none is named."""
         assert self.embedded.supervisor is not None
-        for name in self.worker_names():
+        for name in names or self.worker_names():
             self.embedded.supervisor.restart(name)
 
 
