@@ -37,7 +37,7 @@ def test_the_hard_limit_kills_a_stubborn_task_with_its_children_and_the_next_job
         child = re.search(r"child (\d+)", log_of(installation.embedded.home, "stubborn"))
         assert child is not None
         pid = int(child[1])
-        wait_until(lambda: not psutil.pid_exists(pid), seconds=5, what="the grandchild is dead")
+        wait_until(lambda: not psutil.pid_exists(pid), seconds=30, what="the grandchild is dead")
         assert installation.wait_for(installation.submit("echo next"), "answered")["answer"] == "next"
     finally:
         supervisor.kill("stubborn")
