@@ -13,13 +13,14 @@ ON_INSTALLATION = frozenset(
     )
 )  # fmt: skip
 LONGEST_FIRST = (
-    # boxes and the one installation, each in a process of its own all along
+    # boxes, fire and the one installation begin together, each in a process of its own; fire counts what runs beside it
     "test_fleet.py", "test_hostile_agent.py", "test_leftovers.py", "test_built_sites.py", "test_ticket_agents.py",
     "test_wall.py", "test_conformance.py", "test_spending.py", "test_agent_session.py", "test_canary.py",
     "test_real_cli.py", "test_team_cli.py",
+    "test_smoke.py",
     "test_recovery.py", "test_hard_limit.py", "test_main_job.py", "test_browser.py",
     # what has a fleet of its own, or a browser
-    "test_smoke.py", "test_wheel.py", "test_design.py", "test_killed.py", "test_scan_in_browser.py",
+    "test_wheel.py", "test_design.py", "test_killed.py", "test_scan_in_browser.py",
     "test_real_sites.py", "test_json_render.py",
     # unit and integration
     "test_steps.py", "test_publish.py", "test_rounds.py", "test_backup.py", "test_runs_killed.py",
