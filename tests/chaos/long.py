@@ -10,12 +10,16 @@ from tests.chaos.suites import run_tests
 
 PATHS = (
     "tests/integration/test_pitfalls.py", "tests/integration/test_stopping.py",
+    "tests/integration/test_alerts.py", "tests/integration/test_panels_of_history.py",
+    "tests/integration/test_scrape_cost.py", "tests/integration/test_worker_registry.py",
+    "tests/acceptance/test_tracing.py",
     "tests/acceptance/test_rolling_restart.py", "tests/acceptance/test_backup.py",
-    "tests/acceptance/test_console_browser.py", "tests/chaos/test_hosts.py", "tests/chaos/test_leaks.py",
+    "tests/acceptance/test_console_browser.py", "tests/acceptance/test_scan_in_browser.py",
+    "tests/chaos/test_hosts.py", "tests/chaos/test_leaks.py",
 )  # fmt: skip
 
 
 def run(_: Options, say: Callable[[str], None]) -> Report:
     """Run the tests that are marked as long."""
     say("pitfalls, stops, a rolling restart under load, and a backup at work")
-    return run_tests("what takes minutes", *PATHS, environment={"LONG": "1"})
+    return run_tests("what takes minutes", *PATHS, environment={"LONG": "1", "PAGES": "3000"})

@@ -35,7 +35,7 @@ from workers.outcomes import Candidate
 from workers.publish import Step
 
 ROOT = Path(__file__).parents[2]
-PUBLISHES = int(os.environ.get("PUBLISHES", "60"))
+PUBLISHES = int(os.environ.get("PUBLISHES", "16"))
 """`make chaos` sets 500."""
 
 

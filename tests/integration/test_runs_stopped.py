@@ -356,10 +356,10 @@ class Crowd:
 @pytest.mark.timeout(200)
 def test_ends_of_steps_advances_gates_and_cancels_never_wait_for_each_other_in_a_circle(yard: Yard) -> None:
     yard.team.plan = BUILD
-    crowd = Crowd(yard, [yard.submit("Fix the broken header", priority="P0") for _ in range(4)])
+    crowd = Crowd(yard, [yard.submit("Fix the broken header", priority="P0") for _ in range(3)])
     crowd.play(seconds=150)
     assert crowd.errors == [], "a deadlock is an error of the database"
-    assert [yard.job(run_id).state for run_id in crowd.runs] == [State.CANCELLED, *[State.PUBLISHED] * 3]
+    assert [yard.job(run_id).state for run_id in crowd.runs] == [State.CANCELLED, *[State.PUBLISHED] * 2]
     for run_id in crowd.runs:
         spent, booked = yard.bill(run_id)
         assert spent == booked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -60,39 +61,51 @@ def outcome(say: str, case: Case) -> str | None:
     return None if edit is None else apply_direct(site, edit).canonical()
 
 
-DONE = [case for case in SPEC_CASES if verdicts()[case] == "right"]
-ORDERS = [
-    case
-    for case in DONE
-    if re.match(r"(?:change|set|remove|delete|move|add|replace|rename|make|swap) ", case.say, re.I)
-]
-CLOSED = [case for case in ORDERS if re.search(r"[\"'”]$", case.say)]
-QUOTING = [
-    case
-    for case in CLOSED
-    if case.say[:3].lower() != "add" and not re.search(r"://|[@#/€£]|\d", QUOTATION.sub("", case.say))
-]
+# The cases are judged when a test first wants them: at import it would cost every process that collects tests seconds.
+@cache
+def done() -> list[Case]:
+    return [case for case in SPEC_CASES if verdicts()[case] == "right"]
+
+
+@cache
+def orders() -> list[Case]:
+    verbs = r"(?:change|set|remove|delete|move|add|replace|rename|make|swap) "
+    return [case for case in done() if re.match(verbs, case.say, re.I)]
+
+
+@cache
+def closed() -> list[Case]:
+    return [case for case in orders() if re.search(r"[\"'”]$", case.say)]
+
+
+@cache
+def quoting() -> list[Case]:
+    return [
+        case
+        for case in closed()
+        if case.say[:3].lower() != "add" and not re.search(r"://|[@#/€£]|\d", QUOTATION.sub("", case.say))
+    ]
+
+
+def one_of(cases: Callable[[], list[Case]]) -> st.SearchStrategy[Case]:
+    return st.deferred(lambda: st.sampled_from(cases()))
 
 
 @settings(max_examples=40)
-@given(
-    st.sampled_from(ORDERS), st.sampled_from(["Please ", "Hi! ", "Hello, please ", "Could you ", "I'd like you to "])
-)
+@given(one_of(orders), st.sampled_from(["Please ", "Hi! ", "Hello, please ", "Could you ", "I'd like you to "]))
 def test_a_polite_beginning_changes_nothing(case: Case, prefix: str) -> None:
     body = case.say[0].lower() + case.say[1:]
     assert outcome(prefix + body, case) == plain_outcome(case)
 
 
 @settings(max_examples=40)
-@given(
-    st.sampled_from(CLOSED), st.sampled_from([".", "!", " please", ", please.", ". Thanks!", " thank you", "  ", "\n"])
-)
+@given(one_of(closed), st.sampled_from([".", "!", " please", ", please.", ". Thanks!", " thank you", "  ", "\n"]))
 def test_what_stands_behind_a_closed_order_changes_nothing(case: Case, suffix: str) -> None:
     assert outcome(case.say + suffix, case) == plain_outcome(case)
 
 
 @settings(max_examples=30)
-@given(st.sampled_from(QUOTING), st.booleans())
+@given(one_of(quoting), st.booleans())
 def test_the_case_of_the_order_changes_nothing(case: Case, upper: bool) -> None:
     parts = QUOTATION.split(case.say)
     folded = [part if index % 2 else part.upper() if upper else part.lower() for index, part in enumerate(parts)]
@@ -100,7 +113,7 @@ def test_the_case_of_the_order_changes_nothing(case: Case, upper: bool) -> None:
 
 
 @settings(max_examples=30)
-@given(st.sampled_from(DONE), st.sampled_from(["  ", "\t", "\u00a0", " \u00a0 "]))
+@given(one_of(done), st.sampled_from(["  ", "\t", "\u00a0", " \u00a0 "]))
 def test_the_width_of_blanks_changes_nothing(case: Case, blank: str) -> None:
     parts = QUOTATION.split(case.say)
     spaced = [part if index % 2 else part.replace(" ", blank) for index, part in enumerate(parts)]
@@ -115,12 +128,12 @@ DOUBTS = [
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(ORDERS), st.sampled_from(DOUBTS))
+@given(one_of(orders), st.sampled_from(DOUBTS))
 def test_a_negation_a_question_or_a_condition_is_never_an_edit(case: Case, doubt: str) -> None:
     assert outcome(doubt.format(case.say[0].lower() + case.say[1:].rstrip(".?")), case) is None
 
 
 @settings(max_examples=30)
-@given(st.sampled_from([case for case in ORDERS if "?" not in QUOTATION.sub("", case.say)]))
+@given(one_of(lambda: [case for case in orders() if "?" not in QUOTATION.sub("", case.say)]))
 def test_an_order_with_a_question_mark_is_a_question(case: Case) -> None:
     assert outcome(case.say.rstrip(".") + "?", case) is None
