@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from sandbox.diff.applied import Applied
 from sandbox.diff.errors import DiffRefusedError, Reason
@@ -17,6 +16,7 @@ from sandbox.diff.result import FileReceipt, Fuzz, HunkReceipt
 from sandbox.diff.tree import Tree, resolve
 
 _DEFAULT_LIMITS = Limits()
+_NEW = frozenset("+?")
 _DONE = (HunkReceipt(1, Fuzz.EXACT, is_already_applied=True),)
 
 
@@ -92,7 +92,7 @@ def _not_found(path: str) -> DiffRefusedError:
 
 def _create(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
     data = b"".join(line.text for number, hunk in enumerate(op.hunks, start=1) for line in _added(op, hunk, number))
-    budget.spend(sum(len(hunk.lines) for hunk in op.hunks))
+    budget.spend(sum(len(hunk.ops) for hunk in op.hunks))
     if tree.read(op.path) == data:
         return FileReceipt(op.path, Kind.CREATE, hunks=_DONE)
     tree.make(op.path, data)
@@ -121,9 +121,9 @@ def _is_text_behind(lines: Sequence[Line]) -> bool:
 
 def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
     data = tree.read(op.path)
-    is_making = bool(op.hunks) and all(line.op in "+?" for hunk in op.hunks for line in hunk.lines)
+    is_making = bool(op.hunks) and not any(set(hunk.ops) - _NEW for hunk in op.hunks)
     if data is None and is_making:
-        return _create(replace(op, kind=Kind.CREATE), tree, budget, policy)
+        return _create(op._replace(kind=Kind.CREATE), tree, budget, policy)
     if data is None:
         raise _not_found(op.path)
     if not op.hunks and op.new_mode is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sandbox.diff.model import Hunk, Line, Op, Span
+from sandbox.diff.model import Hunk, Line, Span, unzipped
 from sandbox.diff.text import is_closing_fence, is_empty
 
 _NUMBERS = re.compile(rb"-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9}))?")
@@ -16,13 +16,16 @@ _HEADER = re.compile(rb"@@(?=[ \t.-]|$)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
 _NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
 _VERSION = re.compile(rb"\d+\.\d+")
 _PLAIN_STARTS = (b" ", b"+", b"-")
-_MARKERS: dict[int, Op] = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
+_HEADS = (b"--- ", b"+++ ")
+_PLAIN = re.compile(rb"[ +-]*")
+MARKERS = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
 
 
 class Body(NamedTuple):
     """The lines of a hunk."""
 
-    lines: tuple[Line, ...]
+    ops: str
+    texts: tuple[bytes, ...]
     end: int
     """The first line of the text that is not the hunk's."""
     is_counted: bool
@@ -38,20 +41,24 @@ class Header(NamedTuple):
 
 def is_hunk_header(line: bytes) -> bool:
     """Return whether a hunk begins at this line."""
-    return _HEADER.match(line.rstrip()) is not None
+    return line.startswith(b"@@") and _HEADER.match(line.rstrip()) is not None
 
 
-def read_header(line: bytes) -> Header:
-    """Return what a line that begins with `@@` says. Models write `@@ ... @@`, and names of functions for numbers."""
+def read_header(line: bytes) -> Header | None:
+    """Return what a line says with which a hunk begins; None for any other line.
+
+    Models write `@@ ... @@`, and names of functions for numbers.
+    """
     found = _HEADER.match(line.rstrip())
-    assert found is not None
+    if found is None:
+        return None
     numbers = _NUMBERS.match(found[1])
     if numbers is None:
         text = found[1] if found[2] is None or _NOTHING.match(found[2]) else found[2]
         return Header(None, _anchor(text))
-    old, old_count, new, new_count = (1 if number is None else int(number) for number in numbers.groups())
+    span = Span(*[1 if number is None else int(number) for number in numbers.groups()])
     rest = found[2] if found[2] is not None else found[1][numbers.end() :]
-    return Header(Span(old, old_count, new, new_count), _anchor(rest))
+    return Header(span, _anchor(rest))
 
 
 def _anchor(text: bytes) -> bytes | None:
@@ -80,14 +87,34 @@ def read_body(lines: list[bytes], at: int, span: Span | None, *, is_git: bool, i
         is_fenced: the diff stands in a fenced block, whose end ends it.
     """
     if span is not None:
-        for is_lenient in (False, True):
-            found = _counted(lines, at, span, is_git=is_git, is_lenient=is_lenient)
-            if found is not None and not _goes_on(lines, found.end):
-                return found
+        found = _plain(lines, at, span, is_git=is_git) or _counted(lines, at, span, is_git=is_git)
+        if found is not None and not _goes_on(lines, found.end):
+            return found
     return _free(lines, at, is_fenced=is_fenced)
 
 
-def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenient: bool) -> Body | None:
+def _plain(lines: list[bytes], at: int, span: Span, *, is_git: bool) -> Body | None:
+    """Read a hunk of which every line has its marker and its feed, as nearly all are; None for any other."""
+    marks = b""
+    old, new = span.old_count, span.new_count
+    while old > 0 or new > 0:
+        begun = at + len(marks)
+        more = bytes([line[0] for line in lines[begun : begun + max(old, new)]])
+        old -= len(more) - more.count(b"+")
+        new -= len(more) - more.count(b"-")
+        if not more or old < 0 or new < 0:
+            return None
+        marks += more
+    end = at + len(marks)
+    body = lines[at:end]
+    if not _PLAIN.fullmatch(marks) or (end < len(lines) and lines[end].startswith(b"\\")):
+        return None
+    if not is_git and any(line[:4] in _HEADS and is_file_header(lines, place) for place, line in enumerate(body, at)):
+        return None
+    return Body(marks.decode(), tuple([line[1:] for line in body]), end, is_counted=True)
+
+
+def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool) -> Body | None:
     read: list[Line] = []
     old, new = span.old_count, span.new_count
     while old > 0 or new > 0:
@@ -98,9 +125,9 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenien
             read[-1] = _without_feed(read[-1], lines[at])
             at += 1
             continue
-        op = _MARKERS.get(line[0]) or (" " if is_empty(line) else "?")
+        op = MARKERS.get(line[0]) or (" " if is_empty(line) else "?")
         is_end = op == "?" and (is_hunk_header(line) or line.startswith(b"diff --git "))
-        if (op == "?" and (not is_lenient or is_end)) or (op in "-+" and not is_git and is_file_header(lines, at)):
+        if is_end or (op in "-+" and not is_git and is_file_header(lines, at)):
             return None
         old -= op != "+"
         new -= op != "-"
@@ -111,14 +138,14 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool, is_lenien
     if at < len(lines) and lines[at].startswith(b"\\") and read:
         read[-1] = _without_feed(read[-1], lines[at])
         at += 1
-    return Body(tuple(read), at, is_counted=True)
+    return Body(*unzipped(read), at, is_counted=True)
 
 
 def _goes_on(lines: list[bytes], at: int) -> bool:
     """Return whether the text behind a counted hunk looks like more of it: then the counts are wrong."""
     while at < len(lines) and is_empty(lines[at]):
         at += 1
-    if at >= len(lines) or lines[at][0] not in _MARKERS:
+    if at >= len(lines) or lines[at][0] not in MARKERS:
         return False
     return not (is_file_header(lines, at) or _is_signature(lines, at) or lines[at].strip() == b"---")
 
@@ -131,14 +158,14 @@ def _free(lines: list[bytes], at: int, *, is_fenced: bool) -> Body:
         if line.startswith(b"\\ "):
             if read:
                 read[-1] = _without_feed(read[-1], lines[at])
-        elif line[0] in _MARKERS:
-            read.append(Line(_MARKERS[line[0]], line[1:]))
+        elif line[0] in MARKERS:
+            read.append(Line(MARKERS[line[0]], line[1:]))
         else:
             read.append(Line("?", line))
         at += 1
     while read and read[-1].op == "?" and is_empty(read[-1].text):
         read.pop()
-    return Body(tuple(read), at, is_counted=False)
+    return Body(*unzipped(read), at, is_counted=False)
 
 
 def _ends(lines: list[bytes], at: int, *, is_fenced: bool) -> bool:
@@ -168,9 +195,5 @@ def _without_feed(line: Line, marker: bytes) -> Line:
 
 def build_hunk(header: Header, body: Body) -> Hunk:
     """Return a hunk."""
-    return Hunk(
-        lines=body.lines,
-        span=header.span,
-        anchors=(header.anchor,) if header.anchor else (),
-        is_counted=body.is_counted,
-    )
+    anchors = (header.anchor,) if header.anchor else ()
+    return Hunk(body.ops, body.texts, header.span, anchors, is_counted=body.is_counted)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-Op = Literal[" ", "-", "+", "?"]
-"""Context, removed, added; and `?` for a line of a hunk that has lost its marker."""
-
 
 class Line(NamedTuple):
     """One line of a hunk."""
 
-    op: Op
+    op: str
+    """` ` for context, `-` for removed, `+` for added; and `?` for a line that has lost its marker."""
     text: bytes
     """With its line feed, unless the diff says that there is none."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """The numbers of a hunk's header. A hint: models write wrong ones."""
 
     old_start: int
@@ -29,11 +27,19 @@ class Span:
     new_count: int
 
 
+def unzipped(lines: Sequence[Line]) -> tuple[str, tuple[bytes, ...]]:
+    """Return what lines are, and what they say."""
+    return "".join(line.op for line in lines), tuple(line.text for line in lines)
+
+
 @dataclass(frozen=True)
 class Hunk:
     """One change of one file."""
 
-    lines: tuple[Line, ...]
+    ops: str
+    """What each line is: a `Line.op` for each."""
+    texts: tuple[bytes, ...]
+    """What each line says, with its line feed, unless the diff says that there is none."""
     span: Span | None = None
     anchors: tuple[bytes, ...] = ()
     """Lines that stand somewhere above the hunk, outermost first: what follows `@@`."""
@@ -43,14 +49,19 @@ class Hunk:
     """The diff says that the hunk ends with the file."""
 
     @cached_property
-    def before(self) -> tuple[bytes, ...]:
-        """The lines that must be in the file."""
-        return tuple(line.text for line in self.lines if line.op != "+")
+    def lines(self) -> tuple[Line, ...]:
+        """What each line is and says."""
+        return tuple(map(Line, self.ops, self.texts))
 
     @cached_property
-    def after(self) -> tuple[bytes, ...]:
-        """The lines that stand there afterwards."""
-        return tuple(line.text for line in self.lines if line.op != "-")
+    def before(self) -> list[bytes]:
+        """The lines that must be in the file."""
+        return [text for op, text in zip(self.ops, self.texts, strict=True) if op != "+"]
+
+    @cached_property
+    def added(self) -> list[bytes]:
+        """The lines that are new."""
+        return [text for op, text in zip(self.ops, self.texts, strict=True) if op == "+"]
 
 
 Strip = Literal["never", "always", "maybe"]
@@ -71,8 +82,7 @@ PLAIN_MODE = "100644"
 EXECUTABLE_MODE = "100755"
 
 
-@dataclass(frozen=True)
-class FileOp:
+class FileOp(NamedTuple):
     """What a diff does to one file."""
 
     kind: Kind

@@ -32,9 +32,9 @@ def are_coherent(hunks: Sequence[Hunk]) -> bool:
 
 def is_as_tools_write(hunk: Hunk, file: FileText) -> bool:
     """Return whether a lone hunk has as much context above as below, but at the file's ends: no line was lost."""
-    ops = [" " if line.op == "?" else line.op for line in hunk.lines]
-    head = next((place for place, op in enumerate(ops) if op != " "), len(ops))
-    tail = next((place for place, op in enumerate(reversed(ops)) if op != " "), len(ops))
+    size = len(hunk.ops)
+    head = size - len(hunk.ops.lstrip(" ?"))
+    tail = size - len(hunk.ops.rstrip(" ?"))
     start = expected_place(hunk) or 0
     size = max(head, tail)
     is_head_whole = head == size or start == 0

@@ -168,14 +168,13 @@ def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> in
         body = read_body(
             lines, at, None, is_git=section.is_git, is_fenced=section.is_fenced
         )  # models forget the first @@
-        section.hunks.append(Hunk(body.lines))
+        section.hunks.append(Hunk(body.ops, body.texts))
         at = body.end
     if at < len(lines) and lines[at].startswith(b"@@@"):
         raise DiffRefusedError(Reason.MALFORMED, "a combined diff of a merge is not applied", section.names.new)
-    while at < len(lines) and is_hunk_header(lines[at]):
+    while at < len(lines) and (header := read_header(lines[at])):
         if len(section.hunks) >= left:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
-        header = read_header(lines[at])
         body = read_body(lines, at + 1, header.span, is_git=section.is_git, is_fenced=section.is_fenced)
         section.hunks.append(build_hunk(header, body))
         at = body.end

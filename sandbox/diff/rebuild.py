@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import FileText
+from sandbox.diff.lines import FileText, count_lines
 from sandbox.diff.model import FileOp
 from sandbox.diff.options import Edit, Option
 
@@ -38,17 +38,23 @@ def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> bytes:
     """
     lines: list[bytes] = []
     at = 0
-    edits = edits_of(op, options)
-    for edit in edits:
+    for edit in edits_of(op, options):
         lines += file.lines[at : edit.start]
         lines += edit.lines
         at = edit.end
     lines += file.lines[at:]
+    data = b"".join(lines)
+    keeps_end = bool(lines) and any([option.keeps_end for option in options])
+    if not keeps_end and count_lines(data) == len(lines):
+        return data
+    return _mended(file, lines, keeps_end=keeps_end)
+
+
+def _mended(file: FileText, lines: list[bytes], *, keeps_end: bool) -> bytes:
+    """Return lines of which some before the last have no line feed, or the last one's is the file's, as a content."""
     end = b"\r\n" if file.lines and file.lines[0].endswith(b"\r\n") else b"\n"
-    lines = [
-        line if line.endswith(b"\n") or place == len(lines) - 1 else line + end for place, line in enumerate(lines)
-    ]
-    if lines and any(option.keeps_end for option in options):
+    lines = [*(_with_end(line, end) for line in lines[:-1]), lines[-1]]
+    if keeps_end:
         had_end = not file.data or file.data.endswith(b"\n")
         lines[-1] = _with_end(lines[-1], end) if had_end else lines[-1].removesuffix(b"\n").removesuffix(b"\r")
     return b"".join(lines)

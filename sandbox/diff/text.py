@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from sandbox.diff.errors import DiffRefusedError, Reason
+from sandbox.diff.lines import split_lines
 from sandbox.diff.model import Limits
 
 _BOM = b"\xef\xbb\xbf"
@@ -26,9 +27,9 @@ def lines_of(diff: str | bytes, limits: Limits) -> list[bytes]:
     if raw.count(b"\n") > limits.max_lines:
         raise DiffRefusedError(Reason.TOO_LARGE, f"the diff has more than {limits.max_lines} lines")
     raw = raw.removeprefix(_BOM)
-    lines = [line + b"\n" for line in raw.split(b"\n")]
-    if lines[-1] == b"\n":
-        lines.pop()
+    lines = split_lines(raw)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines[-1] += b"\n"
     return lines
 
 

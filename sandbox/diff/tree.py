@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.model import FileOp, Kind
@@ -138,7 +137,7 @@ def resolve(op: FileOp, tree: Tree) -> FileOp:
     source = safe_path(op.source) if op.source is not None else None
     for name in filter(None, (path, source)):
         tree.check_reachable(name)
-    return replace(op, path=path, source=source, strip="never")
+    return op._replace(path=path, source=source, strip="never")
 
 
 def _resolve(op: FileOp, tree: Tree) -> str:
