@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from sandbox.diff.applied import Applied
 from sandbox.diff.errors import DiffRefusedError, Reason
@@ -13,7 +14,7 @@ from sandbox.diff.options import Option
 from sandbox.diff.parse import parse_diff
 from sandbox.diff.policy import MATCHING, DiffPolicy, check_deletion, check_modes, check_policy
 from sandbox.diff.result import FileReceipt, Fuzz, HunkReceipt
-from sandbox.diff.tree import Tree, resolve
+from sandbox.diff.tree import Tree, check_names, resolve
 
 _DEFAULT_LIMITS = Limits()
 _NEW = frozenset("+?")
@@ -40,17 +41,17 @@ def apply_diff(
         DiffRefusedError: the diff is not applied, and nothing of it is (the fault of whoever wrote it).
     """
     ops = parse_diff(diff, limits)
-    first = Tree(files, obstacles, ())
-    vacated: set[str] = set()
+    tree = Tree(files, obstacles)
+    steps: list[_Step] = []
     for op in ops:
         check_modes(op)
-        resolved = resolve(op, first)
-        check_policy(resolved, policy)
-        if resolved.kind in (Kind.DELETE, Kind.RENAME):
-            vacated.add(resolved.source or resolved.path)
-    tree = Tree(files, obstacles, vacated)
-    budget = Budget(limits.max_steps)
-    receipts, missing = _apply_all(ops, tree, budget, policy)
+        named = check_names(op)
+        step = _Step(named, named._replace(path=resolve(named, tree)))
+        check_policy(step.resolved, policy)
+        steps.append(step)
+    gone = [op for _, op in steps if op.kind in (Kind.DELETE, Kind.RENAME)]
+    tree.vacated = frozenset(op.source or op.path for op in gone)
+    receipts, missing = _apply_all(steps, tree, Budget(limits.max_steps), policy)
     is_done = all(receipt.is_already_applied for receipt in receipts)
     if missing is not None and not is_done:
         raise missing
@@ -62,18 +63,28 @@ def apply_diff(
     return Applied(changed, tuple(receipts), before={path: files.get(path) for path in changed})
 
 
+class _Step(NamedTuple):
+    """What a diff does to one file."""
+
+    named: FileOp
+    """Under the name that the diff gives it."""
+    resolved: FileOp
+    """Under its path among the files as they are before the diff."""
+
+
 def _apply_all(
-    ops: Sequence[FileOp], tree: Tree, budget: Budget, policy: DiffPolicy
+    steps: Sequence[_Step], tree: Tree, budget: Budget, policy: DiffPolicy
 ) -> tuple[list[FileReceipt], DiffRefusedError | None]:  # fmt: skip
     """Return what happened to each file, and the refusal that stands unless the whole diff was applied before."""
     receipts: list[FileReceipt] = []
     missing: DiffRefusedError | None = None
-    for op in ops:
-        resolved = resolve(op, tree)
+    for named, resolved in steps:
+        path = resolve(named, tree)
+        op = resolved if path == resolved.path else resolved._replace(path=path)
         try:
-            receipts.append(_HANDLERS[resolved.kind](resolved, tree, budget, policy))
+            receipts.append(_HANDLERS[op.kind](op, tree, budget, policy))
         except _GoneError as gone:
-            receipts.append(FileReceipt(resolved.path, resolved.kind, resolved.source, hunks=_DONE))
+            receipts.append(FileReceipt(op.path, op.kind, op.source, hunks=_DONE))
             missing = missing or gone.refusal
     return receipts, missing
 

@@ -17,7 +17,7 @@ _NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
 _VERSION = re.compile(rb"\d+\.\d+")
 _PLAIN_STARTS = (b" ", b"+", b"-")
 _HEADS = (b"--- ", b"+++ ")
-_PLAIN = re.compile(rb"[ +-]*")
+_MARKED = re.compile("[ +-]*")
 MARKERS = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
 
 
@@ -76,42 +76,42 @@ def is_file_header(lines: list[bytes], at: int) -> bool:
     return line.startswith(b"+++ ") and is_hunk_header(following)
 
 
-def read_body(lines: list[bytes], at: int, span: Span | None, *, is_git: bool, is_fenced: bool) -> Body:
+def marks_of(lines: list[bytes]) -> str:
+    """Return the first byte of each line."""
+    return bytes([line[0] for line in lines]).decode("latin-1")
+
+
+def read_body(lines: list[bytes], at: int, span: Span | None, *, marks: str, is_git: bool, is_fenced: bool) -> Body:
     """Read the lines of one hunk.
 
     Args:
         lines: the text.
         at: the first line after the hunk's header.
         span: the header's numbers.
+        marks: the first bytes of all lines.
         is_git: the file has a `diff --git` header, so that a line `--- x` within the counts is a removed line `-- x`.
         is_fenced: the diff stands in a fenced block, whose end ends it.
     """
     if span is not None:
-        found = _plain(lines, at, span, is_git=is_git) or _counted(lines, at, span, is_git=is_git)
+        found = _plain(lines, at, span, marks=marks, is_git=is_git) or _counted(lines, at, span, is_git=is_git)
         if found is not None and not _goes_on(lines, found.end):
             return found
     return _free(lines, at, is_fenced=is_fenced)
 
 
-def _plain(lines: list[bytes], at: int, span: Span, *, is_git: bool) -> Body | None:
-    """Read a hunk of which every line has its marker and its feed, as nearly all are; None for any other."""
-    marks = b""
-    old, new = span.old_count, span.new_count
-    while old > 0 or new > 0:
-        begun = at + len(marks)
-        more = bytes([line[0] for line in lines[begun : begun + max(old, new)]])
-        old -= len(more) - more.count(b"+")
-        new -= len(more) - more.count(b"-")
-        if not more or old < 0 or new < 0:
-            return None
-        marks += more
-    end = at + len(marks)
-    body = lines[at:end]
-    if not _PLAIN.fullmatch(marks) or (end < len(lines) and lines[end].startswith(b"\\")):
+def _plain(lines: list[bytes], at: int, span: Span, *, marks: str, is_git: bool) -> Body | None:
+    """Read a hunk whose counts are those of all marked lines that follow, as nearly all are; None for any other."""
+    found = _MARKED.match(marks, at)
+    assert found is not None
+    end = found.end()
+    if not is_git:
+        heads = (place for place in range(at, end) if lines[place][:4] in _HEADS and is_file_header(lines, place))
+        end = next(heads, end)
+    ops = marks[at:end]
+    is_fit = end - at - ops.count("+") == span.old_count and end - at - ops.count("-") == span.new_count
+    if not is_fit or marks.startswith("\\", end):
         return None
-    if not is_git and any(line[:4] in _HEADS and is_file_header(lines, place) for place, line in enumerate(body, at)):
-        return None
-    return Body(marks.decode(), tuple([line[1:] for line in body]), end, is_counted=True)
+    return Body(ops, tuple([line[1:] for line in lines[at:end]]), end, is_counted=True)
 
 
 def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool) -> Body | None:

@@ -91,9 +91,10 @@ def _by_numbers(op: FileOp, file: FileText, *, is_base_known: bool) -> list[Opti
     found: list[Option] = []
     for hunk in op.hunks:
         place = expected_place(hunk)
-        if place is None or "?" in hunk.ops or not file.is_at(place, hunk.before):
+        before = hunk.before
+        if place is None or "?" in hunk.ops or not file.is_at(place, before):
             return None
-        if not hunk.before and not (is_base_known or not file.lines):
+        if not before and not (is_base_known or not file.lines):
             return None
         found.append(exact_option(file, hunk, place))
     is_certain = is_base_known or len(op.hunks) > 1 or all(is_as_tools_write(hunk, file) for hunk in op.hunks)

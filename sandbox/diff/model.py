@@ -53,12 +53,12 @@ class Hunk:
         """What each line is and says."""
         return tuple(map(Line, self.ops, self.texts))
 
-    @cached_property
+    @property
     def before(self) -> list[bytes]:
         """The lines that must be in the file."""
         return [text for op, text in zip(self.ops, self.texts, strict=True) if op != "+"]
 
-    @cached_property
+    @property
     def added(self) -> list[bytes]:
         """The lines that are new."""
         return [text for op, text in zip(self.ops, self.texts, strict=True) if op == "+"]

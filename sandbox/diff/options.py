@@ -38,7 +38,7 @@ class Option(NamedTuple):
 def exact_option(file: FileText, hunk: Hunk, start: int) -> Option:
     """Return what a hunk means that stands at a line of the file byte for byte."""
     file.budget.spend(len(hunk.ops))
-    places = range(start, start + len(hunk.before))
+    places = range(start, start + len(hunk.ops) - hunk.ops.count("+"))
     return Option(start, _edits(hunk.ops, hunk.added, places, start), Fuzz.EXACT)
 
 
