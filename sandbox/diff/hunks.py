@@ -11,8 +11,9 @@ from typing import NamedTuple
 from sandbox.diff.model import Hunk, Line, Span, unzipped
 from sandbox.diff.text import is_closing_fence, is_empty
 
-_NUMBERS = re.compile(rb"-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9}))?")
-_HEADER = re.compile(rb"@@(?=[ \t.-]|$)[ \t]*(.*?)[ \t]*(?:@@(.*))?$")
+_HEADER = re.compile(
+    rb"@@(?=[ \t.-]|$)[ \t]*(?:-(\d{1,9})(?:,(\d{1,9}))?[ \t]+\+(\d{1,9})(?:,(\d{1,9}))?)?(.*?)[ \t]*(?:@@(.*))?$"
+)
 _NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
 _VERSION = re.compile(rb"\d+\.\d+")
 _PLAIN_STARTS = (b" ", b"+", b"-")
@@ -52,17 +53,15 @@ def read_header(line: bytes) -> Header | None:
     found = _HEADER.match(line.rstrip())
     if found is None:
         return None
-    numbers = _NUMBERS.match(found[1])
-    if numbers is None:
-        text = found[1] if found[2] is None or _NOTHING.match(found[2]) else found[2]
-        return Header(None, _anchor(text))
-    span = Span(*[1 if number is None else int(number) for number in numbers.groups()])
-    rest = found[2] if found[2] is not None else found[1][numbers.end() :]
-    return Header(span, _anchor(rest))
+    *numbers, inside, behind = found.groups()
+    if numbers[0] is None:
+        return Header(None, _anchor(behind) or _anchor(inside))
+    span = Span(*[1 if number is None else int(number) for number in numbers])
+    return Header(span, _anchor(inside if behind is None else behind))
 
 
-def _anchor(text: bytes) -> bytes | None:
-    return None if _NOTHING.match(text) else text.strip()
+def _anchor(text: bytes | None) -> bytes | None:
+    return text.strip() if text and not _NOTHING.match(text) else None
 
 
 def is_file_header(lines: list[bytes], at: int) -> bool:
@@ -196,4 +195,4 @@ def _without_feed(line: Line, marker: bytes) -> Line:
 def build_hunk(header: Header, body: Body) -> Hunk:
     """Return a hunk."""
     anchors = (header.anchor,) if header.anchor else ()
-    return Hunk(body.ops, body.texts, header.span, anchors, is_counted=body.is_counted)
+    return Hunk(body.ops, body.texts, header.span, anchors, body.is_counted)

@@ -17,7 +17,7 @@ from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.lines import FileText, indent_of
 from sandbox.diff.model import FileOp, Hunk, Line
 from sandbox.diff.nearest import nearest_lines
-from sandbox.diff.numbers import are_coherent, expected_place, is_as_tools_write
+from sandbox.diff.numbers import coherent_places, expected_place, is_as_tools_write
 from sandbox.diff.options import Option, exact_option
 from sandbox.diff.rebuild import rebuilt
 from sandbox.diff.result import Fuzz, HunkReceipt
@@ -86,13 +86,13 @@ def receipts_of(op: FileOp, options: Sequence[Option]) -> tuple[HunkReceipt, ...
 
 def _by_numbers(op: FileOp, file: FileText, *, is_base_known: bool) -> list[Option] | None:
     """Return the options at which all numbers are right, as in every diff of a tool for this very file."""
-    if not are_coherent(op.hunks):
+    places = coherent_places(op.hunks)
+    if places is None:
         return None
     found: list[Option] = []
-    for hunk in op.hunks:
-        place = expected_place(hunk)
+    for hunk, place in zip(op.hunks, places, strict=True):
         before = hunk.before
-        if place is None or "?" in hunk.ops or not file.is_at(place, before):
+        if "?" in hunk.ops or not file.is_at(place, before):
             return None
         if not before and not (is_base_known or not file.lines):
             return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 
@@ -32,8 +31,7 @@ def unzipped(lines: Sequence[Line]) -> tuple[str, tuple[bytes, ...]]:
     return "".join(line.op for line in lines), tuple(line.text for line in lines)
 
 
-@dataclass(frozen=True)
-class Hunk:
+class Hunk(NamedTuple):
     """One change of one file."""
 
     ops: str
@@ -48,7 +46,7 @@ class Hunk:
     is_at_end: bool = False
     """The diff says that the hunk ends with the file."""
 
-    @cached_property
+    @property
     def lines(self) -> tuple[Line, ...]:
         """What each line is and says."""
         return tuple(map(Line, self.ops, self.texts))

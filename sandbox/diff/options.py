@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from sandbox.diff.indent import Pair, Run, file_unit, reindented
@@ -12,7 +12,7 @@ from sandbox.diff.lines import FileText, likeness
 from sandbox.diff.model import Hunk, Line
 from sandbox.diff.result import Fuzz
 
-_CHANGES = re.compile("[^ ]+")
+_CHANGES = re.compile("( *)([^ ]+)")
 
 
 class Edit(NamedTuple):
@@ -64,7 +64,7 @@ def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, 
     keeps_end = any(line.text.endswith(b"\n") != found.endswith(b"\n") for line, found in pairs)
     ops = "".join(line.op for line in lines)
     return [
-        Option(start, _edits(ops, chain(*way), places, start), max(fuzz, at_least), keeps_end=keeps_end)
+        Option(start, _edits(ops, [*chain(*way)], places, start), max(fuzz, at_least), keeps_end=keeps_end)
         for way in ended
         if way is not None
     ]
@@ -98,20 +98,18 @@ def _end(line: bytes) -> bytes:
     return b"\r\n" if line.endswith(b"\r\n") else b"\n" if line.endswith(b"\n") else b""
 
 
-def _edits(ops: str, added: Iterable[bytes], places: Sequence[int], start: int) -> tuple[Edit, ...]:
+def _edits(ops: str, added: Sequence[bytes], places: Sequence[int], start: int) -> tuple[Edit, ...]:
     """Return the edits of a hunk: one for each run of lines that are not context."""
     edits: list[Edit] = []
-    texts = iter(added)
-    seen = end = 0
-    for run in _CHANGES.finditer(ops):
-        seen += run.start() - end
-        end = run.end()
-        new = run[0].count("+")
-        after = seen + end - run.start() - new
+    seen = made = 0
+    for kept, changed in _CHANGES.findall(ops):
+        seen += len(kept)
+        new = made + changed.count("+")
+        after = seen + len(changed) - (new - made)
         if after > seen:
             first, last = places[seen], places[after - 1] + 1
         else:
             first = last = places[seen - 1] + 1 if seen else start
-        edits.append(Edit(first, last, tuple(islice(texts, new))))
-        seen = after
+        edits.append(Edit(first, last, tuple(added[made:new])))
+        seen, made = after, new
     return tuple(edits)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.hunks import is_file_header, is_hunk_header
 from sandbox.diff.model import FileOp, Kind, Limits
@@ -50,7 +48,7 @@ def _unconverted(op: FileOp) -> FileOp:
     """Return a new file of a diff of which every line, headers too, came to end in CR LF on its way."""
     if op.kind is not Kind.CREATE:
         return op  # the file itself says how its lines end
-    hunks = [replace(hunk, texts=tuple(map(_unended, hunk.texts))) for hunk in op.hunks]
+    hunks = [hunk._replace(texts=tuple(map(_unended, hunk.texts))) for hunk in op.hunks]
     return op._replace(hunks=tuple(hunks))
 
 

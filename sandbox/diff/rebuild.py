@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import FileText, count_lines
+from sandbox.diff.lines import FileText
 from sandbox.diff.model import FileOp
 from sandbox.diff.options import Edit, Option
 
@@ -38,26 +38,28 @@ def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> bytes:
     """
     lines: list[bytes] = []
     at = 0
-    for edit in edits_of(op, options):
+    edits = edits_of(op, options)
+    for edit in edits:
         lines += file.lines[at : edit.start]
         lines += edit.lines
         at = edit.end
     lines += file.lines[at:]
-    data = b"".join(lines)
-    keeps_end = bool(lines) and any([option.keeps_end for option in options])
-    if not keeps_end and count_lines(data) == len(lines):
-        return data
-    return _mended(file, lines, keeps_end=keeps_end)
+    added = [line for edit in edits for line in edit.lines]
+    is_open = not all([line[-1:] == b"\n" for line in [*added, *file.lines[-1:]]])
+    keeps_end = any([option.keeps_end for option in options])
+    return b"".join(_with_ends(file, lines, keeps_end=keeps_end) if is_open or keeps_end else lines)
 
 
-def _mended(file: FileText, lines: list[bytes], *, keeps_end: bool) -> bytes:
-    """Return lines of which some before the last have no line feed, or the last one's is the file's, as a content."""
+def _with_ends(file: FileText, lines: list[bytes], *, keeps_end: bool) -> list[bytes]:
+    """Return lines with a feed where another line follows, and on the last one, where it is kept, as the file has it."""
+    if not lines:
+        return []
     end = b"\r\n" if file.lines and file.lines[0].endswith(b"\r\n") else b"\n"
     lines = [*(_with_end(line, end) for line in lines[:-1]), lines[-1]]
     if keeps_end:
         had_end = not file.data or file.data.endswith(b"\n")
         lines[-1] = _with_end(lines[-1], end) if had_end else lines[-1].removesuffix(b"\n").removesuffix(b"\r")
-    return b"".join(lines)
+    return lines
 
 
 def _with_end(line: bytes, end: bytes) -> bytes:
