@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sandbox.diff.applied import Applied
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import Budget, FileText, count_lines
+from sandbox.diff.lines import Budget, FileText
 from sandbox.diff.match import match_file, receipts_of
 from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line
 from sandbox.diff.options import Option
@@ -139,9 +139,10 @@ def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
         raise _not_found(op.path)
     if not op.hunks and op.new_mode is None:
         raise DiffRefusedError(Reason.MALFORMED, "the file has no hunk", op.path)
-    options, new = _matched(op, data, budget)
-    check_deletion(op, policy, before=count_lines(data), after=count_lines(new))
-    tree.write(op.path, new)
+    file = FileText(data, budget)
+    options, lines = _matched(op, file)
+    check_deletion(op, policy, before=len(file.lines), after=len(lines))
+    tree.write(op.path, b"".join(lines))
     mode = op.new_mode if op.new_mode != op.old_mode else None
     return FileReceipt(op.path, Kind.UPDATE, mode=mode, hunks=receipts_of(op, options))
 
@@ -150,9 +151,9 @@ def _delete(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
     data = tree.read(op.path)
     if data is None:
         raise _GoneError(_not_found(op.path))
-    options, left = _matched(op, data, budget)
+    options, left = _matched(op, FileText(data, budget))
     if op.hunks and left:
-        detail = f"{count_lines(left)} lines of the file would be left"
+        detail = f"{len(left)} lines of the file would be left"
         raise DiffRefusedError(Reason.LEFTOVER, detail, op.path, len(op.hunks))
     tree.remove(op.path)
     return FileReceipt(op.path, Kind.DELETE, hunks=receipts_of(op, options))
@@ -166,16 +167,16 @@ def _move(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileRec
         raise _GoneError(refusal) if op.kind is Kind.RENAME and tree.has(op.path) else refusal
     if op.path == op.source:
         raise DiffRefusedError(Reason.MALFORMED, f"a {op.kind} of a file to itself", op.path)
-    options, new = _matched(op, data, budget)
+    options, lines = _matched(op, FileText(data, budget))
     if op.kind is Kind.RENAME:
         tree.remove(op.source)
-    tree.make(op.path, new)
+    tree.make(op.path, b"".join(lines))
     mode = op.new_mode if op.new_mode != op.old_mode else None
     return FileReceipt(op.path, op.kind, op.source, mode=mode, hunks=receipts_of(op, options))
 
 
-def _matched(op: FileOp, data: bytes, budget: Budget) -> tuple[list[Option], bytes]:
-    return match_file(op, FileText(data, budget)) if op.hunks else ([], data)
+def _matched(op: FileOp, file: FileText) -> tuple[list[Option], list[bytes]]:
+    return match_file(op, file) if op.hunks else ([], file.lines)
 
 
 _HANDLERS = {

@@ -30,11 +30,6 @@ def split_lines(data: bytes) -> list[bytes]:
     return BytesIO(data).readlines()
 
 
-def count_lines(data: bytes) -> int:
-    """Return how many lines a file has, a last one without line feed counted."""
-    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
-
-
 def plain(line: bytes) -> bytes:
     """Return a line with plain quotes, dashes and spaces."""
     if line.isascii():

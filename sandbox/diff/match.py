@@ -30,7 +30,7 @@ _MAX_PROVEN = 256
 """Combinations of options that are tried where the diff names the id of the result."""
 
 
-def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
+def match_file(op: FileOp, file: FileText) -> tuple[list[Option], list[bytes]]:
     """Find what every hunk of a file means.
 
     Args:
@@ -38,7 +38,7 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
         file: the file.
 
     Returns:
-        One option for each hunk, and the file's new content.
+        One option for each hunk, and the file's new lines.
 
     Raises:
         DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (its writer's fault).
@@ -207,12 +207,12 @@ def _proof(op: FileOp, file: FileText) -> Callable[[bytes], bool] | None:
 
 def _proven(
     op: FileOp, file: FileText, choices: Sequence[Choice], proof: Callable[[bytes], bool]
-) -> tuple[list[Option], bytes]:  # fmt: skip
+) -> tuple[list[Option], list[bytes]]:  # fmt: skip
     for options in islice(product(*(choice.options for choice in choices)), _MAX_PROVEN):
         file.budget.spend(len(file.lines) // 16)
-        data = rebuilt(op, file, options)
-        if proof(data):
-            return list(options), data
+        lines = rebuilt(op, file, options)
+        if proof(b"".join(lines)):
+            return list(options), lines
     number = next((number for number, choice in enumerate(choices, start=1) if choice.only is None), 1)
     detail = "no way to read the diff gives the content that its index line names"
     raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, number, nearest_lines(op.hunks[number - 1], file))

@@ -30,8 +30,8 @@ def edits_of(op: FileOp, options: Sequence[Option]) -> list[Edit]:
     return kept
 
 
-def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> bytes:
-    """Return a file's new content.
+def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> list[bytes]:
+    """Return a file's new lines.
 
     Raises:
         DiffRefusedError: `overlap` (the fault of whoever wrote the diff).
@@ -47,19 +47,17 @@ def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> bytes:
     added = [line for edit in edits for line in edit.lines]
     is_open = not all([line[-1:] == b"\n" for line in [*added, *file.lines[-1:]]])
     keeps_end = any([option.keeps_end for option in options])
-    return b"".join(_with_ends(file, lines, keeps_end=keeps_end) if is_open or keeps_end else lines)
+    return _with_ends(file, lines, keeps_end=keeps_end) if lines and (is_open or keeps_end) else lines
 
 
 def _with_ends(file: FileText, lines: list[bytes], *, keeps_end: bool) -> list[bytes]:
     """Return lines with a feed where another line follows, and on the last one, where it is kept, as the file has it."""
-    if not lines:
-        return []
     end = b"\r\n" if file.lines and file.lines[0].endswith(b"\r\n") else b"\n"
     lines = [*(_with_end(line, end) for line in lines[:-1]), lines[-1]]
     if keeps_end:
         had_end = not file.data or file.data.endswith(b"\n")
         lines[-1] = _with_end(lines[-1], end) if had_end else lines[-1].removesuffix(b"\n").removesuffix(b"\r")
-    return lines
+    return lines if lines[-1] else lines[:-1]
 
 
 def _with_end(line: bytes, end: bytes) -> bytes:

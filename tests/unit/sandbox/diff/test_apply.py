@@ -8,7 +8,7 @@ from sandbox.diff import applied
 from sandbox.diff.apply import apply_diff
 from sandbox.diff.blob import blob_id
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import count_lines, split_lines
+from sandbox.diff.lines import split_lines
 from sandbox.diff.model import Kind
 from sandbox.diff.result import Fuzz
 
