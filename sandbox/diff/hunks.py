@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sandbox.diff.model import Hunk, Line, Span, unzipped
+from sandbox.diff.model import Hunk, Line, Span, hunk_of
 from sandbox.diff.text import is_closing_fence, is_empty
 
 _HEADER = re.compile(
@@ -17,27 +17,29 @@ _HEADER = re.compile(
 _NOTHING = re.compile(rb"^[\s.\xe2\x80\xa6]*$")
 _VERSION = re.compile(rb"\d+\.\d+")
 _PLAIN_STARTS = (b" ", b"+", b"-")
+_PLUS = ord("+")
 _HEADS = (b"--- ", b"+++ ")
 _MARKED = re.compile("[ +-]*")
 MARKERS = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
 
 
-class Body(NamedTuple):
-    """The lines of a hunk."""
+class Found(NamedTuple):
+    """A hunk in a text."""
 
-    ops: str
-    texts: tuple[bytes, ...]
+    hunk: Hunk
     end: int
     """The first line of the text that is not the hunk's."""
-    is_counted: bool
 
 
 class Header(NamedTuple):
     """What `@@` says."""
 
     span: Span | None
-    anchor: bytes | None
-    """A line that stands above the hunk."""
+    anchors: tuple[bytes, ...]
+    """A line that stands above the hunk, if it names one."""
+
+
+NO_HEADER = Header(None, ())
 
 
 def is_hunk_header(line: bytes) -> bool:
@@ -55,13 +57,13 @@ def read_header(line: bytes) -> Header | None:
         return None
     *numbers, inside, behind = found.groups()
     if numbers[0] is None:
-        return Header(None, _anchor(behind) or _anchor(inside))
-    span = Span(*[1 if number is None else int(number) for number in numbers])
-    return Header(span, _anchor(inside if behind is None else behind))
+        return Header(None, _anchors(behind) or _anchors(inside))
+    span = Span(*[int(number or 1) for number in numbers])
+    return Header(span, _anchors(inside if behind is None else behind))
 
 
-def _anchor(text: bytes | None) -> bytes | None:
-    return text.strip() if text and not _NOTHING.match(text) else None
+def _anchors(text: bytes | None) -> tuple[bytes, ...]:
+    return (text.strip(),) if text and not _NOTHING.match(text) else ()
 
 
 def is_file_header(lines: list[bytes], at: int) -> bool:
@@ -80,26 +82,28 @@ def marks_of(lines: list[bytes]) -> str:
     return bytes([line[0] for line in lines]).decode("latin-1")
 
 
-def read_body(lines: list[bytes], at: int, span: Span | None, *, marks: str, is_git: bool, is_fenced: bool) -> Body:
-    """Read the lines of one hunk.
+def read_hunk(lines: list[bytes], at: int, header: Header, *, marks: str, is_git: bool, is_fenced: bool) -> Found:
+    """Read one hunk.
 
     Args:
         lines: the text.
         at: the first line after the hunk's header.
-        span: the header's numbers.
+        header: what it says.
         marks: the first bytes of all lines.
         is_git: the file has a `diff --git` header, so that a line `--- x` within the counts is a removed line `-- x`.
         is_fenced: the diff stands in a fenced block, whose end ends it.
     """
-    if span is not None:
-        found = _plain(lines, at, span, marks=marks, is_git=is_git) or _counted(lines, at, span, is_git=is_git)
-        if found is not None and not _goes_on(lines, found.end):
-            return found
-    return _free(lines, at, is_fenced=is_fenced)
+    found = _plain(lines, at, header, marks=marks, is_git=is_git) or _counted(lines, at, header, is_git=is_git)
+    if found is not None and not _goes_on(lines, found.end):
+        return found
+    return _free(lines, at, header, is_fenced=is_fenced)
 
 
-def _plain(lines: list[bytes], at: int, span: Span, *, marks: str, is_git: bool) -> Body | None:
+def _plain(lines: list[bytes], at: int, header: Header, *, marks: str, is_git: bool) -> Found | None:
     """Read a hunk whose counts are those of all marked lines that follow, as nearly all are; None for any other."""
+    span, anchors = header
+    if span is None:
+        return None
     found = _MARKED.match(marks, at)
     assert found is not None
     end = found.end()
@@ -110,10 +114,16 @@ def _plain(lines: list[bytes], at: int, span: Span, *, marks: str, is_git: bool)
     is_fit = end - at - ops.count("+") == span.old_count and end - at - ops.count("-") == span.new_count
     if not is_fit or marks.startswith("\\", end):
         return None
-    return Body(ops, tuple([line[1:] for line in lines[at:end]]), end, is_counted=True)
+    body = lines[at:end]
+    before = [line[1:] for line in body if line[0] != _PLUS]
+    added = [line[1:] for line in body if line[0] == _PLUS]
+    return Found(Hunk(ops, before, added, span, anchors, is_counted=True), end)
 
 
-def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool) -> Body | None:
+def _counted(lines: list[bytes], at: int, header: Header, *, is_git: bool) -> Found | None:
+    span, anchors = header
+    if span is None:
+        return None
     read: list[Line] = []
     old, new = span.old_count, span.new_count
     while old > 0 or new > 0:
@@ -137,7 +147,7 @@ def _counted(lines: list[bytes], at: int, span: Span, *, is_git: bool) -> Body |
     if at < len(lines) and lines[at].startswith(b"\\") and read:
         read[-1] = _without_feed(read[-1], lines[at])
         at += 1
-    return Body(*unzipped(read), at, is_counted=True)
+    return Found(hunk_of(read, span, anchors=anchors, is_counted=True), at)
 
 
 def _goes_on(lines: list[bytes], at: int) -> bool:
@@ -149,7 +159,7 @@ def _goes_on(lines: list[bytes], at: int) -> bool:
     return not (is_file_header(lines, at) or _is_signature(lines, at) or lines[at].strip() == b"---")
 
 
-def _free(lines: list[bytes], at: int, *, is_fenced: bool) -> Body:
+def _free(lines: list[bytes], at: int, header: Header, *, is_fenced: bool) -> Found:
     """Read up to whatever ends a hunk, without its counts."""
     read: list[Line] = []
     while at < len(lines) and not _ends(lines, at, is_fenced=is_fenced):
@@ -164,7 +174,7 @@ def _free(lines: list[bytes], at: int, *, is_fenced: bool) -> Body:
         at += 1
     while read and read[-1].op == "?" and is_empty(read[-1].text):
         read.pop()
-    return Body(*unzipped(read), at, is_counted=False)
+    return Found(hunk_of(read, header.span, anchors=header.anchors), at)
 
 
 def _ends(lines: list[bytes], at: int, *, is_fenced: bool) -> bool:
@@ -190,9 +200,3 @@ def _without_feed(line: Line, marker: bytes) -> Line:
     """Return a line without its end; when the marker itself ends in CR LF, the CR came on the way."""
     text = line.text.removesuffix(b"\n")
     return Line(line.op, text.removesuffix(b"\r") if marker.endswith(b"\r\n") else text)
-
-
-def build_hunk(header: Header, body: Body) -> Hunk:
-    """Return a hunk."""
-    anchors = (header.anchor,) if header.anchor else ()
-    return Hunk(body.ops, body.texts, header.span, anchors, body.is_counted)

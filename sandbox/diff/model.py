@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Line(NamedTuple):
@@ -26,18 +26,15 @@ class Span(NamedTuple):
     new_count: int
 
 
-def unzipped(lines: Sequence[Line]) -> tuple[str, tuple[bytes, ...]]:
-    """Return what lines are, and what they say."""
-    return "".join(line.op for line in lines), tuple(line.text for line in lines)
-
-
 class Hunk(NamedTuple):
     """One change of one file."""
 
     ops: str
     """What each line is: a `Line.op` for each."""
-    texts: tuple[bytes, ...]
-    """What each line says, with its line feed, unless the diff says that there is none."""
+    before: list[bytes]
+    """The lines that must be in the file."""
+    added: list[bytes]
+    """The lines that are new."""
     span: Span | None = None
     anchors: tuple[bytes, ...] = ()
     """Lines that stand somewhere above the hunk, outermost first: what follows `@@`."""
@@ -48,18 +45,16 @@ class Hunk(NamedTuple):
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """What each line is and says."""
-        return tuple(map(Line, self.ops, self.texts))
+        """All lines, in the order in which the diff has them."""
+        before, added = iter(self.before), iter(self.added)
+        return tuple(Line(op, next(added if op == "+" else before)) for op in self.ops)
 
-    @property
-    def before(self) -> list[bytes]:
-        """The lines that must be in the file."""
-        return [text for op, text in zip(self.ops, self.texts, strict=True) if op != "+"]
 
-    @property
-    def added(self) -> list[bytes]:
-        """The lines that are new."""
-        return [text for op, text in zip(self.ops, self.texts, strict=True) if op == "+"]
+def hunk_of(lines: Sequence[Line], span: Span | None = None, **rest: Any) -> Hunk:
+    """Return the hunk of some lines."""
+    before = [line.text for line in lines if line.op != "+"]
+    added = [line.text for line in lines if line.op == "+"]
+    return Hunk("".join(line.op for line in lines), before, added, span, **rest)
 
 
 Strip = Literal["never", "always", "maybe"]

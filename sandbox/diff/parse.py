@@ -48,7 +48,9 @@ def _unconverted(op: FileOp) -> FileOp:
     """Return a new file of a diff of which every line, headers too, came to end in CR LF on its way."""
     if op.kind is not Kind.CREATE:
         return op  # the file itself says how its lines end
-    hunks = [hunk._replace(texts=tuple(map(_unended, hunk.texts))) for hunk in op.hunks]
+    hunks = [
+        hunk._replace(before=[*map(_unended, hunk.before)], added=[*map(_unended, hunk.added)]) for hunk in op.hunks
+    ]
     return op._replace(hunks=tuple(hunks))
 
 

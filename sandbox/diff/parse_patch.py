@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.hunks import MARKERS, read_header
-from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line, Span, unzipped
+from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line, Span, hunk_of
 from sandbox.diff.names import to_text
 from sandbox.diff.text import is_empty, is_fence
 
@@ -31,7 +31,7 @@ class _Chunk:
     def build(self) -> Hunk:
         while self.lines and self.lines[-1].op == "?" and is_empty(self.lines[-1].text):
             self.lines.pop()
-        return Hunk(*unzipped(self.lines), self.span, tuple(self.anchors), is_at_end=self.is_at_end)
+        return hunk_of(self.lines, self.span, anchors=tuple(self.anchors), is_at_end=self.is_at_end)
 
 
 def parse_patch(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
@@ -92,7 +92,7 @@ def _added(lines: list[bytes], path: str) -> Hunk:
     for line in lines:
         if not line.startswith(b"+") and not is_empty(line):
             raise DiffRefusedError(Reason.MALFORMED, "every line of an added file must begin with `+`", path, 1)
-    return Hunk("+" * len(lines), tuple(line if is_empty(line) else line[1:] for line in lines))
+    return Hunk("+" * len(lines), [], [line if is_empty(line) else line[1:] for line in lines])
 
 
 def _chunks(lines: list[bytes]) -> list[Hunk]:
@@ -104,7 +104,7 @@ def _chunks(lines: list[bytes]) -> list[Hunk]:
                 chunk = _Chunk()
                 chunks.append(chunk)
             chunk.span = header.span
-            chunk.anchors += [header.anchor] if header.anchor else []
+            chunk.anchors += header.anchors
         elif line.startswith(_END_OF_FILE):
             chunk.is_at_end = True
         elif line[0] in MARKERS:

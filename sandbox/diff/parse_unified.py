@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.hunks import build_hunk, is_file_header, is_hunk_header, marks_of, read_body, read_header
+from sandbox.diff.hunks import NO_HEADER, is_file_header, is_hunk_header, marks_of, read_header, read_hunk
 from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Strip
 from sandbox.diff.names import Names, git_names, header_name, one_name, strip_of, to_text, unquote
 from sandbox.diff.text import is_fence
@@ -165,19 +165,17 @@ def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
 
 
 def _read_hunks(lines: list[bytes], at: int, section: _Section, *, marks: str, left: int) -> int:
-    read = partial(read_body, lines, marks=marks, is_git=section.is_git, is_fenced=section.is_fenced)
+    read = partial(read_hunk, lines, marks=marks, is_git=section.is_git, is_fenced=section.is_fenced)
     if at < len(lines) and section.has_names and lines[at][:1] in (b" ", b"+", b"-") and not is_file_header(lines, at):
-        body = read(at, None)  # models forget the first @@
-        section.hunks.append(Hunk(body.ops, body.texts))
-        at = body.end
+        hunk, at = read(at, NO_HEADER)  # models forget the first @@
+        section.hunks.append(hunk)
     if at < len(lines) and lines[at].startswith(b"@@@"):
         raise DiffRefusedError(Reason.MALFORMED, "a combined diff of a merge is not applied", section.names.new)
     while at < len(lines) and (header := read_header(lines[at])):
         if len(section.hunks) >= left:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
-        body = read(at + 1, header.span)
-        section.hunks.append(build_hunk(header, body))
-        at = body.end
+        hunk, at = read(at + 1, header)
+        section.hunks.append(hunk)
         while at < len(lines) and not lines[at].strip() and at + 1 < len(lines) and _is_next(lines[at + 1]):
             at += 1
     return at

@@ -14,11 +14,11 @@ _MAX_PRODUCT = 250_000
 def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
     """Return the hunk that turns one run of lines into another."""
     ops = ""
-    texts: list[bytes] = []
+    added: list[bytes] = []
     for is_kept, old, new in _blocks(before, after):
         ops += " " * len(old) if is_kept else "-" * len(old) + "+" * len(new)
-        texts += old if is_kept else [*old, *new]
-    return Hunk(ops, tuple(texts))
+        added += [] if is_kept else new
+    return Hunk(ops, list(before), added)
 
 
 def _blocks(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:

@@ -24,7 +24,7 @@ def lines_of(diff: str | bytes, limits: Limits) -> list[bytes]:
     raw = diff.encode("utf-8", "surrogatepass") if isinstance(diff, str) else bytes(diff)
     if len(raw) > limits.max_bytes:
         raise DiffRefusedError(Reason.TOO_LARGE, f"the diff has {len(raw)} bytes, at most {limits.max_bytes}")
-    if raw.count(b"\n") > limits.max_lines:
+    if len(raw) > limits.max_lines and raw.count(b"\n") > limits.max_lines:
         raise DiffRefusedError(Reason.TOO_LARGE, f"the diff has more than {limits.max_lines} lines")
     raw = raw.removeprefix(_BOM)
     lines = split_lines(raw)
