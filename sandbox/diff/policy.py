@@ -21,8 +21,6 @@ _LEFT_OUT = re.compile(
     % {b"dots": _DOTS, b"kept": _KEPT, b"comment": _COMMENT},
     re.IGNORECASE,
 )
-_WORDS = (b"rest", b"remain", b"exist", b"unchanged", b"same", b"other", b"previous", b"original", b"omitted")
-"""No text is a placeholder that has none of them."""
 _MAX_PLACEHOLDER_BYTES = 200
 
 
@@ -119,9 +117,6 @@ def _changes_mode(op: FileOp) -> bool:
 
 
 def _check_placeholders(op: FileOp) -> None:
-    text = b"".join([text for hunk in op.hunks for text in hunk.added]).lower()
-    if not any(word in text for word in _WORDS):
-        return
     for number, hunk in enumerate(op.hunks, start=1):
         added = [text.strip() for text in hunk.added]
         found = [line for line in added if len(line) <= _MAX_PLACEHOLDER_BYTES and _LEFT_OUT.match(line)]

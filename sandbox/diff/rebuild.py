@@ -51,7 +51,7 @@ def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> list[bytes
 
 
 def _with_ends(file: FileText, lines: list[bytes], *, keeps_end: bool) -> list[bytes]:
-    """Return lines with a feed where another line follows, and on the last one, where it is kept, as the file has it."""
+    """Return lines with a feed where another line follows; the last one, where it is kept, ends as the file's."""
     end = b"\r\n" if file.lines and file.lines[0].endswith(b"\r\n") else b"\n"
     lines = [*(_with_end(line, end) for line in lines[:-1]), lines[-1]]
     if keeps_end:
