@@ -94,8 +94,10 @@ class ActReader:
     # -- looking up
 
     def _at(self, group: str, index: int) -> Hit | None:
+        if group not in self._hits:
+            return None
         if group not in self._starts:
-            self._starts[group] = {hit.first: hit for hit in reversed(self._hits.get(group, ()))}
+            self._starts[group] = {hit.first: hit for hit in reversed(self._hits[group])}
         return self._starts[group].get(index)
 
     def _inside(self, group: str, sentence: Sentence) -> list[Hit]:

@@ -230,7 +230,7 @@ def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, .
     lane = lane_of(signals)
     read_only = signals.tier is None and is_read_only(reading)
     confidence = confidence_of(max(len(triggers), 1))
-    debated = debate_key(signals.prompt) in signals.session_debated
+    debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
     plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=_is_new(signals))
     choice = next(action_rules(signals, reading, lane=lane, read_only=read_only))
     tier = choice.tier if lane is Lane.SITE and not read_only else None
@@ -262,7 +262,7 @@ def is_read_only(reading: Reading) -> bool:
     reads = {hit.first for hit in reading.hits.get("read_only", ())}
     if any(reading.tokens[at].word not in reading.vocabulary.words["read"] for at in reading.orders):
         return False
-    if any(act is Act.DEFECT for act in reading.acts):
+    if Act.DEFECT in reading.acts:
         return False
     if reads.intersection(reading.orders):
         return True
