@@ -304,7 +304,9 @@ def _take_prohibitions(
     hits: dict[str, list[Hit]], tokens: Sequence[Token], sentences: Sequence[Sentence], *, filler: frozenset[str]
 ) -> None:
     """`Don't let people send it empty` orders; `the form doesn't let people send it` reports a defect."""
-    defects = hits.pop("defect", [])
+    if "defect" not in hits:
+        return
+    defects = hits.pop("defect")
     starts = {sentence.first for sentence in sentences}
     kept = []
     for hit in defects:
