@@ -187,12 +187,19 @@ def _check_tabs(op: FileOp, file: FileText, options: Sequence[Option]) -> None:
 
     A diff that names the content it was made from is believed.
     """
-    for number, option in enumerate(options, start=1):
-        if any([line[:1] == b"\t" and line.strip() for edit in option.edits for line in edit.lines]):
-            indents = [indent_of(line)[:1] for line in file.lines]
-            if b"\t" not in indents and indents.count(b" ") >= _MIN_INDENTED:
-                detail = "new lines are indented with tabs, and all of the file with spaces"
-                raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, number)
+    tabbed = [
+        number
+        for number, option in enumerate(options, start=1)
+        for edit in option.edits
+        for line in edit.lines
+        if line[:1] == b"\t" and line.strip()
+    ]
+    if not tabbed:
+        return
+    indents = [indent_of(line)[:1] for line in file.lines]
+    if b"\t" not in indents and indents.count(b" ") >= _MIN_INDENTED:
+        detail = "new lines are indented with tabs, and all of the file with spaces"
+        raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, tabbed[0])
 
 
 def _proof(op: FileOp, file: FileText) -> Callable[[bytes], bool] | None:
