@@ -94,8 +94,10 @@ class ActReader:
     # -- looking up
 
     def _at(self, group: str, index: int) -> Hit | None:
+        if group not in self._hits:
+            return None
         if group not in self._starts:
-            self._starts[group] = {hit.first: hit for hit in reversed(self._hits.get(group, ()))}
+            self._starts[group] = {hit.first: hit for hit in reversed(self._hits[group])}
         return self._starts[group].get(index)
 
     def _inside(self, group: str, sentence: Sentence) -> list[Hit]:
@@ -301,9 +303,10 @@ class ActReader:
     # -- statements
 
     def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
-        chats = (self._at("chat", sentence.first), self._at("chat", head))
-        if any(chat and self._is_chat(chat, sentence, orders) for chat in chats):
-            return Act.CHAT
+        for at in (sentence.first, head):
+            chat = self._at("chat", at)
+            if chat and self._is_chat(chat, sentence, orders):
+                return Act.CHAT
         if orders:
             return Act.ORDER
         if self._holds_back(sentence):

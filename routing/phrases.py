@@ -138,7 +138,8 @@ def _find_at(
     following = keys[at + 1] if at + 1 < len(keys) else _END
     candidates = opening.whole
     for word in following:
-        candidates += opening.by_second.get(word, ())
+        if word in opening.by_second:
+            candidates += opening.by_second[word]
     if opening.gapped and not opening.behind.isdisjoint(present):
         candidates += tuple(begun for wanted, begun in opening.gapped if not wanted.isdisjoint(present))
     if len(candidates) > 1:

@@ -95,10 +95,12 @@ def changes_much(reading: Reading) -> bool:
 def _destroys(reading: Reading) -> bool:
     if any(_ends_clause(reading, hit) for hit in reading.hits.get("destructive_stated", ())):
         return True
+    if not reading.found("destructive"):
+        return False
     harmless = {at for hit in reading.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
     return any(
         hit.first not in harmless and _is_ordered(reading, hit) and not _takes_only_dressing(reading, hit)
-        for hit in reading.hits.get("destructive", ())
+        for hit in reading.hits["destructive"]
     )
 
 
@@ -158,8 +160,10 @@ def _takes_only_dressing(reading: Reading, hit: Hit) -> bool:
 
 
 def _deploys(reading: Reading) -> bool:
+    if not reading.found("deployment"):
+        return False
     excluded = {hit.first for hit in reading.hits.get("deployment_noun", ())}
-    for hit in reading.hits.get("deployment", ()):
+    for hit in reading.hits["deployment"]:
         if hit.first in excluded or reading.tokens[hit.first].joined:
             continue
         word = reading.tokens[hit.first].word
@@ -172,7 +176,7 @@ def _is_sensitive(reading: Reading) -> bool:
     harmless = {at for hit in reading.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
     if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in reading.hits.get("security", ())):
         return True
-    return any(
+    return Kind.PATH in reading.kinds and any(
         token.kind is Kind.PATH and _SENSITIVE_FILES.intersection(token.word.replace(".", "/").split("/"))
         for token in reading.tokens
     )
@@ -183,7 +187,7 @@ def is_bulk(reading: Reading) -> bool:
     excluded = {at for hit in reading.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
     if any(hit.first not in excluded for hit in reading.hits.get("bulk", ())):
         return True
-    return any(token.kind is Kind.PATH and "*" in token.word for token in reading.tokens)
+    return Kind.PATH in reading.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in reading.tokens)
 
 
 def _is_vague(reading: Reading) -> bool:

@@ -23,6 +23,7 @@ _SHORT_SENTENCE = 3
 _ENDS = (Kind.STOP, Kind.QUESTION)
 _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
+_QUOTED = frozenset({Kind.QUOTE, Kind.CODE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
 """Groups of which a statement about oneself that merely explains a question holds nothing."""
@@ -72,18 +73,21 @@ class Reading:
     acts: tuple[Act, ...]
     orders: tuple[int, ...]
     """Tokens of verbs in a position where they order something."""
+    kinds: frozenset[Kind]
+    """What kinds of token there are: rules about others need not look for them."""
 
     @property
     def has_reference(self) -> bool:
         """Whether a path, a URL or a code block stands in the prompt, bare or alone in quotes."""
-        return any(
-            token.kind in _REFERENCES or (token.kind in (Kind.QUOTE, Kind.CODE) and is_reference(token.word))
-            for token in self.tokens
+        if not self.kinds.isdisjoint(_REFERENCES):
+            return True
+        return not self.kinds.isdisjoint(_QUOTED) and any(
+            token.kind in _QUOTED and is_reference(token.word) for token in self.tokens
         )
 
     def found(self, *groups: str) -> bool:
         """Tell whether a phrase of any of these groups was found."""
-        return any(group in self.hits for group in groups)
+        return not self.hits.keys().isdisjoint(groups)
 
     def hits_in(self, group: str, sentence: Sentence) -> list[Hit]:
         """Return the hits of a group inside one sentence."""
@@ -119,7 +123,8 @@ def _read(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Read
     results = [reader.read(sentence) for sentence in sentences]
     acts = tuple(act for act, _ in results)
     orders = tuple(at for _, found in results for at in found)
-    return Reading(text, tokens, vocabulary, hits, copied, sentences, acts, orders)
+    kinds = frozenset([token.kind for token in tokens])
+    return Reading(text, tokens, vocabulary, hits, copied, sentences, acts, orders, kinds)
 
 
 def mere_talk(reading: Reading) -> Talk | None:
@@ -299,7 +304,9 @@ def _take_prohibitions(
     hits: dict[str, list[Hit]], tokens: Sequence[Token], sentences: Sequence[Sentence], *, filler: frozenset[str]
 ) -> None:
     """`Don't let people send it empty` orders; `the form doesn't let people send it` reports a defect."""
-    defects = hits.pop("defect", [])
+    if "defect" not in hits:
+        return
+    defects = hits.pop("defect")
     starts = {sentence.first for sentence in sentences}
     kept = []
     for hit in defects:

@@ -227,17 +227,17 @@ def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
 
 
 def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
-    lane = lane_of(signals)
+    lane, is_new = lane_of(signals), _is_new(signals)
     read_only = signals.tier is None and is_read_only(reading)
     confidence = confidence_of(max(len(triggers), 1))
-    debated = debate_key(signals.prompt) in signals.session_debated
-    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=_is_new(signals))
+    debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
+    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
     choice = next(action_rules(signals, reading, lane=lane, read_only=read_only))
     tier = choice.tier if lane is Lane.SITE and not read_only else None
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
-        intent=_intent(reading, tier=tier, is_new=_is_new(signals), read_only=read_only),
+        intent=_intent(reading, tier=tier, is_new=is_new, read_only=read_only),
         tier=tier,
         queue=_queue(lane, tier, read_only=read_only),
         debate=plan.debate,
@@ -257,13 +257,12 @@ def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, .
 
 def is_read_only(reading: Reading) -> bool:
     """Tell whether an ACTION only looks: it searches, lists or shows, or it is a question about a file."""
-    if changes_much(reading) or reading.found("write_back"):
+    verbs = {reading.tokens[at].word for at in reading.orders}
+    if not verbs <= reading.vocabulary.words["read"] or Act.DEFECT in reading.acts:
+        return False
+    if reading.found("write_back") or changes_much(reading):
         return False
     reads = {hit.first for hit in reading.hits.get("read_only", ())}
-    if any(reading.tokens[at].word not in reading.vocabulary.words["read"] for at in reading.orders):
-        return False
-    if any(act is Act.DEFECT for act in reading.acts):
-        return False
     if reads.intersection(reading.orders):
         return True
     return Act.QUESTION in reading.acts and not reading.orders and Act.STATEMENT not in reading.acts

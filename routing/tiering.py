@@ -10,7 +10,7 @@ from routing.acts import Act
 from routing.phrases import Hit
 from routing.reading import Reading
 from routing.tiers import Tier
-from routing.tokens import Kind, Token
+from routing.tokens import Kind
 
 Scope = Literal["single_section", "structural"]
 
@@ -51,7 +51,9 @@ _REACH = 3
 _SHOWN_REACH = 6
 _PAUSES = (Kind.STOP, Kind.QUESTION)
 _TURNING = _WISHING | {"that", "which", "with", "when", "while", "if", "so", "then", "into", "by", "is", "are"}
-_CODE_KINDS = (Kind.PATH, Kind.CODE)
+_ADDRESSES = frozenset({Kind.URL, Kind.DOMAIN})
+_CODES, _FENCES = frozenset({Kind.CODE}), frozenset({Kind.FENCE})
+_CODE_KINDS = frozenset({Kind.PATH, Kind.CODE})
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
     | {"into", "onto", "inside", "within", "around", "through", "over"}
@@ -103,7 +105,7 @@ def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterato
 
 def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     """Return what calls for the agent, or None."""
-    groups = [group for group in _HEAVY if not (is_new and group == "structural")]
+    groups = [group for group in _HEAVY if group in reading.hits and not (is_new and group == "structural")]
     lighter = (*reading.hits.get("inline_script", ()), *reading.hits.get("markup", ()))  # `Open Graph` draws no graph
     for group in groups:
         for hit in _said(reading, group):
@@ -113,7 +115,7 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(reading, hit, group):
                 return _Cause(group, (hit,))
-    fed = _tokens(reading, lambda token: token.kind in (Kind.URL, Kind.DOMAIN) and bool(_DATA_URL.search(token.word)))
+    fed = _tokens(reading, _ADDRESSES, lambda word: _DATA_URL.search(word) is not None)
     return _Cause("live_data", fed) if fed else None
 
 
@@ -219,20 +221,22 @@ def _light(reading: Reading) -> _Cause | None:
 
 def _code(reading: Reading) -> _Cause | None:
     """Return the source code that stands in the prompt or is named by it, or None."""
-    fenced = _tokens(reading, lambda token: token.kind is Kind.FENCE)
+    fenced = _tokens(reading, _FENCES, lambda word: True)
     if fenced:
         return _Cause("markup", fenced)
-    named = _tokens(reading, lambda token: token.kind in _CODE_KINDS and token.word.endswith(_SOURCE_CODE))
+    named = _tokens(reading, _CODE_KINDS, lambda word: word.endswith(_SOURCE_CODE))
     if not named and _CSS_RULE.search(reading.text.shown):
         return _Cause("style_code", ())
-    quoted = named or _tokens(
-        reading, lambda token: token.kind is Kind.CODE and any(sign in token.word for sign in ":<{")
-    )
+    quoted = named or _tokens(reading, _CODES, lambda word: any(sign in word for sign in ":<{"))
     return _Cause("style_code", quoted) if quoted else None
 
 
-def _tokens(reading: Reading, is_wanted: Callable[[Token], bool]) -> tuple[Hit, ...]:
-    return tuple(Hit(at, at) for at, token in enumerate(reading.tokens) if is_wanted(token))
+def _tokens(reading: Reading, kinds: frozenset[Kind], is_wanted: Callable[[str], bool]) -> tuple[Hit, ...]:
+    """Return the tokens of some kinds whose words are wanted."""
+    if reading.kinds.isdisjoint(kinds):
+        return ()
+    found = enumerate(reading.tokens)
+    return tuple(Hit(at, at) for at, token in found if token.kind in kinds and is_wanted(token.word))
 
 
 def repairs(reading: Reading) -> bool:

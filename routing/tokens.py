@@ -235,19 +235,30 @@ def tokenise(folded: str) -> tuple[list[Token], bool]:
     """Return the tokens of a folded text, and whether they are all of them."""
     masked, inner = _mask(folded)
     tokens: list[Token] = []
-    position, stop_at, whole = 0, TOKEN_LIMIT * 3 // 4, True
-    while chunk := _CHUNK.search(masked, position):
-        _add_token(tokens, chunk.group(), chunk.start(), inner)
-        position = chunk.end()
+    beginning = TOKEN_LIMIT * 3 // 4
+    position = _add_tokens(tokens, masked, 0, inner, stop_at=beginning)
+    if len(tokens) < beginning:
+        return tokens, True
+    position = _add_tokens(tokens, masked, max(position, len(masked) - TOKEN_LIMIT), inner, stop_at=TOKEN_LIMIT)
+    return tokens, position >= len(masked)
+
+
+def _add_tokens(tokens: list[Token], masked: str, at: int, inner: dict[int, str], *, stop_at: int) -> int:
+    """Add tokens from a place on until there are so many, and return the end of the last."""
+    for chunk in _CHUNK.finditer(masked, at):
+        part, start = chunk[0], chunk.start()
+        if part.isalpha() and part.isascii():
+            tokens.append(Token(part, WORD, start, start + len(part)))
+        else:
+            _add_token(tokens, part, start, inner)
+        at = chunk.end()
         if len(tokens) >= stop_at:
-            if not whole:
-                break
-            whole, stop_at = False, TOKEN_LIMIT
-            position = max(position, len(masked) - TOKEN_LIMIT)
-    return tokens, whole or position >= len(masked)
+            break
+    return at
 
 
 def _add_token(tokens: list[Token], part: str, start: int, inner: dict[int, str]) -> None:
+    """Add the tokens of a run without blanks that is no plain word."""
     end = start + len(part)
     if part.isalnum() and part.isascii():
         kind = NUMBER if part[0].isdigit() and _NUMBER.fullmatch(part) else WORD

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
+from operator import itemgetter
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -46,12 +47,13 @@ _STRONG_FROM = 3
 _SHOWN_LIMIT = 60
 _LOOKING = ("look", "looking", "looks", "looked")
 _CLASSES: tuple[TriggerKind, ...] = ("operation", "search", "execution", "memory", "web", "reference")
+_words_of_classes = itemgetter(*_CLASSES)
 
 
 def find_triggers(reading: Reading) -> tuple[Trigger, ...]:
     """Return the distinct triggers of a prompt in the order of the text."""
     found: dict[tuple[str, str], Trigger] = {}
-    keywords = _keywords(tuple(reading.vocabulary.words[kind] for kind in _CLASSES))
+    keywords = _keywords(_words_of_classes(reading.vocabulary.words))
     for at, token in enumerate(reading.tokens):
         if token.kind is WORD and token.word not in keywords and at not in reading.orders:
             continue

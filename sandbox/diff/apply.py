@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
 from sandbox.diff.applied import Applied
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import Budget, FileText, count_lines
+from sandbox.diff.lines import Budget, FileText
 from sandbox.diff.match import match_file, receipts_of
 from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line
 from sandbox.diff.options import Option
 from sandbox.diff.parse import parse_diff
 from sandbox.diff.policy import MATCHING, DiffPolicy, check_deletion, check_modes, check_policy
 from sandbox.diff.result import FileReceipt, Fuzz, HunkReceipt
-from sandbox.diff.tree import Tree, resolve
+from sandbox.diff.tree import Tree, check_names, resolve
 
 _DEFAULT_LIMITS = Limits()
+_NEW = frozenset("+?")
 _DONE = (HunkReceipt(1, Fuzz.EXACT, is_already_applied=True),)
 
 
@@ -40,17 +41,17 @@ def apply_diff(
         DiffRefusedError: the diff is not applied, and nothing of it is (the fault of whoever wrote it).
     """
     ops = parse_diff(diff, limits)
-    first = Tree(files, obstacles, ())
-    vacated: set[str] = set()
+    tree = Tree(files, obstacles)
+    steps: list[_Step] = []
     for op in ops:
         check_modes(op)
-        resolved = resolve(op, first)
-        check_policy(resolved, policy)
-        if resolved.kind in (Kind.DELETE, Kind.RENAME):
-            vacated.add(resolved.source or resolved.path)
-    tree = Tree(files, obstacles, vacated)
-    budget = Budget(limits.max_steps)
-    receipts, missing = _apply_all(ops, tree, budget, policy)
+        named = check_names(op)
+        step = _Step(named, named._replace(path=resolve(named, tree)))
+        check_policy(step.resolved, policy)
+        steps.append(step)
+    gone = [op for _, op in steps if op.kind in (Kind.DELETE, Kind.RENAME)]
+    tree.vacated = frozenset(op.source or op.path for op in gone)
+    receipts, missing = _apply_all(steps, tree, Budget(limits.max_steps), policy)
     is_done = all(receipt.is_already_applied for receipt in receipts)
     if missing is not None and not is_done:
         raise missing
@@ -62,18 +63,28 @@ def apply_diff(
     return Applied(changed, tuple(receipts), before={path: files.get(path) for path in changed})
 
 
+class _Step(NamedTuple):
+    """What a diff does to one file."""
+
+    named: FileOp
+    """Under the name that the diff gives it."""
+    resolved: FileOp
+    """Under its path among the files as they are before the diff."""
+
+
 def _apply_all(
-    ops: Sequence[FileOp], tree: Tree, budget: Budget, policy: DiffPolicy
+    steps: Sequence[_Step], tree: Tree, budget: Budget, policy: DiffPolicy
 ) -> tuple[list[FileReceipt], DiffRefusedError | None]:  # fmt: skip
     """Return what happened to each file, and the refusal that stands unless the whole diff was applied before."""
     receipts: list[FileReceipt] = []
     missing: DiffRefusedError | None = None
-    for op in ops:
-        resolved = resolve(op, tree)
+    for named, resolved in steps:
+        path = resolve(named, tree)
+        op = resolved if path == resolved.path else resolved._replace(path=path)
         try:
-            receipts.append(_HANDLERS[resolved.kind](resolved, tree, budget, policy))
+            receipts.append(_HANDLERS[op.kind](op, tree, budget, policy))
         except _GoneError as gone:
-            receipts.append(FileReceipt(resolved.path, resolved.kind, resolved.source, hunks=_DONE))
+            receipts.append(FileReceipt(op.path, op.kind, op.source, hunks=_DONE))
             missing = missing or gone.refusal
     return receipts, missing
 
@@ -92,7 +103,7 @@ def _not_found(path: str) -> DiffRefusedError:
 
 def _create(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
     data = b"".join(line.text for number, hunk in enumerate(op.hunks, start=1) for line in _added(op, hunk, number))
-    budget.spend(sum(len(hunk.lines) for hunk in op.hunks))
+    budget.spend(sum(len(hunk.ops) for hunk in op.hunks))
     if tree.read(op.path) == data:
         return FileReceipt(op.path, Kind.CREATE, hunks=_DONE)
     tree.make(op.path, data)
@@ -121,16 +132,17 @@ def _is_text_behind(lines: Sequence[Line]) -> bool:
 
 def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
     data = tree.read(op.path)
-    is_making = bool(op.hunks) and all(line.op in "+?" for hunk in op.hunks for line in hunk.lines)
+    is_making = bool(op.hunks) and not any(set(hunk.ops) - _NEW for hunk in op.hunks)
     if data is None and is_making:
-        return _create(replace(op, kind=Kind.CREATE), tree, budget, policy)
+        return _create(op._replace(kind=Kind.CREATE), tree, budget, policy)
     if data is None:
         raise _not_found(op.path)
     if not op.hunks and op.new_mode is None:
         raise DiffRefusedError(Reason.MALFORMED, "the file has no hunk", op.path)
-    options, new = _matched(op, data, budget)
-    check_deletion(op, policy, before=count_lines(data), after=count_lines(new))
-    tree.write(op.path, new)
+    file = FileText(data, budget)
+    options, lines = _matched(op, file)
+    check_deletion(op, policy, before=len(file.lines), after=len(lines))
+    tree.write(op.path, b"".join(lines))
     mode = op.new_mode if op.new_mode != op.old_mode else None
     return FileReceipt(op.path, Kind.UPDATE, mode=mode, hunks=receipts_of(op, options))
 
@@ -139,9 +151,9 @@ def _delete(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
     data = tree.read(op.path)
     if data is None:
         raise _GoneError(_not_found(op.path))
-    options, left = _matched(op, data, budget)
+    options, left = _matched(op, FileText(data, budget))
     if op.hunks and left:
-        detail = f"{count_lines(left)} lines of the file would be left"
+        detail = f"{len(left)} lines of the file would be left"
         raise DiffRefusedError(Reason.LEFTOVER, detail, op.path, len(op.hunks))
     tree.remove(op.path)
     return FileReceipt(op.path, Kind.DELETE, hunks=receipts_of(op, options))
@@ -155,16 +167,16 @@ def _move(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileRec
         raise _GoneError(refusal) if op.kind is Kind.RENAME and tree.has(op.path) else refusal
     if op.path == op.source:
         raise DiffRefusedError(Reason.MALFORMED, f"a {op.kind} of a file to itself", op.path)
-    options, new = _matched(op, data, budget)
+    options, lines = _matched(op, FileText(data, budget))
     if op.kind is Kind.RENAME:
         tree.remove(op.source)
-    tree.make(op.path, new)
+    tree.make(op.path, b"".join(lines))
     mode = op.new_mode if op.new_mode != op.old_mode else None
     return FileReceipt(op.path, op.kind, op.source, mode=mode, hunks=receipts_of(op, options))
 
 
-def _matched(op: FileOp, data: bytes, budget: Budget) -> tuple[list[Option], bytes]:
-    return match_file(op, FileText(data, budget)) if op.hunks else ([], data)
+def _matched(op: FileOp, file: FileText) -> tuple[list[Option], list[bytes]]:
+    return match_file(op, file) if op.hunks else ([], file.lines)
 
 
 _HANDLERS = {

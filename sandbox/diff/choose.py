@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sandbox.diff.lines import FileText, indent_of, key_of
 from sandbox.diff.model import Hunk
-from sandbox.diff.numbers import are_coherent, expected_place, is_as_tools_write
+from sandbox.diff.numbers import coherent_places, expected_place, is_as_tools_write
 from sandbox.diff.options import Option
 from sandbox.diff.result import Fuzz
 
@@ -65,7 +65,7 @@ def _by_coherent_numbers(choices: Sequence[Choice], file: FileText) -> None:
     """Believe the numbers where all hunks stand where they say, however lines were changed on their way."""
     hunks = [choice.hunk for choice in choices]
     here = [[option for option in choice.options if option.start == choice.expected] for choice in choices]
-    if not are_coherent(hunks) or any(len(options) != 1 for options in here):
+    if coherent_places(hunks) is None or any(len(options) != 1 for options in here):
         return
     if len(hunks) > 1 or all(is_as_tools_write(hunk, file) for hunk in hunks):
         for choice, options in zip(choices, here, strict=True):

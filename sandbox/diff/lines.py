@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
+from io import BytesIO
 
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.result import Fuzz
@@ -26,14 +27,7 @@ MIN_KEPT_CHARS = 10
 
 def split_lines(data: bytes) -> list[bytes]:
     """Return the lines of a file, each with its line feed; a last one may have none."""
-    lines = data.split(b"\n")
-    last = lines.pop()
-    return [line + b"\n" for line in lines] + ([last] if last else [])
-
-
-def count_lines(data: bytes) -> int:
-    """Return how many lines a file has, a last one without line feed counted."""
-    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
+    return BytesIO(data).readlines()
 
 
 def plain(line: bytes) -> bytes:
@@ -109,10 +103,10 @@ class FileText:
             found[key].append(place)
         return dict(found)
 
-    def is_at(self, place: int, lines: Sequence[bytes]) -> bool:
+    def is_at(self, place: int, lines: list[bytes]) -> bool:
         """Return whether lines stand at a place byte for byte."""
         self.budget.spend(len(lines) + 1)
-        return 0 <= place <= len(self.lines) - len(lines) and self.lines[place : place + len(lines)] == list(lines)
+        return 0 <= place <= len(self.lines) - len(lines) and self.lines[place : place + len(lines)] == lines
 
     def starts_of(self, keys: Sequence[bytes]) -> list[int]:
         """Return all places where lines with these keys stand one below another."""

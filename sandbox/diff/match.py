@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import islice, product
 
 from sandbox.diff.align import DoubtError
@@ -18,8 +17,8 @@ from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.lines import FileText, indent_of
 from sandbox.diff.model import FileOp, Hunk, Line
 from sandbox.diff.nearest import nearest_lines
-from sandbox.diff.numbers import are_coherent, expected_place, is_as_tools_write
-from sandbox.diff.options import Edit, Option, options_at
+from sandbox.diff.numbers import coherent_places, expected_place, is_as_tools_write
+from sandbox.diff.options import Option, exact_option
 from sandbox.diff.rebuild import rebuilt
 from sandbox.diff.result import Fuzz, HunkReceipt
 from sandbox.diff.search import applied, in_parts, options_of, readings, trimmed, whole
@@ -31,7 +30,7 @@ _MAX_PROVEN = 256
 """Combinations of options that are tried where the diff names the id of the result."""
 
 
-def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
+def match_file(op: FileOp, file: FileText) -> tuple[list[Option], list[bytes]]:
     """Find what every hunk of a file means.
 
     Args:
@@ -39,7 +38,7 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], bytes]:
         file: the file.
 
     Returns:
-        One option for each hunk, and the file's new content.
+        One option for each hunk, and the file's new lines.
 
     Raises:
         DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (its writer's fault).
@@ -68,7 +67,7 @@ def _is_shifted(op: FileOp, file: FileText) -> bool:
     same: list[bool] = []
     for hunk in op.hunks:
         before = [line for line in hunk.lines if line.op != "+"]
-        placements = whole(file, before, Fuzz.EXACT) if any(line.op == "-" for line in before) else []
+        placements = whole(file, before, Fuzz.EXACT) if "-" in hunk.ops else []
         if len(placements) == 1:
             pairs = zip(before, placements[0].places, strict=True)
             told = [(line, file.lines[place]) for line, place in pairs if line.op == "-" and line.text.strip()]
@@ -87,23 +86,19 @@ def receipts_of(op: FileOp, options: Sequence[Option]) -> tuple[HunkReceipt, ...
 
 def _by_numbers(op: FileOp, file: FileText, *, is_base_known: bool) -> list[Option] | None:
     """Return the options at which all numbers are right, as in every diff of a tool for this very file."""
-    if not are_coherent(op.hunks):
+    places = coherent_places(op.hunks)
+    if places is None:
         return None
     found: list[Option] = []
-    for hunk in op.hunks:
-        place = expected_place(hunk)
-        if place is None or any(line.op == "?" for line in hunk.lines) or not file.is_at(place, hunk.before):
+    for hunk, place in zip(op.hunks, places, strict=True):
+        before = hunk.before
+        if "?" in hunk.ops or not file.is_at(place, before):
             return None
-        if not hunk.before and not (is_base_known or not file.lines):
+        if not before and not (is_base_known or not file.lines):
             return None
-        option = options_at(file, hunk.lines, range(place, place + len(hunk.before)), at_least=Fuzz.EXACT)[0]
-        found.append(option if hunk.before else replace(option, start=place, edits=_moved_to(option, place)))
+        found.append(exact_option(file, hunk, place))
     is_certain = is_base_known or len(op.hunks) > 1 or all(is_as_tools_write(hunk, file) for hunk in op.hunks)
     return found if is_certain or all(_is_unique(hunk, file) for hunk in op.hunks) else None
-
-
-def _moved_to(option: Option, place: int) -> tuple[Edit, ...]:
-    return tuple(edit._replace(start=place, end=place) for edit in option.edits)
 
 
 def _is_unique(hunk: Hunk, file: FileText) -> bool:
@@ -112,7 +107,7 @@ def _is_unique(hunk: Hunk, file: FileText) -> bool:
 
 
 def _is_also_applied(hunk: Hunk, file: FileText) -> bool:
-    return all(line.op != "-" for line in hunk.lines) and bool(applied(file, hunk.lines))
+    return "-" not in hunk.ops and bool(applied(file, hunk.lines))
 
 
 def _options(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option]:
@@ -144,7 +139,7 @@ def _insertions_done(file: FileText, ways: Sequence[tuple[Sequence[Line], Fuzz]]
 
 def _unless_done(options: list[Option], done: list[Option], hunk: Hunk) -> list[Option]:
     """Return that an insertion is done already, where the inserted lines stand at the place itself."""
-    size = len(hunk.after)
+    size = len(hunk.ops) - hunk.ops.count("-")
     here = [found for found in done for option in options if found.start <= option.start < found.start + size]
     return here[:1] if here else options
 
@@ -155,9 +150,8 @@ def _unless_near_end(options: list[Option], hunk: Hunk, file: FileText) -> list[
     A hunk without context behind its new lines stands at the end of the file. A line or two before it, the context that
     is missing may have stood on either side.
     """
-    ops = "".join(line.op for line in hunk.lines)
-    is_open_below = re.search(r"[ ?][+]+$", ops) is not None
-    is_open_above = re.match(r"[+]+[ ?]", ops) is not None
+    is_open_below = re.search(r"[ ?][+]+$", hunk.ops) is not None
+    is_open_above = re.match(r"[+]+[ ?]", hunk.ops) is not None
     kept = []
     for option in options:
         points = [edit.start for edit in option.edits if edit.start == edit.end]
@@ -170,11 +164,8 @@ def _unless_near_end(options: list[Option], hunk: Hunk, file: FileText) -> list[
 
 
 def _without_context(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option]:
-    size = len(hunk.before)
-    if size == 0 and (not file.data.strip() or hunk.is_at_end):
-        option = options_at(file, hunk.lines, (), at_least=Fuzz.EXACT)[0]
-        place = len(file.lines)
-        return [replace(option, start=place, edits=_moved_to(option, place))]
+    if not hunk.before and (not file.data.strip() or hunk.is_at_end):
+        return [exact_option(file, hunk, len(file.lines))]
     detail = "the hunk has no line that says where it belongs"
     raise DiffRefusedError(Reason.NO_CONTEXT, detail, op.path, number, nearest_lines(hunk, file))
 
@@ -196,12 +187,19 @@ def _check_tabs(op: FileOp, file: FileText, options: Sequence[Option]) -> None:
 
     A diff that names the content it was made from is believed.
     """
-    for number, option in enumerate(options, start=1):
-        if any(line.startswith(b"\t") and line.strip() for edit in option.edits for line in edit.lines):
-            indents = [indent_of(line)[:1] for line in file.lines]
-            if b"\t" not in indents and indents.count(b" ") >= _MIN_INDENTED:
-                detail = "new lines are indented with tabs, and all of the file with spaces"
-                raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, number)
+    tabbed = [
+        number
+        for number, option in enumerate(options, start=1)
+        for edit in option.edits
+        for line in edit.lines
+        if line[:1] == b"\t" and line.strip()
+    ]
+    if not tabbed:
+        return
+    indents = [indent_of(line)[:1] for line in file.lines]
+    if b"\t" not in indents and indents.count(b" ") >= _MIN_INDENTED:
+        detail = "new lines are indented with tabs, and all of the file with spaces"
+        raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, tabbed[0])
 
 
 def _proof(op: FileOp, file: FileText) -> Callable[[bytes], bool] | None:
@@ -216,12 +214,12 @@ def _proof(op: FileOp, file: FileText) -> Callable[[bytes], bool] | None:
 
 def _proven(
     op: FileOp, file: FileText, choices: Sequence[Choice], proof: Callable[[bytes], bool]
-) -> tuple[list[Option], bytes]:  # fmt: skip
+) -> tuple[list[Option], list[bytes]]:  # fmt: skip
     for options in islice(product(*(choice.options for choice in choices)), _MAX_PROVEN):
         file.budget.spend(len(file.lines) // 16)
-        data = rebuilt(op, file, options)
-        if proof(data):
-            return list(options), data
+        lines = rebuilt(op, file, options)
+        if proof(b"".join(lines)):
+            return list(options), lines
     number = next((number for number, choice in enumerate(choices, start=1) if choice.only is None), 1)
     detail = "no way to read the diff gives the content that its index line names"
     raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path, number, nearest_lines(op.hunks[number - 1], file))

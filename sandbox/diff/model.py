@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import Literal, NamedTuple
-
-Op = Literal[" ", "-", "+", "?"]
-"""Context, removed, added; and `?` for a line of a hunk that has lost its marker."""
+from typing import Any, Literal, NamedTuple
 
 
 class Line(NamedTuple):
     """One line of a hunk."""
 
-    op: Op
+    op: str
+    """` ` for context, `-` for removed, `+` for added; and `?` for a line that has lost its marker."""
     text: bytes
     """With its line feed, unless the diff says that there is none."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """The numbers of a hunk's header. A hint: models write wrong ones."""
 
     old_start: int
@@ -29,11 +26,15 @@ class Span:
     new_count: int
 
 
-@dataclass(frozen=True)
-class Hunk:
+class Hunk(NamedTuple):
     """One change of one file."""
 
-    lines: tuple[Line, ...]
+    ops: str
+    """What each line is: a `Line.op` for each."""
+    before: list[bytes]
+    """The lines that must be in the file."""
+    added: list[bytes]
+    """The lines that are new."""
     span: Span | None = None
     anchors: tuple[bytes, ...] = ()
     """Lines that stand somewhere above the hunk, outermost first: what follows `@@`."""
@@ -42,15 +43,18 @@ class Hunk:
     is_at_end: bool = False
     """The diff says that the hunk ends with the file."""
 
-    @cached_property
-    def before(self) -> tuple[bytes, ...]:
-        """The lines that must be in the file."""
-        return tuple(line.text for line in self.lines if line.op != "+")
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All lines, in the order in which the diff has them."""
+        before, added = iter(self.before), iter(self.added)
+        return tuple(Line(op, next(added if op == "+" else before)) for op in self.ops)
 
-    @cached_property
-    def after(self) -> tuple[bytes, ...]:
-        """The lines that stand there afterwards."""
-        return tuple(line.text for line in self.lines if line.op != "-")
+
+def hunk_of(lines: Sequence[Line], span: Span | None = None, **rest: Any) -> Hunk:
+    """Return the hunk of some lines."""
+    before = [line.text for line in lines if line.op != "+"]
+    added = [line.text for line in lines if line.op == "+"]
+    return Hunk("".join(line.op for line in lines), before, added, span, **rest)
 
 
 Strip = Literal["never", "always", "maybe"]
@@ -71,8 +75,7 @@ PLAIN_MODE = "100644"
 EXECUTABLE_MODE = "100755"
 
 
-@dataclass(frozen=True)
-class FileOp:
+class FileOp(NamedTuple):
     """What a diff does to one file."""
 
     kind: Kind

@@ -86,11 +86,11 @@ def git_names(text: str) -> Names | None:
     text = text.strip()
     if '"' in text:
         return _quoted_names(text)
+    if text.count(" ") == 1:
+        return Names(*text.split(" "))
     places = [place for place, character in enumerate(text) if character == " "][:_MAX_SPLITS]
     pairs = [(text[:place], text[place + 1 :]) for place in places]
     same = [(old, new) for old, new in pairs if old == new or _below(old) == _below(new) != ""]
-    if len(same) != 1 and len(pairs) == 1:
-        same = pairs
     return Names(*same[0]) if len(same) == 1 else None
 
 
@@ -108,13 +108,10 @@ def _below(name: str) -> str:
 
 def strip_of(names: Names) -> Strip:
     """Return whether the first directory of these names is only the diff's own."""
-    known = [name for name in names if name is not None]
-    firsts = {name.partition("/")[0] for name in known if "/" in name}
-    if not all("/" in name for name in known) or not firsts:
+    parts = [name.partition("/") for name in names if name is not None]
+    if not parts or "" in [slash for _, slash, _ in parts]:
         return "never"
-    if len(firsts) == 2:
-        return "always"
-    return "maybe"
+    return "maybe" if parts[0][0] == parts[-1][0] else "always"
 
 
 def is_prefix(segment: str) -> bool:

@@ -15,26 +15,28 @@ def expected_place(hunk: Hunk) -> int | None:
     return hunk.span.old_start if hunk.span.old_count == 0 else max(hunk.span.old_start - 1, 0)
 
 
-def are_coherent(hunks: Sequence[Hunk]) -> bool:
-    """Return whether the numbers of all hunks of a file fit their lines and each other."""
+def coherent_places(hunks: Sequence[Hunk]) -> list[int] | None:
+    """Return where all hunks of a file begin if their numbers fit their lines and each other."""
+    places: list[int] = []
     offset, end = 0, 0
     for hunk in hunks:
         place = expected_place(hunk)
         if place is None or hunk.span is None or not hunk.is_counted:
-            return False
+            return None
         new = hunk.span.new_start if hunk.span.new_count == 0 else hunk.span.new_start - 1
         if new - place != offset or place < end:
-            return False
+            return None
+        places.append(place)
         offset += hunk.span.new_count - hunk.span.old_count
         end = place + hunk.span.old_count
-    return True
+    return places
 
 
 def is_as_tools_write(hunk: Hunk, file: FileText) -> bool:
     """Return whether a lone hunk has as much context above as below, but at the file's ends: no line was lost."""
-    ops = [" " if line.op == "?" else line.op for line in hunk.lines]
-    head = next((place for place, op in enumerate(ops) if op != " "), len(ops))
-    tail = next((place for place, op in enumerate(reversed(ops)) if op != " "), len(ops))
+    size = len(hunk.ops)
+    head = size - len(hunk.ops.lstrip(" ?"))
+    tail = size - len(hunk.ops.rstrip(" ?"))
     start = expected_place(hunk) or 0
     size = max(head, tail)
     is_head_whole = head == size or start == 0

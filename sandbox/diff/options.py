@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from sandbox.diff.indent import Pair, Run, file_unit, reindented
 from sandbox.diff.lines import FileText, likeness
-from sandbox.diff.model import Line
+from sandbox.diff.model import Hunk, Line
 from sandbox.diff.result import Fuzz
+
+_CHANGES = re.compile("( *)([^ ]+)")
 
 
 class Edit(NamedTuple):
@@ -20,8 +23,7 @@ class Edit(NamedTuple):
     lines: tuple[bytes, ...]
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One thing that a hunk may mean."""
 
     start: int
@@ -31,6 +33,13 @@ class Option:
     keeps_end: bool = False
     """The file's last line ends as before, whatever the diff says of its line feed."""
     is_applied: bool = False
+
+
+def exact_option(file: FileText, hunk: Hunk, start: int) -> Option:
+    """Return what a hunk means that stands at a line of the file byte for byte."""
+    file.budget.spend(len(hunk.ops))
+    places = range(start, start + len(hunk.ops) - hunk.ops.count("+"))
+    return Option(start, _edits(hunk.ops, hunk.added, places, start), Fuzz.EXACT)
 
 
 def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, at_least: Fuzz) -> list[Option]:
@@ -53,8 +62,9 @@ def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, 
     ended = [_with_ends(way, pairs) for way in ways] if fuzz is not Fuzz.EXACT else ways
     start = places[0] if places else 0
     keeps_end = any(line.text.endswith(b"\n") != found.endswith(b"\n") for line, found in pairs)
+    ops = "".join(line.op for line in lines)
     return [
-        Option(start, _edits(lines, places, way), max(fuzz, at_least), keeps_end=keeps_end)
+        Option(start, _edits(ops, [*chain(*way)], places, start), max(fuzz, at_least), keeps_end=keeps_end)
         for way in ended
         if way is not None
     ]
@@ -88,28 +98,18 @@ def _end(line: bytes) -> bytes:
     return b"\r\n" if line.endswith(b"\r\n") else b"\n" if line.endswith(b"\n") else b""
 
 
-def _edits(lines: Sequence[Line], places: Sequence[int], way: Sequence[Run]) -> tuple[Edit, ...]:
+def _edits(ops: str, added: Sequence[bytes], places: Sequence[int], start: int) -> tuple[Edit, ...]:
     """Return the edits of a hunk: one for each run of lines that are not context."""
     edits: list[Edit] = []
-    runs = iter(way)
-    seen, at = 0, 0
-    while at < len(lines):
-        if lines[at].op == " ":
-            seen, at = seen + 1, at + 1
-            continue
-        removed: list[int] = []
-        added: list[bytes] = []
-        first = seen
-        while at < len(lines) and lines[at].op != " ":
-            if lines[at].op == "-":
-                removed.append(places[seen])
-                seen += 1
-            elif at == 0 or lines[at - 1].op != "+":
-                added += next(runs)
-            at += 1
-        if removed:
-            edits.append(Edit(removed[0], removed[-1] + 1, tuple(added)))
+    seen = made = 0
+    for kept, changed in _CHANGES.findall(ops):
+        seen += len(kept)
+        new = made + changed.count("+")
+        after = seen + len(changed) - (new - made)
+        if after > seen:
+            first, last = places[seen], places[after - 1] + 1
         else:
-            point = places[first - 1] + 1 if first else places[0] if places else 0
-            edits.append(Edit(point, point, tuple(added)))
+            first = last = places[seen - 1] + 1 if seen else start
+        edits.append(Edit(first, last, tuple(added[made:new])))
+        seen, made = after, new
     return tuple(edits)

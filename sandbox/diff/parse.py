@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.hunks import is_file_header, is_hunk_header
-from sandbox.diff.model import FileOp, Kind, Limits, Line
+from sandbox.diff.model import FileOp, Kind, Limits
 from sandbox.diff.parse_blocks import is_block_start, parse_blocks
 from sandbox.diff.parse_patch import is_patch_start, parse_patch
 from sandbox.diff.parse_unified import parse_unified
@@ -50,8 +48,10 @@ def _unconverted(op: FileOp) -> FileOp:
     """Return a new file of a diff of which every line, headers too, came to end in CR LF on its way."""
     if op.kind is not Kind.CREATE:
         return op  # the file itself says how its lines end
-    hunks = [replace(hunk, lines=tuple(Line(line.op, _unended(line.text)) for line in hunk.lines)) for hunk in op.hunks]
-    return replace(op, hunks=tuple(hunks))
+    hunks = [
+        hunk._replace(before=[*map(_unended, hunk.before)], added=[*map(_unended, hunk.added)]) for hunk in op.hunks
+    ]
+    return op._replace(hunks=tuple(hunks))
 
 
 def _unended(text: bytes) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.hunks import is_hunk_header, read_header
-from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line, Op, Span
+from sandbox.diff.hunks import MARKERS, read_header
+from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Line, Span, hunk_of
 from sandbox.diff.names import to_text
 from sandbox.diff.text import is_empty, is_fence
 
@@ -14,7 +14,6 @@ _BEGIN, _END = b"*** Begin Patch", b"*** End Patch"
 _END_OF_FILE = b"*** End of File"
 _MOVE = b"*** Move to: "
 _FILES = {b"*** Add File: ": Kind.CREATE, b"*** Update File: ": Kind.UPDATE, b"*** Delete File: ": Kind.DELETE}
-_MARKERS: dict[int, Op] = {ord(" "): " ", ord("-"): "-", ord("+"): "+"}
 
 
 def is_patch_start(line: bytes) -> bool:
@@ -32,7 +31,7 @@ class _Chunk:
     def build(self) -> Hunk:
         while self.lines and self.lines[-1].op == "?" and is_empty(self.lines[-1].text):
             self.lines.pop()
-        return Hunk(tuple(self.lines), self.span, tuple(self.anchors), is_at_end=self.is_at_end)
+        return hunk_of(self.lines, self.span, anchors=tuple(self.anchors), is_at_end=self.is_at_end)
 
 
 def parse_patch(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
@@ -93,24 +92,23 @@ def _added(lines: list[bytes], path: str) -> Hunk:
     for line in lines:
         if not line.startswith(b"+") and not is_empty(line):
             raise DiffRefusedError(Reason.MALFORMED, "every line of an added file must begin with `+`", path, 1)
-    return Hunk(tuple(Line("+", line if is_empty(line) else line[1:]) for line in lines))
+    return Hunk("+" * len(lines), [], [line if is_empty(line) else line[1:] for line in lines])
 
 
 def _chunks(lines: list[bytes]) -> list[Hunk]:
     chunks: list[_Chunk] = [_Chunk()]
     for line in lines:
         chunk = chunks[-1]
-        if is_hunk_header(line) or line.strip() == b"@@":
+        if header := read_header(line):
             if chunk.lines:
                 chunk = _Chunk()
                 chunks.append(chunk)
-            header = read_header(line)
             chunk.span = header.span
-            chunk.anchors += [header.anchor] if header.anchor else []
+            chunk.anchors += header.anchors
         elif line.startswith(_END_OF_FILE):
             chunk.is_at_end = True
-        elif line[0] in _MARKERS:
-            chunk.lines.append(Line(_MARKERS[line[0]], line[1:]))
+        elif line[0] in MARKERS:
+            chunk.lines.append(Line(MARKERS[line[0]], line[1:]))
         elif not line.startswith(b"\\ "):
             chunk.lines.append(Line("?", line))
-    return [hunk for hunk in (chunk.build() for chunk in chunks) if hunk.lines]
+    return [hunk for hunk in (chunk.build() for chunk in chunks) if hunk.ops]

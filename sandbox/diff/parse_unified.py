@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.hunks import build_hunk, is_file_header, is_hunk_header, read_body, read_header
+from sandbox.diff.hunks import NO_HEADER, is_file_header, is_hunk_header, marks_of, read_header, read_hunk
 from sandbox.diff.model import FileOp, Hunk, Kind, Limits, Strip
 from sandbox.diff.names import Names, git_names, header_name, one_name, strip_of, to_text, unquote
 from sandbox.diff.text import is_fence
@@ -52,6 +53,7 @@ def parse_unified(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], lis
     """
     ops: list[FileOp] = []
     prose: list[bytes] = []
+    marks = marks_of(lines)
     at, hunks = 0, 0
     is_fenced = is_certain = False
     while at < len(lines):
@@ -65,7 +67,7 @@ def parse_unified(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], lis
             continue
         section = _Section(len(ops) + 1, is_fenced)
         at = _read_headers(lines, at, section)
-        at = _read_hunks(lines, at, section, limits.max_hunks - hunks)
+        at = _read_hunks(lines, at, section, marks=marks, left=limits.max_hunks - hunks)
         hunks += len(section.hunks)
         is_certain = not section.hunks or section.hunks[-1].is_counted
         ops.append(_build(section))
@@ -144,10 +146,11 @@ _EXTENDED: dict[bytes, Callable[[_Section, str], None]] = {
 }
 _IGNORED = (b"similarity index ", b"dissimilarity index ")
 _BINARY = (b"GIT binary patch", b"Binary files ", b"Files ")
+_HEADERS = (*_EXTENDED, *_IGNORED, *_BINARY, b"index ")
 
 
 def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
-    while at < len(lines):
+    while at < len(lines) and lines[at].startswith(_HEADERS):
         line = lines[at]
         if line.startswith(_BINARY):
             names = section.git or _NO_NAMES
@@ -157,28 +160,22 @@ def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
             section.old_mode = index[3].decode() if index[3] else section.old_mode
         elif reader := next((key for key in _EXTENDED if line.startswith(key)), None):
             _EXTENDED[reader](section, _value(line, reader))
-        elif not line.startswith((*_IGNORED, b"index ")):
-            break
         at += 1
     return at
 
 
-def _read_hunks(lines: list[bytes], at: int, section: _Section, left: int) -> int:
+def _read_hunks(lines: list[bytes], at: int, section: _Section, *, marks: str, left: int) -> int:
+    read = partial(read_hunk, lines, marks=marks, is_git=section.is_git, is_fenced=section.is_fenced)
     if at < len(lines) and section.has_names and lines[at][:1] in (b" ", b"+", b"-") and not is_file_header(lines, at):
-        body = read_body(
-            lines, at, None, is_git=section.is_git, is_fenced=section.is_fenced
-        )  # models forget the first @@
-        section.hunks.append(Hunk(body.lines))
-        at = body.end
+        hunk, at = read(at, NO_HEADER)  # models forget the first @@
+        section.hunks.append(hunk)
     if at < len(lines) and lines[at].startswith(b"@@@"):
         raise DiffRefusedError(Reason.MALFORMED, "a combined diff of a merge is not applied", section.names.new)
-    while at < len(lines) and is_hunk_header(lines[at]):
+    while at < len(lines) and (header := read_header(lines[at])):
         if len(section.hunks) >= left:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
-        header = read_header(lines[at])
-        body = read_body(lines, at + 1, header.span, is_git=section.is_git, is_fenced=section.is_fenced)
-        section.hunks.append(build_hunk(header, body))
-        at = body.end
+        hunk, at = read(at + 1, header)
+        section.hunks.append(hunk)
         while at < len(lines) and not lines[at].strip() and at + 1 < len(lines) and _is_next(lines[at + 1]):
             at += 1
     return at
@@ -221,7 +218,7 @@ def _names_of(section: _Section) -> Names:
         return git
     if named == _NO_NAMES:
         raise DiffRefusedError(Reason.MALFORMED, f"both sides of file {section.number} are /dev/null")
-    if git is not None:
+    if git is not None and git != named:
         known = {one_name(git), *git}
         for name in filter(None, named):
             if name not in known:

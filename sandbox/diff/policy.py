@@ -118,12 +118,11 @@ def _changes_mode(op: FileOp) -> bool:
 
 def _check_placeholders(op: FileOp) -> None:
     for number, hunk in enumerate(op.hunks, start=1):
-        known = {line.text.strip() for line in hunk.lines if line.op != "+"}
-        for op_, text in hunk.lines:
-            line = text.strip()
-            if op_ != "+" or len(line) > _MAX_PLACEHOLDER_BYTES or line in known:
-                continue
-            if _LEFT_OUT.search(line):
+        added = [text.strip() for text in hunk.added]
+        found = [line for line in added if len(line) <= _MAX_PLACEHOLDER_BYTES and _LEFT_OUT.match(line)]
+        known = {text.strip() for text in hunk.before} if found else set()
+        for line in found:
+            if line not in known:
                 shown = ascii(line.decode(errors="replace"))
                 detail = f"the added line {shown} stands for text that is left out"
                 raise DiffRefusedError(Reason.PLACEHOLDER, detail, op.path, number)

@@ -30,8 +30,8 @@ def edits_of(op: FileOp, options: Sequence[Option]) -> list[Edit]:
     return kept
 
 
-def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> bytes:
-    """Return a file's new content.
+def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> list[bytes]:
+    """Return a file's new lines.
 
     Raises:
         DiffRefusedError: `overlap` (the fault of whoever wrote the diff).
@@ -44,14 +44,20 @@ def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> bytes:
         lines += edit.lines
         at = edit.end
     lines += file.lines[at:]
+    added = [line for edit in edits for line in edit.lines]
+    is_open = not all([line[-1:] == b"\n" for line in [*added, *file.lines[-1:]]])
+    keeps_end = any([option.keeps_end for option in options])
+    return _with_ends(file, lines, keeps_end=keeps_end) if lines and (is_open or keeps_end) else lines
+
+
+def _with_ends(file: FileText, lines: list[bytes], *, keeps_end: bool) -> list[bytes]:
+    """Return lines with a feed where another line follows; the last one, where it is kept, ends as the file's."""
     end = b"\r\n" if file.lines and file.lines[0].endswith(b"\r\n") else b"\n"
-    lines = [
-        line if line.endswith(b"\n") or place == len(lines) - 1 else line + end for place, line in enumerate(lines)
-    ]
-    if lines and any(option.keeps_end for option in options):
+    lines = [*(_with_end(line, end) for line in lines[:-1]), lines[-1]]
+    if keeps_end:
         had_end = not file.data or file.data.endswith(b"\n")
         lines[-1] = _with_end(lines[-1], end) if had_end else lines[-1].removesuffix(b"\n").removesuffix(b"\r")
-    return b"".join(lines)
+    return lines if lines[-1] else lines[:-1]
 
 
 def _with_end(line: bytes, end: bytes) -> bytes:

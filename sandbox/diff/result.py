@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from sandbox.diff.model import Kind
 
@@ -34,8 +34,7 @@ class Fuzz(IntEnum):
         return self > Fuzz.PUNCTUATION
 
 
-@dataclass(frozen=True)
-class HunkReceipt:
+class HunkReceipt(NamedTuple):
     """Where a hunk went."""
 
     line: int
@@ -45,8 +44,7 @@ class HunkReceipt:
     """The file had this change before: the hunk did nothing."""
 
 
-@dataclass(frozen=True)
-class FileReceipt:
+class FileReceipt(NamedTuple):
     """What happened to one file."""
 
     path: str

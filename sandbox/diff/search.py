@@ -22,9 +22,9 @@ def readings(hunk: Hunk, file: FileText) -> list[tuple[tuple[Line, ...], Fuzz]]:
 
     An empty line between added ones may be context or added: models drop the plus of empty lines.
     """
-    lines = list(hunk.lines)
-    if not any(line.op == "?" for line in lines):
+    if "?" not in hunk.ops:
         return [(hunk.lines, Fuzz.EXACT)]
+    lines = list(hunk.lines)
     while lines and lines[-1].op == "?" and (not lines[-1].text.strip() or key_of(lines[-1].text) not in file.places):
         lines.pop()
     context = tuple(Line(" ", text) if op == "?" else Line(op, text) for op, text in lines)

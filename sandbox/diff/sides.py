@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from sandbox.diff.model import Hunk, Line
+from sandbox.diff.model import Hunk
 
 _MAX_PRODUCT = 250_000
 """Lines of one side times lines of the other, above which only what both begin and end with is found to stay."""
@@ -13,13 +13,12 @@ _MAX_PRODUCT = 250_000
 
 def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
     """Return the hunk that turns one run of lines into another."""
-    lines: list[Line] = []
+    ops = ""
+    added: list[bytes] = []
     for is_kept, old, new in _blocks(before, after):
-        if is_kept:
-            lines += [Line(" ", text) for text in old]
-        else:
-            lines += [Line("-", text) for text in old] + [Line("+", text) for text in new]
-    return Hunk(tuple(lines))
+        ops += " " * len(old) if is_kept else "-" * len(old) + "+" * len(new)
+        added += [] if is_kept else new
+    return Hunk(ops, list(before), added)
 
 
 def _blocks(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:

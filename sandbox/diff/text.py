@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from sandbox.diff.errors import DiffRefusedError, Reason
+from sandbox.diff.lines import split_lines
 from sandbox.diff.model import Limits
 
 _BOM = b"\xef\xbb\xbf"
@@ -23,12 +24,12 @@ def lines_of(diff: str | bytes, limits: Limits) -> list[bytes]:
     raw = diff.encode("utf-8", "surrogatepass") if isinstance(diff, str) else bytes(diff)
     if len(raw) > limits.max_bytes:
         raise DiffRefusedError(Reason.TOO_LARGE, f"the diff has {len(raw)} bytes, at most {limits.max_bytes}")
-    if raw.count(b"\n") > limits.max_lines:
+    if len(raw) > limits.max_lines and raw.count(b"\n") > limits.max_lines:
         raise DiffRefusedError(Reason.TOO_LARGE, f"the diff has more than {limits.max_lines} lines")
     raw = raw.removeprefix(_BOM)
-    lines = [line + b"\n" for line in raw.split(b"\n")]
-    if lines[-1] == b"\n":
-        lines.pop()
+    lines = split_lines(raw)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines[-1] += b"\n"
     return lines
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from sandbox.diff.errors import DiffRefusedError, Reason
 from sandbox.diff.model import FileOp, Kind
@@ -26,7 +25,7 @@ def safe_path(path: str) -> str:
         raise DiffRefusedError(
             Reason.UNSAFE_PATH, f"{error.reason}: a path must keep the rules of names", path
         ) from None
-    if any(collision_key(segment) in _GIT for segment in checked.split("/")):
+    if not _GIT.isdisjoint(map(collision_key, checked.split("/"))):
         raise DiffRefusedError(Reason.UNSAFE_PATH, "git: git's own directory is out of reach", path)
     return checked
 
@@ -37,13 +36,13 @@ class Tree:
     Args:
         base: contents by checked path.
         obstacles: names that are no plain files, such as symbolic links.
-        vacated: paths that the diff as a whole removes or moves away: something may be made in their place.
     """
 
-    def __init__(self, base: Mapping[str, bytes], obstacles: Collection[str], vacated: Collection[str]) -> None:
+    def __init__(self, base: Mapping[str, bytes], obstacles: Collection[str]) -> None:
         self._base = base
         self._obstacles = frozenset(obstacles)
-        self._vacated = frozenset(vacated)
+        self.vacated: frozenset[str] = frozenset()
+        """Paths that the diff as a whole removes or moves away: something may be made in their place."""
         self._made: set[str] = set()
         self._keys: dict[str, str] | None = None
         self.state: dict[str, bytes | None] = {}
@@ -70,7 +69,7 @@ class Tree:
         for parent in _with_parents(path):
             if parent in self._obstacles:
                 raise DiffRefusedError(Reason.SYMLINK, "the path is or leads through a symbolic link", path)
-            if parent != path and self.has(parent) and parent not in self._vacated:
+            if parent != path and self.has(parent) and parent not in self.vacated:
                 raise DiffRefusedError(Reason.NAME_COLLISION, "the path lies below a file", path)
 
     def make(self, path: str, data: bytes) -> None:
@@ -80,7 +79,7 @@ class Tree:
             DiffRefusedError: `file_exists`, `name_collision`, `symlink` (the fault of whoever wrote the diff).
         """
         self.check_reachable(path)
-        if self.has(path) and (path in self._made or path not in self._vacated):
+        if self.has(path) and (path in self._made or path not in self.vacated):
             raise DiffRefusedError(Reason.FILE_EXISTS, "the file exists already", path)
         for name in _with_parents(path):
             other = self._known(name)
@@ -111,7 +110,7 @@ class Tree:
 
     def _names(self) -> dict[str, str]:
         if self._keys is None:
-            stays = [path for path in (*self._base, *self._obstacles) if path not in self._vacated]
+            stays = [path for path in (*self._base, *self._obstacles) if path not in self.vacated]
             self._keys = {}
             for path in stays:
                 for name in _with_parents(path):
@@ -119,7 +118,7 @@ class Tree:
         return self._keys
 
     def _is_directory(self, path: str) -> bool:
-        is_file = path in self._made or (path in self._base and path not in self._vacated)
+        is_file = path in self._made or (path in self._base and path not in self.vacated)
         return self._known(path) == path and not is_file
 
 
@@ -128,29 +127,47 @@ def _with_parents(path: str) -> list[str]:
     return ["/".join(segments[:depth]) for depth in range(1, len(segments) + 1)]
 
 
-def resolve(op: FileOp, tree: Tree) -> FileOp:
-    """Return what a diff does to a file under the file's real and checked path.
+def check_names(op: FileOp) -> FileOp:
+    """Return what a diff does to a file, with names in their one form.
 
     Raises:
-        DiffRefusedError: `unsafe_path`, `ambiguous` (the fault of whoever wrote the diff).
+        DiffRefusedError: `unsafe_path` (the fault of whoever wrote the diff).
     """
-    path = _resolve(op, tree)
+    path = safe_path(op.path)
+    below = path.partition("/")[2]
+    if below and op.strip != "never":
+        safe_path(below)
     source = safe_path(op.source) if op.source is not None else None
-    for name in filter(None, (path, source)):
-        tree.check_reachable(name)
-    return replace(op, path=path, source=source, strip="never")
+    return op if (path, source) == (op.path, op.source) else op._replace(path=path, source=source)
 
 
-def _resolve(op: FileOp, tree: Tree) -> str:
-    whole = safe_path(op.path)
-    first, slash, rest = whole.partition("/")
+def resolve(op: FileOp, tree: Tree) -> str:
+    """Return a file's real path: without its first directory where that is only the diff's own.
+
+    Args:
+        op: what the diff does to the file, with checked names.
+        tree: the files.
+
+    Raises:
+        DiffRefusedError: `ambiguous`, `symlink`, `name_collision` (the fault of whoever wrote the diff).
+    """
+    path = _resolved(op, tree)
+    tree.check_reachable(path)
+    if op.source is not None:
+        tree.check_reachable(op.source)
+    return path
+
+
+def _resolved(op: FileOp, tree: Tree) -> str:
+    first, slash, below = op.path.partition("/")
     if not slash or op.strip == "never":
-        return whole
-    below = safe_path(rest)
+        return op.path
     if op.strip == "always":
         return below
-    if op.kind is Kind.CREATE or not (tree.has(whole) or tree.has(below)):
-        return below if is_prefix(first) else whole
-    if tree.has(whole) and tree.has(below):
-        raise DiffRefusedError(Reason.AMBIGUOUS, "the path may mean two files, with and without its first part", whole)
-    return whole if tree.has(whole) else below
+    has_whole, has_below = tree.has(op.path), tree.has(below)
+    if op.kind is Kind.CREATE or not (has_whole or has_below):
+        return below if is_prefix(first) else op.path
+    if has_whole and has_below:
+        detail = "the path may mean two files, with and without its first part"
+        raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path)
+    return op.path if has_whole else below

@@ -8,7 +8,7 @@ from sandbox.diff import applied
 from sandbox.diff.apply import apply_diff
 from sandbox.diff.blob import blob_id
 from sandbox.diff.errors import DiffRefusedError, Reason
-from sandbox.diff.lines import count_lines, split_lines
+from sandbox.diff.lines import split_lines
 from sandbox.diff.model import Kind
 from sandbox.diff.result import Fuzz
 
@@ -26,9 +26,14 @@ def reason(diff: str | bytes, files: dict[str, bytes] | None = None) -> Reason:
     return caught.value.reason
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"a\nb", b"a\n\n", b"a\r\nb\r\n"])
-def test_lines_are_counted_as_they_are_split(data: bytes) -> None:
-    assert count_lines(data) == len(split_lines(data))
+@pytest.mark.parametrize("lines", [[], [b"\n"], [b"a"], [b"a\n", b"b"], [b"a\n", b"\n"], [b"a\rb\x0b\r\n", b"\x0c"]])
+def test_a_line_ends_with_its_line_feed_and_with_nothing_else(lines: list[bytes]) -> None:
+    assert split_lines(b"".join(lines)) == lines
+
+
+def test_a_line_of_a_patch_that_begins_with_a_blank_is_context_whatever_it_says() -> None:
+    patch = "*** Begin Patch\n*** Update File: f\n @@\n-old\n+new\n*** End Patch\n"
+    assert apply_diff({"f": b"@@\nold\n"}, patch).changed == {"f": b"@@\nnew\n"}
 
 
 def test_a_change_is_written_out_only_for_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
