@@ -23,8 +23,9 @@ from sqlalchemy import text
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
 from monitoring.capacity.limits import Limits
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.attempts import Claim, claim, hold
-from monitoring.ledger.jobs import accept, end
+from monitoring.ledger.jobs import end
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.rollup import fold_pending

@@ -27,8 +27,8 @@ from benchmarks.environments import python_with
 from benchmarks.load import Callers
 from benchmarks.question import Survey
 from benchmarks.race import ROOT, Peer, Race, Turn
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.attempts import claim
-from monitoring.ledger.jobs import accept
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger, create_ledger_engine

@@ -22,8 +22,9 @@ from benchmarks.past import fill
 from benchmarks.race import Turn, interleave
 from monitoring.exporter import render_metrics
 from monitoring.ledger import audit
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.attempts import Claim, claim, hold
-from monitoring.ledger.jobs import accept, end, list_jobs
+from monitoring.ledger.jobs import end, list_jobs
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job

@@ -5,13 +5,11 @@ A caller that is told `429` and when to try again can hold its work; a queue tha
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import select
 from sqlmodel import Session
 
-from monitoring.ledger.backlog import day_spend, fullness
-from monitoring.ledger.clock import after
+from monitoring.ledger.room import Room, look_for_room
 from producers.errors import BudgetFullError, QueueFullError
 from routing.admission import FURTHEST_START_DAYS
 from routing.errors import FieldError, InvalidJobError
@@ -21,11 +19,15 @@ from routing.tiers import QueueName
 
 
 def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
+    """Look whether there is room for a job, and refuse it where there is none; see `check`."""
+    check(look_for_room(session, tenant, {queue: ()})[queue], tenant, policy=policy)
+
+
+def check(room: Room, tenant: str, *, policy: Policy) -> None:
     """Refuse a job for which there is no room now.
 
     Args:
-        session: the caller's transaction.
-        queue: where it would wait first.
+        room: how the queue stands where it would wait first.
         tenant: whose it is.
         policy: as the tenant's overrides leave it.
 
@@ -33,14 +35,14 @@ def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Polic
         QueueFullError: nobody's fault: too much waits there, of all tenants or of this one.
         BudgetFullError: nobody's fault: no model call can be paid for today any more.
     """
-    full = fullness(session, queue, tenant, admission=policy.admission)
+    full = room.fullness(policy.admission)
     if full is not None:
-        whose = f"queue {queue.value} holds" if full.whose == "queue" else f"tenant {tenant} has"
+        whose = f"queue {room.queue.value} holds" if full.whose == "queue" else f"tenant {tenant} has"
         raise QueueFullError(f"{whose} {full.limit} waiting jobs or more, which is the limit", full.retry_after_seconds)
-    cheapest = _cheapest_call_nanousd(policy, queue)
+    cheapest = _cheapest_call_nanousd(policy, room.queue)
     if cheapest is None:
         return
-    spent = day_spend(session, tenant)
+    spent = room.spend
     for whose, nanousd, limit_usd in (
         (f"tenant {tenant}", spent.tenant_nanousd, policy.budgets.tenant_day_usd),
         ("this installation", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
@@ -63,12 +65,12 @@ def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:
     )
 
 
-def check_start(session: Session, start_at: datetime | None) -> None:
+def check_start(start_at: datetime | None, *, now: datetime) -> None:
     """Refuse a start that is too far ahead, by the ledger's clock.
 
     Raises:
         InvalidJobError: the caller's fault.
     """
-    if start_at is not None and session.scalar(select(start_at > after(FURTHEST_START_DAYS * 86_400))):
+    if start_at is not None and start_at > now + timedelta(days=FURTHEST_START_DAYS):
         rule = f"must not be more than {FURTHEST_START_DAYS} days ahead"
         raise InvalidJobError((FieldError("start_at", rule),))

@@ -30,6 +30,13 @@ class BudgetFullError(AdmissionRefusedError):
     """Today's budget of the tenant or of the fleet has no room for even the cheapest call (nobody's fault)."""
 
 
+class LedgerAwayError(ProducerError, ConnectionError):
+    """The ledger went away while several jobs were taken in, and it is not sure that this one was (nobody's fault)."""
+
+    def __str__(self) -> str:
+        return "the ledger went away meanwhile; send it again, with its idempotency key if it has one"
+
+
 class UnknownTenantError(ProducerError, LookupError):
     """No tenant of this name exists (the caller's or the operator's fault)."""
 

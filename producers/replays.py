@@ -20,9 +20,10 @@ from sqlmodel import Session
 from monitoring import traces
 from monitoring.errors import WrongStateError
 from monitoring.ledger import audit
+from monitoring.ledger.accepting import Accepted, accept
 from monitoring.ledger.cancelling import WORKED_ON, request_cancel
 from monitoring.ledger.debates import debated_keys
-from monitoring.ledger.jobs import Accepted, accept, end, lock_job
+from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.money import OF_THE_DAY, last_cap_hit
 from monitoring.ledger.new_jobs import NewJob, request_digest
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
@@ -41,9 +42,10 @@ from monitoring.ledger.step_ends import is_run, is_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Release
 from producers.admission import check_room
+from producers.decisions import policy_of
 from producers.projects import policy_of_project
 from producers.rounds import Asker
-from producers.submit import Environment, policy_of
+from producers.submit import Environment
 from routing.errors import PolicyError
 from routing.jobs import ENDS, JobRequest, Reason, State, parse_request
 from routing.messages import read_stored

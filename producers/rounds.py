@@ -18,14 +18,16 @@ from sqlmodel import Session
 
 from monitoring import traces
 from monitoring.ledger import audit
+from monitoring.ledger.accepting import Accepted, accept, same_request
 from monitoring.ledger.approvals import send_back
 from monitoring.ledger.debates import debated_keys
-from monitoring.ledger.jobs import KEPT_FACTS, Accepted, accept, lock_job, same_request
+from monitoring.ledger.jobs import KEPT_FACTS, lock_job
 from monitoring.ledger.new_jobs import NewJob, request_digest
 from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site
-from producers.submit import Environment, policy_of
+from producers.decisions import policy_of
+from producers.submit import Environment
 from routing.errors import FieldError, InvalidJobError
 from routing.fields import Text
 from routing.jobs import RESUMABLE, REVISABLE, Door, JobRequest, State, parse_request

@@ -1,51 +1,42 @@
-"""One submit under all three doors: validate, decide, write the row, push. It never calls a model.
+"""Submitting, under all doors: validate, decide, write the rows, push. It never calls a model.
 
-A job is accepted when its row commits; what the broker does after that cannot lose it.
+A job is accepted when its row commits; what the broker does after that cannot lose it. Requests that come together are
+looked up, decided and written together; one that comes alone is a batch of one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import select
-from sqlalchemy.dialects.postgresql import insert
-from sqlmodel import Session, col
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlmodel import Session
 
 from monitoring import traces
-from monitoring.errors import SiteNotFoundError
-from monitoring.ledger import audit
-from monitoring.ledger.attempts import effective_policy
-from monitoring.ledger.clock import now
-from monitoring.ledger.debates import debated_keys
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import Accepted, accept, same_request
-from monitoring.ledger.new_jobs import NewJob
-from monitoring.ledger.projects import ProjectNotFoundError, find_project
-from monitoring.ledger.releases import ensure_site, find_shown, find_site
-from monitoring.ledger.run_tables import Project
+from monitoring.errors import IdempotencyConflictError
+from monitoring.ledger.accepting import accept_all
+from monitoring.ledger.ground import survey
+from monitoring.ledger.new_jobs import KnownJob, NewJob, known_of
+from monitoring.ledger.releases import ensure_site
+from monitoring.ledger.room import Place, look_for_room
 from monitoring.ledger.runs import new_run
-from monitoring.ledger.runway import Place, Push, find_place
+from monitoring.ledger.runway import Push
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.superseding import supersede
-from monitoring.ledger.tables import Job, Site, Tenant
-from producers.admission import check_room, check_start
-from producers.errors import AdmissionRefusedError, PublishError, QueueFullError, UnknownTenantError
-from producers.projects import policy_of_project
+from monitoring.ledger.tables import Job
+from producers.admission import check
+from producers.decisions import Decided, decide_on, policy_on
+from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
 from producers.publisher import Publisher
-from routing.clarification import MAX_SITES, Clarification, open_clarification
-from routing.errors import FieldError, InvalidJobError, PolicyError
-from routing.jobs import Door, JobRequest, Reason, State, parse_request
-from routing.messages import read_stored
+from producers.refusals import Refusal, Refused, record_refusals
+from routing.errors import InvalidJobError
+from routing.jobs import Door, JobRequest, parse_request
 from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD
-from routing.project import MissingKeyError
-from routing.router import Mode, Route, SiteSignals, decide
 from routing.run_estimate import estimate_run
-from routing.signals import signals_of
-from routing.stages import Stage, first_stage
+from routing.stages import RouteRules
 from routing.tiers import QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 from routing.waits import Hold
@@ -55,14 +46,35 @@ logger = logging.getLogger(__name__)
 Environment = Callable[[], Mapping[str, str]]
 """Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
 
-_ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
+BATCH = 500
+"""Jobs that one transaction accepts at most."""
 _NOWHERE = Place(is_pushed=False)
+_LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 
-class _Target(NamedTuple):
-    site: Site | None = None
-    signals: SiteSignals | None = None
-    project: Project | None = None
+class Submitted(NamedTuple):
+    """What became of a request that was taken in."""
+
+    job: KnownJob
+    is_new: bool
+    """False when the same request was accepted before: the caller gets that job."""
+
+
+Outcome = Submitted | Refusal
+
+
+class Asked(NamedTuple):
+    """A well-formed request, and its place among those that came with it."""
+
+    place: int
+    job_id: UUID
+    request: JobRequest
+
+
+class _Origin(NamedTuple):
+    tenant: str
+    door: Door
+    actor: str
 
 
 class Submitter:
@@ -80,7 +92,7 @@ class Submitter:
 
     def submit(
         self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None, actor: str | None = None
-    ) -> Accepted:
+    ) -> Submitted:
         """Accept a job, or refuse it with a reason for every field at fault.
 
         Args:
@@ -96,84 +108,112 @@ class Submitter:
             IdempotencyConflictError: the caller's fault.
             AdmissionRefusedError: nobody's fault: there is no room now; it says when to come back.
         """
+        origin = _Origin(tenant, door, actor or f"{door.value}:{tenant}")
         with traces.begin("submit", facts={"pointsman.door": door.value, "pointsman.tenant": tenant}) as span:
-            accepted = self._submit(body, tenant=tenant, door=door, job_id=job_id, actor=actor)
-            _note_accepted(span, accepted)
-        return accepted
+            (told,) = self._take_in([body], [job_id], origin)
+            if not isinstance(told, Submitted):
+                raise told
+            _note_submitted(span, told)
+        return told
 
-    def _submit(self, body: object, *, tenant: str, door: Door, job_id: UUID | None, actor: str | None) -> Accepted:
-        try:
-            request = parse_request(body)
-            requested_by = actor or f"{door.value}:{tenant}"
-            accepted, policy = self._accept(
-                request, tenant=tenant, door=door, job_id=job_id or uuid4(), requested_by=requested_by
-            )
-        except InvalidJobError as error:
-            self.record_refusal(error, tenant=tenant, door=door, job_id=job_id)
-            raise
-        except AdmissionRefusedError as error:
-            self._record_full(error, tenant=tenant, door=door, job_id=job_id)
-            raise
-        job = accepted.job
-        if accepted.is_new and job.pushed_at is not None:
-            self._push(Push(job.id, job.fence, QueueName(job.queue), tenant, job.trace), policy=policy)
-        return accepted
+    def submit_many(
+        self, bodies: Sequence[object], *, tenant: str, door: Door, actor: str | None = None
+    ) -> list[Outcome]:
+        """Accept jobs in this order, each as if it came alone; one that is refused takes no other with it.
 
-    def _accept(
-        self, request: JobRequest, *, tenant: str, door: Door, job_id: UUID, requested_by: str
-    ) -> tuple[Accepted, Policy]:  # fmt: skip
+        Args:
+            bodies: the requests as they came from outside.
+            tenant: whose jobs they are.
+            door: how they came in.
+            actor: who asks, see `submit`.
+
+        Returns:
+            What became of each, in their order: what `submit` returns for it, or the error that it raises. If the
+            ledger went away half-way through, LedgerAwayError for all that may not have been accepted.
+
+        Raises:
+            UnknownTenantError: the caller's fault.
+        """
+        origin = _Origin(tenant, door, actor or f"{door.value}:{tenant}")
+        facts: traces.Facts = {"pointsman.door": door.value, "pointsman.tenant": tenant, "pointsman.jobs": len(bodies)}
+        with traces.begin("submit many", facts=facts) as span:
+            told = self._take_in(bodies, [None] * len(bodies), origin)
+            span.note({"pointsman.refused": sum(not isinstance(one, Submitted) for one in told)})
+        return told
+
+    def record_refusal(
+        self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None = None
+    ) -> None:  # fmt: skip
+        """Put a refusal on record: the one thing that is written of a request that breaks a rule."""
         with self._ledger.begin() as session:
-            owner = session.get(Tenant, tenant)  # held, or the session forgets it and asks again
-            if owner is None:
-                raise UnknownTenantError(tenant)
-            policy = policy_of(session, tenant, self._policy)
-            if request.idempotency_key is not None or door == Door.CELERY:
-                # Before its target is looked at: the first submission may have made the site it asks for.
-                same = same_request(session, tenant, request, job_id=job_id)
-                if same is not None:
-                    return Accepted(same, is_new=False), policy
-            check_start(session, request.start_at)
-            target = _find_target(session, request, tenant=tenant)
-            route = self._decide(session, request, target, tenant=tenant, policy=policy)
-            asked = _question(session, request, route, tenant=tenant)
-            if request.new_site is not None and route.mode == Mode.ACTION and not route.trivial:
-                target = _Target(ensure_site(session, tenant, request.new_site), target.signals)
-            site_id = target.site.id if target.site else None
-            stage = _ASKING if asked else first_stage(route, policy, environment=self._environment())
-            policy = _policy_of_run(session, target.project, policy) if target.project else policy
-            place = _NOWHERE
-            if asked is None:
-                place = _place(session, stage, request, tenant=tenant, site_id=site_id, policy=policy)
-            new = NewJob(
-                id=job_id,
-                tenant=tenant,
-                door=door,
-                requested_by=requested_by,
-                request=request,
-                state=stage.state,
-                queue=stage.queue,
-                mode=route.mode.value,
-                tier=route.tier.value if route.tier else None,
-                route=route.model_dump(mode="json"),
-                site_id=site_id,
-                cap_nanousd=_cap(policy, request),
-                clarification=asked.model_dump(mode="json") if asked else None,
-                clarify_hours=policy.approval.hours,
-                trace=traces.current(),
-                is_pushed=place.is_pushed,
-                hold=place.hold,
-                held_until=request.start_at if place.hold is Hold.TIME else None,
-            )
-            accepted = accept(session, new)
-            if accepted.is_new:
-                _go_with(session, accepted.job, target.project, route, policy=policy)
-            return accepted, policy
+            record_refusals(session, [Refused(error, job_id)], tenant=tenant, door=door)
+
+    def _take_in(self, bodies: Sequence[object], ids: Sequence[UUID | None], origin: _Origin) -> list[Outcome]:
+        asked: list[Asked] = []
+        told: dict[int, Outcome] = {}
+        for place, body in enumerate(bodies):
+            try:
+                asked.append(Asked(place, ids[place] or uuid4(), parse_request(body)))
+            except InvalidJobError as error:
+                told[place] = error
+        try:
+            for batch in batches(asked):
+                self._accept(batch, origin, told)
+            refused = [Refused(one, ids[place]) for place, one in told.items() if not isinstance(one, Submitted)]
+            if refused:
+                with self._ledger.begin() as session:
+                    record_refusals(session, refused, tenant=origin.tenant, door=origin.door)
+        except _LEDGER_AWAY:
+            if not any(isinstance(one, Submitted) for one in told.values()):
+                raise
+            logger.warning("batch_broken_off", extra={"answered": len(told), "asked": len(bodies)})
+        return [told[place] if place in told else LedgerAwayError() for place in range(len(bodies))]
+
+    def _accept(self, batch: Sequence[Asked], origin: _Origin, told: dict[int, Outcome]) -> None:
+        """Accept what can be of a batch in one transaction, and push what goes to the broker at once."""
+        outcomes: dict[int, Outcome] = {}
+        with self._ledger.begin() as session:
+            decided = self._decide(session, batch, origin, outcomes)
+            news = _place(session, decided, origin, outcomes)
+            taken = accept_all(session, [new for new, _ in news.values()]) if news else frozenset()
+            for place, (new, about) in news.items():
+                if new.id in taken:
+                    outcomes[place] = Submitted(known_of(new), is_new=True)
+                    _go_with(session, new, about)
+                else:
+                    outcomes[place] = _twin(session, new)
+        told |= outcomes
+        for new, about in news.values():
+            if new.is_pushed and new.id in taken:
+                self._push(Push(new.id, 0, new.queue, new.tenant, new.trace), policy=about.policy)
 
     def _decide(
-        self, session: Session, request: JobRequest, target: _Target, *, tenant: str, policy: Policy
-    ) -> Route:  # fmt: skip
-        debated = debated_keys(session, tenant, request.session) if request.session else frozenset()
-        return decide(signals_of(request, site=target.signals, debated=debated), policy, self._vocabularies.of(tenant))
+        self, session: Session, batch: Sequence[Asked], origin: _Origin, told: dict[int, Outcome]
+    ) -> list[tuple[Asked, Decided]]:
+        """Decide about each request of a batch; of one that ends here it is told how."""
+        tenant = origin.tenant
+        ids = [one.job_id for one in batch] if origin.door is Door.CELERY else []
+        ground = survey(session, tenant, [one.request for one in batch], ids=ids)
+        if ground is None:
+            raise UnknownTenantError(tenant)
+        try:
+            policy = policy_on(ground, self._policy)
+        except InvalidJobError as error:
+            told |= dict.fromkeys((one.place for one in batch), error)
+            return []
+        rules = RouteRules(self._environment(), self._vocabularies.of(tenant))
+        decided = []
+        for one in batch:
+            try:
+                # Before its target is looked at: the first submission may have made the site it asks for.
+                known = ground.made_before(one.request, one.job_id)
+                if known is not None:
+                    told[one.place] = Submitted(known, is_new=False)
+                else:
+                    decided.append((one, decide_on(session, one.request, ground, policy=policy, rules=rules)))
+            except (InvalidJobError, IdempotencyConflictError) as error:
+                told[one.place] = error
+        return decided
 
     def _push(self, push: Push, *, policy: Policy) -> None:
         try:
@@ -181,171 +221,107 @@ class Submitter:
         except PublishError:
             logger.warning("push_failed_dispatcher_will_retry", extra={"job_id": str(push.job_id)})
 
-    def record_refusal(
-        self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None = None
-    ) -> None:  # fmt: skip
-        """Put a refusal on record: the one thing that is written of a request that breaks a rule."""
-        fields = [{"field": item.field, "rule": item.rule} for item in error.errors]
-        with self._ledger.begin() as session:
-            if session.get(Tenant, tenant) is None:
-                return
-            first = error.errors[0].field.split(".")[0]
-            known = first if first in JobRequest.model_fields else "other"
-            record(session, EventKind.REFUSED, door=door.value, field=known)
-            audit.append(
-                session, "job_refused", actor=f"tenant:{tenant}", tenant=tenant, door=door.value, errors=fields
-            )
-            if door == Door.CELERY and job_id is not None:
-                detail = "; ".join(f"{item['field']}: {item['rule']}" for item in fields)
-                row = _rejected_row(
-                    job_id, tenant, reason=Reason.INVALID_REQUEST, detail=detail, result={"errors": fields}
-                )
-                session.execute(insert(Job).values(row).on_conflict_do_nothing())
 
-    def _record_full(self, error: AdmissionRefusedError, *, tenant: str, door: Door, job_id: UUID | None) -> None:
-        """Count a job for which there was no room. A flood of them leaves no audit trail: nothing was decided."""
-        reason = Reason.QUEUE_FULL if isinstance(error, QueueFullError) else Reason.COST_CAP
-        with self._ledger.begin() as session:
-            record(session, EventKind.REFUSED, door=door.value, field=reason.value)
-            if door == Door.CELERY and job_id is not None:
-                told = {"retry_after_seconds": error.retry_after_seconds}
-                row = _rejected_row(job_id, tenant, reason=reason, detail=str(error), result=told)
-                session.execute(insert(Job).values(row).on_conflict_do_nothing())
+def batches(asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
+    """Cut what came together into parts that may be looked at before any of them is written.
 
-
-def _note_accepted(span: traces.Span, accepted: Accepted) -> None:
-    job = accepted.job
-    span.note({
-        "pointsman.job.id": str(job.id), "pointsman.job.is_new": accepted.is_new, "pointsman.queue": job.queue,
-        "pointsman.tier": job.tier,
-    })  # fmt: skip
-    traces.refer_to(job.trace)
-
-
-def _go_with(
-    session: Session, job: Job, project: Project | None, route: Route, *, policy: Policy
-) -> None:  # fmt: skip
-    """Do what goes with accepting a job: it takes the place of older ones, and a project's work becomes a run."""
-    supersede(session, job)
-    if project is not None and not route.trivial:
-        new_run(session, job, project, estimate=estimate_run(policy, route.intent))
+    What changes what others stand on is alone: it makes a site, takes the place of other jobs, or begins a run; and a
+    key that comes again is looked up when the first job with it is there.
+    """
+    batch: list[Asked] = []
+    keys: set[str | None] = set()
+    for one in asked:
+        request = one.request
+        is_alone = request.new_site is not None or request.supersede_key is not None or request.project is not None
+        if batch and (is_alone or len(batch) == BATCH or request.idempotency_key in keys):
+            yield batch
+            batch, keys = [], set()
+        if is_alone:
+            yield [one]
+            continue
+        batch.append(one)
+        keys |= {request.idempotency_key} - {None}
+    if batch:
+        yield batch
 
 
 def _place(
-    session: Session, stage: Stage, request: JobRequest, *, tenant: str, site_id: UUID | None, policy: Policy
-) -> Place:  # fmt: skip
-    """Find a place for a job on its first queue, or refuse it where there is none."""
-    check_room(session, stage.queue, tenant, policy=policy)
-    if request.start_at is not None:
-        return Place(is_pushed=False, hold=Hold.TIME)
-    return find_place(
-        session, stage.queue, tenant, site_id=site_id, runway=policy.runway, admission=policy.admission
-    )  # fmt: skip
+    session: Session, decided: Sequence[tuple[Asked, Decided]], origin: _Origin, told: dict[int, Outcome]
+) -> dict[int, tuple[NewJob, Decided]]:
+    """Find a place for each job in its turn, those before it counted; of one without room it is told so."""
+    wanted: dict[QueueName, set[UUID]] = {}
+    for _, about in decided:
+        if about.question is None:
+            sites = wanted.setdefault(about.stage.queue, set())
+            if about.writes is not None:
+                sites.add(about.writes)
+    rooms = look_for_room(session, origin.tenant, wanted) if wanted else {}
+    news: dict[int, tuple[NewJob, Decided]] = {}
+    for asked, about in decided:
+        place = _NOWHERE
+        if about.question is None:
+            room, policy = rooms[about.stage.queue], about.policy
+            try:
+                check(room, origin.tenant, policy=policy)
+            except AdmissionRefusedError as error:
+                told[asked.place] = error
+                continue
+            is_early = about.request.start_at is not None
+            place = room.take(about.writes, runway=policy.runway, admission=policy.admission, is_early=is_early)
+        news[asked.place] = (_new_job(session, asked, about, place, origin), about)
+    return news
 
 
-def _rejected_row(
-    job_id: UUID, tenant: str, *, reason: Reason, detail: str, result: dict[str, Any]
-) -> dict[str, Any]:  # fmt: skip
-    """A caller at the Celery door has nothing but its task id: the refusal stands under that id, if it is free."""
-    return {
-        "id": job_id,
-        "tenant": tenant,
-        "door": Door.CELERY.value,
-        "requested_by": f"{Door.CELERY.value}:{tenant}",
-        "state": State.REJECTED.value,
-        "prompt": "",
-        "request": {},
-        "request_digest": "",
-        "priority": "P2",
-        "root_id": job_id,
-        "route": {},
-        "queue": QueueName.INTAKE.value,
-        "fence": 0,
-        "lost_attempts": 0,
-        "cap_nanousd": 0,
-        "reason": reason.value,
-        "detail": detail,
-        "result": result,
-        "ended_at": now(),
-    }
+def _new_job(session: Session, asked: Asked, about: Decided, place: Place, origin: _Origin) -> NewJob:
+    request, route = asked.request, about.route
+    site_id = about.site.id if about.site is not None else None
+    if site_id is None and request.new_site is not None and about.makes_site:
+        site_id = ensure_site(session, origin.tenant, request.new_site).id
+    return NewJob(
+        id=asked.job_id,
+        tenant=origin.tenant,
+        door=origin.door,
+        requested_by=origin.actor,
+        request=request,
+        state=about.stage.state,
+        queue=about.stage.queue,
+        mode=route.mode.value,
+        tier=route.tier.value if route.tier else None,
+        route=route.model_dump(mode="json"),
+        site_id=site_id,
+        cap_nanousd=about.cap_nanousd,
+        clarification=about.question.model_dump(mode="json") if about.question else None,
+        clarify_hours=about.policy.approval.hours,
+        trace=traces.current(),
+        is_pushed=place.is_pushed,
+        hold=place.hold,
+        held_until=request.start_at if place.hold is Hold.TIME else None,
+    )
 
 
-def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
-    """Return the policy as a tenant's overrides leave it.
+def _go_with(session: Session, new: NewJob, about: Decided) -> None:
+    """Do what goes with accepting a job: it takes the place of older ones, and a project's work becomes a run."""
+    if new.request.supersede_key is not None:
+        supersede(session, session.get_one(Job, new.id))
+    if about.project is not None and not about.route.trivial:
+        estimate = estimate_run(about.policy, about.route.intent)
+        new_run(session, session.get_one(Job, new.id), about.project, estimate=estimate)
 
-    Raises:
-        InvalidJobError: the operator's fault, told to the caller: the overrides do not fit any more.
-    """
+
+def _twin(session: Session, new: NewJob) -> Outcome:
+    """Return what became of a request that somebody else made at the same moment, and first."""
+    ground = survey(session, new.tenant, [new.request], ids=[new.id])
     try:
-        return effective_policy(session, tenant, policy)
-    except PolicyError as error:
-        logger.error("tenant_overrides_unfit", extra={"tenant": tenant, "rule": str(error)})
-        rule = "has limits of its own that do not fit this installation's policy any more; ask its operator"
-        raise InvalidJobError((FieldError("tenant", rule),)) from None
+        known = ground.made_before(new.request, new.id) if ground is not None else None
+    except IdempotencyConflictError as error:
+        return error
+    return Submitted(known, is_new=False) if known is not None else IdempotencyConflictError(new.id)
 
 
-def _find_target(session: Session, request: JobRequest, *, tenant: str) -> _Target:
-    """Look up what the job is about; existence is checked before anything is decided."""
-    if request.project is not None:
-        return _Target(project=_project(session, tenant, request.project))
-    if request.new_site is not None:
-        _check_new_site(session, tenant, request.new_site)
-        return _Target()
-    if request.site is None:
-        return _Target()
-    try:
-        site, release = find_shown(session, tenant, request.site)
-    except SiteNotFoundError:
-        raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),)) from None
-    return _Target(site, read_stored(SiteSignals, release.signals if release else {}))
-
-
-def _project(session: Session, tenant: str, name: str) -> Project:
-    try:
-        return find_project(session, tenant, name)
-    except ProjectNotFoundError:
-        raise InvalidJobError((FieldError("project", "no project of this name belongs to the tenant"),)) from None
-
-
-def _policy_of_run(session: Session, project: Project, policy: Policy) -> Policy:
-    try:
-        return policy_of_project(session, project, policy)
-    except PolicyError as error:
-        logger.error("project_unfit", extra={"project": project.name, "rule": str(error)})
-        rule = "does not fit this installation's policy any more; add its file again"
-        raise InvalidJobError((FieldError("project", rule),)) from None
-    except MissingKeyError as error:
-        raise InvalidJobError((FieldError("project", str(error)),)) from None
-
-
-def _cap(policy: Policy, request: JobRequest) -> int:
-    """Return what the job may spend: a run over everything that it does, any other over its tiers."""
-    if request.project is None:
-        return policy.job_cap_nanousd(request.budget_usd)
-    run_usd = policy.budgets.run_usd
-    return round(min(run_usd, request.budget_usd or run_usd) * NANOUSD_PER_USD)
-
-
-def _check_new_site(session: Session, tenant: str, name: str) -> None:
-    try:
-        site = find_site(session, tenant, name)
-    except SiteNotFoundError:
-        return
-    if site.active_release_id is not None or site.lock_job_id is not None:
-        raise InvalidJobError((FieldError("new_site", "a site of this name exists already; use site"),))
-
-
-def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
-    """Return what the owner is asked first, when the request says too little to be worked on and there is a choice.
-
-    Raises:
-        InvalidJobError: the caller's fault: an action without a target, and nothing to choose from.
-    """
-    if request.site or request.new_site or request.project:
-        return None
-    names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
-    question = open_clarification(route, own=request.options, sites=session.scalars(names).all())
-    if question is None and route.mode == Mode.ACTION and not route.trivial:
-        rule = "this asks for an action, which needs one of site, new_site and project"
-        raise InvalidJobError((FieldError("site", rule),))
-    return question
+def _note_submitted(span: traces.Span, told: Submitted) -> None:
+    job = told.job
+    span.note({
+        "pointsman.job.id": str(job.id), "pointsman.job.is_new": told.is_new, "pointsman.queue": job.queue,
+        "pointsman.tier": job.tier,
+    })  # fmt: skip
+    traces.refer_to(job.trace)

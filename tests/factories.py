@@ -11,10 +11,11 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.approvals import approve, await_approval
 from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.holds import release_due
-from monitoring.ledger.jobs import accept, close_attempt, end, move
+from monitoring.ledger.jobs import close_attempt, end, move
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
 from monitoring.ledger.store import Ledger

@@ -10,6 +10,7 @@ from sqlalchemy import insert
 from sqlmodel import Session
 
 from monitoring.ledger.columns import table_of
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.tables import Approval, Job, Release
 from monitoring.redact import redact, redact_all
@@ -61,17 +62,18 @@ def append(
 
 
 def row_of(
-    action: str, *, actor: str, job: Job | None, facts: Facts, detail: dict[str, Any]
+    action: str, *, actor: str, job: Job | NewJob | None, facts: Facts, detail: dict[str, Any]
 ) -> dict[str, Any]:  # fmt: skip
     """Return the columns of one row; see `append`."""
+    prompt = job.request.prompt if isinstance(job, NewJob) else job.prompt if job else None
     return {
         "action": action,
         "actor": actor,
         "tenant": job.tenant if job else detail.pop("tenant", None),
         "job_id": job.id if job else None,
         "tier": job.tier if job else None,
-        "prompt": redact(job.prompt) if job else None,
-        "prompt_sha256": hashlib.sha256(job.prompt.encode()).hexdigest() if job else None,
+        "prompt": redact(prompt) if prompt is not None else None,
+        "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest() if prompt is not None else None,
         "input_hash": facts.input_hash,
         "output_hash": facts.output_hash,
         "scan": facts.scan,

@@ -11,6 +11,7 @@ from sqlalchemy import insert, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.columns import table_of
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
 from monitoring.ledger.storable import dump_json
@@ -61,7 +62,7 @@ def record_all(session: Session, happened: Sequence[tuple[EventKind, Mapping[str
     session.execute(_APPEND, [row_of(kind, job, data) for kind, data in happened])
 
 
-def row_of(kind: EventKind, job: Job | None, data: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(kind: EventKind, job: Job | NewJob | None, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of an event, without keys that people or models wrote into it."""
     return {
         "kind": kind.value,

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, bindparam, or_, select, union_all
-from sqlalchemy import update as sql_update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, bindparam, select, union_all
 from sqlmodel import Session, col
 
 from monitoring import traces
-from monitoring.errors import IdempotencyConflictError, JobNotFoundError
-from monitoring.ledger import audit
+from monitoring.errors import JobNotFoundError
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.clock import now
 from monitoring.ledger.columns import learn
 from monitoring.ledger.end_sql import CLOSE, END
 from monitoring.ledger.events import EventKind, record, record_all, wake_dispatcher
 from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.holds import set_hold
-from monitoring.ledger.new_jobs import NewJob, new_row, request_digest
+from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import dump_json, storable
 from monitoring.ledger.tables import Job
@@ -41,78 +39,6 @@ _LOCKED = (
 )  # fmt: skip
 KEPT_FACTS = ("debate", "needs_person", "begun")
 """What is known of a job that every further try of it has to keep to."""
-
-
-class Accepted(NamedTuple):
-    """The outcome of accepting a job."""
-
-    job: Job
-    is_new: bool
-    """False when the same request was accepted before: the caller gets that job."""
-
-
-def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
-    """Write the row that makes a job accepted.
-
-    Args:
-        session: the caller's transaction.
-        new: the job.
-        actor: who asked for it; the tenant where nobody else is named.
-
-    Raises:
-        IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
-    """
-    row = new_row(new)
-    job = session.scalars(insert(Job).values(row).on_conflict_do_nothing().returning(Job)).one_or_none()
-    if job is None:
-        same = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
-        if same is None:
-            raise IdempotencyConflictError(new.id)
-        return Accepted(same, is_new=False)
-    if new.parent_id is not None and new.queue is not QueueName.STEPS:
-        _lay_to_rest(session, new.parent_id)
-    decided = None if new.keeps_route else new.mode
-    waits = {"queue": job.queue, "tier": job.tier}
-    told = {"door": job.door, "mode": decided, **waits, "state": job.state, "confidence": new.route.get("confidence")}
-    is_waiting = job.waiting_since is not None
-    record_all(session, [(EventKind.ACCEPTED, told), *([(EventKind.WAITING, waits)] if is_waiting else [])], job=job)
-    if is_waiting and not new.is_pushed:
-        wake_dispatcher(session)
-    by = actor or f"tenant:{new.tenant}"
-    facts = audit.Facts()  # of a job that nobody has worked on there are none
-    audit.append(session, "job_accepted", actor=by, job=job, facts=facts, door=job.door, route=dict(new.route))
-    return Accepted(job, is_new=True)
-
-
-def _lay_to_rest(session: Session, job_id: UUID) -> None:
-    """Take a job that another one goes on from off the dead letters."""
-    is_dead = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
-    session.execute(sql_update(Job).where(col(Job.id) == job_id, is_dead).values(dismissed_at=now()))
-
-
-def same_request(
-    session: Session, tenant: str, request: JobRequest, *, job_id: UUID, digest: str | None = None
-) -> Job | None:
-    """Return the job that was accepted before under this id or idempotency key, or None.
-
-    Args:
-        session: the caller's transaction.
-        tenant: whose request it is.
-        request: what is asked.
-        job_id: the id that the job would get.
-        digest: hash of what is asked, where that is more than the request.
-
-    Raises:
-        IdempotencyConflictError: the caller's fault: it was accepted with another body.
-    """
-    same = col(Job.id) == job_id
-    if request.idempotency_key is not None:
-        own_key = (col(Job.tenant) == tenant) & (col(Job.idempotency_key) == request.idempotency_key)
-        same = or_(same, own_key)
-    job = session.scalars(select(Job).where(same).order_by(col(Job.id) != job_id)).first()
-    if job is not None and (job.tenant != tenant or job.request_digest != (digest or request_digest(request))):
-        raise IdempotencyConflictError(job.id if job.tenant == tenant else job_id)
-    return job
 
 
 def find_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:

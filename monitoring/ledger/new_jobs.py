@@ -1,4 +1,4 @@
-"""A job as it is about to be accepted, and the row that it becomes."""
+"""A job as it is about to be accepted, the row that it becomes, and what is told of it then."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func
-
-from monitoring.ledger.clock import after, now
 from routing.jobs import Door, JobRequest, State
 from routing.tiers import QueueName
 from routing.waits import Hold
@@ -66,10 +63,39 @@ def request_digest(request: JobRequest) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
+class KnownJob(NamedTuple):
+    """A job as it is told to whoever asked for it."""
+
+    id: UUID
+    tenant: str
+    state: str
+    queue: str
+    mode: str | None
+    tier: int | None
+    route: Mapping[str, Any]
+    trace: str | None
+    detail: str | None
+    request_digest: str
+    idempotency_key: str | None
+
+
+def known_of(new: NewJob) -> KnownJob:
+    """Return what is told of a job that has just been accepted."""
+    return KnownJob(
+        new.id, new.tenant, new.state.value, new.queue.value, new.mode, new.tier, new.route, new.trace, None,
+        new.digest or request_digest(new.request), new.request.idempotency_key,
+    )  # fmt: skip
+
+
+def waits(new: NewJob) -> bool:
+    """Tell whether a new job waits for a worker."""
+    return new.state in WAITING_STATES
+
+
 def new_row(new: NewJob) -> dict[str, Any]:
-    """Return the columns of a new job's row."""
+    """Return the columns of a new job's row as JSON has them, and what its moments are reckoned from."""
     return {
-        "id": new.id,
+        "id": str(new.id),
         "tenant": new.tenant,
         "door": new.door.value,
         "requested_by": new.requested_by,
@@ -79,29 +105,26 @@ def new_row(new: NewJob) -> dict[str, Any]:
         "request_digest": new.digest or request_digest(new.request),
         "idempotency_key": new.request.idempotency_key,
         "priority": new.request.priority,
-        "site_id": new.site_id,
-        "parent_id": new.parent_id,
-        "root_id": new.root_id or new.id,
-        "start_release_id": new.start_release_id,
+        "site_id": _text(new.site_id),
+        "parent_id": _text(new.parent_id),
+        "root_id": str(new.root_id or new.id),
+        "start_release_id": _text(new.start_release_id),
         "route": dict(new.route),
         "mode": new.mode,
         "tier": new.tier,
         "queue": new.queue.value,
-        "waiting_since": _waits_since(new) if new.state in WAITING_STATES else None,
+        "waits": waits(new),
+        "is_pushed": new.is_pushed,
         "held_for": new.hold.value if new.hold is not None else None,
-        "held_until": new.held_until,
+        "held_until": _text(new.held_until),
         "supersede_key": new.request.supersede_key,
-        "pushed_at": now() if new.is_pushed else None,
         "cap_nanousd": new.cap_nanousd,
         "clarification": new.clarification,
-        "expires_at": after(new.clarify_hours * 3600) if new.clarification is not None else None,
-        "fence": 0,
-        "lost_attempts": 0,
+        "open_seconds": new.clarify_hours * 3600 if new.clarification is not None else None,
         "result": dict(new.result),
         "trace": new.trace,
     }
 
 
-def _waits_since(new: NewJob) -> ColumnElement[datetime]:
-    """Return since when a new job waits for a worker: one with a start in the future, from then on."""
-    return func.greatest(now(), new.held_until) if new.hold is Hold.TIME else now()
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

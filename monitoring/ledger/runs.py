@@ -17,10 +17,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from monitoring.errors import JobNotFoundError
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.holds import hold_back
-from monitoring.ledger.jobs import accept, wait_on
+from monitoring.ledger.jobs import wait_on
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep

@@ -21,7 +21,6 @@ from routing.admission import Admission
 from routing.policy import Runway
 from routing.tiers import QUEUE_OF_TIER, TASK_OF_QUEUE, QueueName
 from routing.turns import Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
-from routing.waits import Hold
 
 ALL_TENANTS = ""
 """In the tables of what waits: all tenants of a queue together."""
@@ -51,35 +50,6 @@ class Depth(NamedTuple):
     queue: str
     waiting: int
     oldest_age_seconds: float
-
-
-class Place(NamedTuple):
-    """Where a job that is being accepted begins to wait."""
-
-    is_pushed: bool
-    """Whether its message goes to the broker right after the commit."""
-    hold: Hold | None = None
-    """Why it must not; None where it only waits for its turn."""
-
-
-def find_place(
-    session: Session, queue: QueueName, tenant: str, *, site_id: UUID | None, runway: Runway, admission: Admission
-) -> Place:  # fmt: skip
-    """Find a place for a job that is being accepted: on the broker at once, in the ledger, or behind its site.
-
-    It goes to the broker at once only where none of its tenant waits before it.
-    """
-    row = session.execute(
-        runway_sql.PLACE,
-        {
-            "queue": queue.value, "tenant": tenant, "site": site_id if queue in WRITING_QUEUES else None,
-            "per_queue": runway.per_queue, "per_tenant": runway.per_tenant,
-            "running": admission.running_per_tenant, "limited": queue is not QueueName.CONTROL,
-        },
-    ).one()  # fmt: skip
-    if row.is_crowded:
-        return Place(is_pushed=False, hold=Hold.SITE)
-    return Place(is_pushed=bool(row.has_room))
 
 
 class Work(NamedTuple):

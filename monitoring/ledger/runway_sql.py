@@ -8,45 +8,20 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
-_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
+IS_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
+IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
 AT_WORK = "attempt.ended_at IS NULL AND attempt.queue <> 'control'"
 """The attempts that count against how many a tenant may have: `control` only finishes what has begun."""
 
-PLACE = text(f"""
-    SELECT coalesce((SELECT site.lock_job_id IS NOT NULL FROM site WHERE site.id = CAST(:site AS uuid)), false)
-           OR (SELECT id FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue
-                  AND waiting_since IS NOT NULL AND held_for IS NULL ORDER BY site_id, queue LIMIT 1) IS NOT NULL
-           OR (SELECT id FROM job WHERE site_id = CAST(:site AS uuid) AND queue = :queue AND held_for = 'site'
-                ORDER BY priority LIMIT 1) IS NOT NULL AS is_crowded,
-           (SELECT count(*) FROM job WHERE queue = :queue AND {_PUSHED}) < :per_queue
-           AND NOT EXISTS (SELECT FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
-           AND (SELECT id FROM job WHERE queue = :queue AND tenant = :tenant AND {_READY}
-                 ORDER BY priority, created_at LIMIT 1) IS NULL
-           AND EXISTS (
-               SELECT FROM tenant CROSS JOIN LATERAL (
-                   SELECT count(*) AS pushed FROM job
-                    WHERE queue = :queue AND job.tenant = tenant.name AND {_PUSHED}
-               ) AS own
-                WHERE tenant.name = :tenant AND tenant.paused_at IS NULL
-                  AND own.pushed < CAST(:per_tenant AS integer) * tenant.weight
-                  AND (NOT CAST(:limited AS boolean)
-                       OR own.pushed + (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-                                         WHERE {AT_WORK}
-                                           AND job.tenant = tenant.name)
-                          < coalesce(tenant.max_running, CAST(:running AS integer), 1000000))
-           ) AS has_room
-""")
-
 LOOK = text(f"""
     SELECT queue,
-           (SELECT id FROM job WHERE job.queue = queues.queue AND {_READY}
+           (SELECT id FROM job WHERE job.queue = queues.queue AND {IS_READY}
              ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL AS has_ready,
            pushed.jobs AS standing,
            coalesce(pushed.first < clock_timestamp() - make_interval(secs => CAST(:older AS double precision)), false)
                AS has_pushed
       FROM unnest(CAST(:queues AS text[])) WITH ORDINALITY AS queues (queue, place) CROSS JOIN LATERAL (
-          SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {_PUSHED}
+          SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {IS_PUSHED}
       ) AS pushed ORDER BY place
 """)
 """One row is asked for in the whole order of its index: with less the planner may walk another and hope to meet one."""
@@ -60,14 +35,14 @@ NEWS = text("""
 
 SHARES = text(f"""
     WITH RECURSIVE ready AS (
-        (SELECT tenant FROM job WHERE queue = :queue AND {_READY}
+        (SELECT tenant FROM job WHERE queue = :queue AND {IS_READY}
           ORDER BY tenant, priority, created_at LIMIT 1)
         UNION ALL
-        SELECT (SELECT job.tenant FROM job WHERE job.queue = :queue AND job.tenant > ready.tenant AND {_READY}
+        SELECT (SELECT job.tenant FROM job WHERE job.queue = :queue AND job.tenant > ready.tenant AND {IS_READY}
                  ORDER BY job.tenant, job.priority, job.created_at LIMIT 1)
           FROM ready WHERE ready.tenant IS NOT NULL
     ), standing AS (
-        SELECT tenant, count(*) AS jobs FROM job WHERE queue = :queue AND {_PUSHED} GROUP BY tenant
+        SELECT tenant, count(*) AS jobs FROM job WHERE queue = :queue AND {IS_PUSHED} GROUP BY tenant
     ), busy AS (
         SELECT tenant FROM ready WHERE tenant IS NOT NULL
         UNION SELECT tenant FROM standing
@@ -99,7 +74,7 @@ READY = text(f"""
       FROM unnest(CAST(:tenants AS text[])) AS share (tenant)
      CROSS JOIN LATERAL (
          SELECT id, job.tenant, priority, created_at, site_id FROM job
-          WHERE queue = :queue AND job.tenant = share.tenant AND {_READY}
+          WHERE queue = :queue AND job.tenant = share.tenant AND {IS_READY}
           ORDER BY priority, created_at LIMIT :room
      ) AS next
 """)
@@ -110,19 +85,19 @@ CROWDED = text(f"""
      WHERE site.lock_job_id IS DISTINCT FROM asked.job_id
        AND (site.lock_job_id IS NOT NULL
             OR EXISTS (SELECT FROM job WHERE job.site_id = asked.site_id AND job.queue = :queue
-                          AND job.held_for IS NULL AND {_PUSHED}))
+                          AND job.held_for IS NULL AND {IS_PUSHED}))
 """)
 
 PARK = text(f"""
     WITH crowd AS (
         SELECT next.id FROM unnest(CAST(:sites AS uuid[])) AS busy (site_id) CROSS JOIN LATERAL (
             SELECT job.id FROM job
-             WHERE job.site_id = busy.site_id AND job.queue = :queue AND {_READY}
+             WHERE job.site_id = busy.site_id AND job.queue = :queue AND {IS_READY}
                AND job.id <> ALL(CAST(:kept AS uuid[]))
                AND job.id IS DISTINCT FROM (SELECT lock_job_id FROM site WHERE site.id = busy.site_id) LIMIT :limit
         ) AS next LIMIT :limit
     ), free AS (
-        SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM crowd)) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
+        SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM crowd)) AND {IS_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE job SET held_for = 'site' WHERE id = ANY(ARRAY(SELECT id FROM free))
 """)
@@ -133,7 +108,7 @@ The job that holds the site's lock, because it waits once more, is never parked:
 
 MARK = text(f"""
     WITH free AS (
-        SELECT id FROM job WHERE id = ANY(CAST(:jobs AS uuid[])) AND {_READY} FOR NO KEY UPDATE SKIP LOCKED
+        SELECT id FROM job WHERE id = ANY(CAST(:jobs AS uuid[])) AND {IS_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence, trace
 """)

@@ -9,9 +9,10 @@ from uuid import UUID, uuid4
 from sqlalchemy import RowMapping, text
 
 from monitoring.ledger import money
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.approvals import approve, approved_release, await_approval
 from monitoring.ledger.attempts import Claim, claim, hash_token, hold
-from monitoring.ledger.jobs import accept, close_attempt, end, move
+from monitoring.ledger.jobs import close_attempt, end, move
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.releases import (
     NewRelease,

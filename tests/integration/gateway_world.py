@@ -17,8 +17,8 @@ from aiohttp import web
 from sqlalchemy import text
 from sqlmodel import select
 
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.attempts import claim
-from monitoring.ledger.jobs import accept
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Call, Cap, Tenant

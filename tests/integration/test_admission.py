@@ -8,8 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from monitoring.ledger.backlog import count_backlog, fullness
+from monitoring.ledger.backlog import count_backlog
 from monitoring.ledger.queue_time import expire_waiting, stale_jobs
+from monitoring.ledger.room import look_for_room
 from monitoring.ledger.runway import Push, pause, top_up
 from producers.celery_message import CeleryMessage
 from producers.errors import BudgetFullError, QueueFullError
@@ -230,4 +231,5 @@ def test_the_backlog_is_counted_by_queue_and_tenant_and_not_too_often(shop: Shop
     shop.execute("UPDATE job SET waiting_since = NULL")
     counted(shop)
     with shop.ledger.begin() as session:
-        assert fullness(session, ANSWER, "acme", admission=Admission(waiting_per_tenant=1)) is None
+        room = look_for_room(session, "acme", {ANSWER: ()})[ANSWER]
+    assert room.fullness(Admission(waiting_per_tenant=1)) is None

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from monitoring.errors import FencedError
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.attempts import bind_door, claim
-from monitoring.ledger.jobs import accept
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Site

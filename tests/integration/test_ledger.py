@@ -20,10 +20,11 @@ from monitoring.errors import (
     PublishConflictError,
     WrongStateError,
 )
+from monitoring.ledger.accepting import accept
 from monitoring.ledger.approvals import approve, approved_release, await_approval, expire, overdue_jobs, reject
 from monitoring.ledger.attempts import claim, escalate, hold, lapsed_attempts, recover, renew, report_loss
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import accept, end, find_job, list_jobs, move
+from monitoring.ledger.jobs import end, find_job, list_jobs, move
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.releases import activate, add_release
 from monitoring.ledger.schema import Fit, fit

@@ -7,11 +7,10 @@ from uuid import UUID
 import pytest
 
 from monitoring.ledger.holds import release_sites
+from monitoring.ledger.room import Place, look_for_room
 from monitoring.ledger.runway import (
-    Place,
     Push,
     depths,
-    find_place,
     lead,
     pause,
     resign,
@@ -45,9 +44,9 @@ def place(
     admission: Admission | None = None,
 ) -> Place:  # fmt: skip
     with shop.ledger.begin() as session:
-        return find_place(
-            session, queue, tenant, site_id=site_id, runway=Runway(per_queue=3, per_tenant=2),
-            admission=admission or Admission(),
+        looked = look_for_room(session, tenant, {queue: [site_id] if site_id is not None else []})
+        return looked[queue].take(
+            site_id, runway=Runway(per_queue=3, per_tenant=2), admission=admission or Admission()
         )  # fmt: skip
 
 

@@ -8,14 +8,14 @@ from sqlmodel import Session
 
 from monitoring.ledger.approvals import overdue_jobs
 from monitoring.ledger.attempts import lapsed_attempts
-from monitoring.ledger.backlog import fullness
 from monitoring.ledger.gates import overdue_gates
 from monitoring.ledger.holds import release_due, release_sites
 from monitoring.ledger.jobs import list_jobs
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.queue_time import stale_jobs
+from monitoring.ledger.room import look_for_room
 from monitoring.ledger.runs import unabsorbed_runs
-from monitoring.ledger.runway import find_place, look, standing, top_up
+from monitoring.ledger.runway import look, standing, top_up
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Site
 from monitoring.sweeping_sql import ODDMENTS
@@ -64,7 +64,6 @@ STEPS: dict[str, Callable[[Session], Any]] = {
     "presume_lost_calls": presume_lost_calls,
     "unabsorbed_runs": unabsorbed_runs,
     "stale_jobs": lambda s: stale_jobs(s, dict.fromkeys(QueueName, 3600.0)),
-    "fullness": lambda s: fullness(s, QueueName.ANSWER, "t3", admission=ADMISSION),
 }
 
 
@@ -88,10 +87,8 @@ def test_a_whole_top_up_of_a_queue_whose_sites_are_busy_parks_them_in_batches(cr
 def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None:
     (site,) = crowd.rows("SELECT id FROM site WHERE tenant = 't3' AND name = 's7'")
     assert crowd.find(Site, site.id)
-    for queue, site_id in ((QueueName.ANSWER, None), (QueueName.SPEC, site.id)):
-        (looked,) = looks_of(
-            crowd, lambda s, q=queue, i=site_id: find_place(s, q, "t3", site_id=i, runway=RUNWAY, admission=ADMISSION)
-        )
+    for wanted in ({QueueName.ANSWER: []}, {QueueName.SPEC: [site.id]}):
+        (looked,) = looks_of(crowd, lambda s, w=wanted: look_for_room(s, "t3", w))
         assert not looked.scanned & BIG
         assert looked.rows < 200
 

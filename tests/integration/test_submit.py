@@ -44,9 +44,9 @@ def submitter(shop: Shop, broker_url: str) -> Iterator[Submitter]:
 
 
 @pytest.fixture
-def submit(submitter: Submitter) -> Submit:
+def submit(shop: Shop, submitter: Submitter) -> Submit:
     def call(*, tenant: str = "acme", door: Door = Door.HTTP, job_id: UUID | None = None, **body: Any) -> Job:
-        return submitter.submit(body, tenant=tenant, door=door, job_id=job_id).job
+        return shop.job(submitter.submit(body, tenant=tenant, door=door, job_id=job_id).job.id)
 
     return call
 

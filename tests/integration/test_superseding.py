@@ -30,7 +30,7 @@ def submit(shop: Shop, broker_url: str) -> Iterator[Submit]:
 
     def call(*, tenant: str = "acme", **body: Any) -> Job:
         asked = {"prompt": EDIT, "site": "shop", "supersede_key": "header"} | body
-        return submitter.submit(asked, tenant=tenant, door=Door.HTTP).job
+        return shop.job(submitter.submit(asked, tenant=tenant, door=Door.HTTP).job.id)
 
     yield call
     app.close()

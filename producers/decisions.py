@@ -1,0 +1,158 @@
+"""What is decided about a request before anything of it is written: its target, its route, where it waits first."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlmodel import Session, col
+
+from monitoring.ledger.attempts import effective_policy, policy_under
+from monitoring.ledger.ground import Ground, SeenSite
+from monitoring.ledger.projects import ProjectNotFoundError, find_project
+from monitoring.ledger.run_tables import Project
+from monitoring.ledger.runway import WRITING_QUEUES
+from monitoring.ledger.tables import Site
+from producers.admission import check_start
+from producers.projects import policy_of_project
+from routing.clarification import MAX_SITES, Clarification, open_clarification
+from routing.errors import FieldError, InvalidJobError, PolicyError
+from routing.jobs import JobRequest, State
+from routing.messages import read_stored
+from routing.policy import Policy
+from routing.prices import NANOUSD_PER_USD
+from routing.project import MissingKeyError
+from routing.router import Mode, Route, SiteSignals, decide
+from routing.signals import signals_of
+from routing.stages import RouteRules, Stage, first_stage
+from routing.tiers import QueueName
+
+logger = logging.getLogger(__name__)
+
+_ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
+
+
+class Decided(NamedTuple):
+    """A request, and what was decided about it."""
+
+    request: JobRequest
+    route: Route
+    stage: Stage
+    """Where it waits first; of one whose owner is asked first, for the answer."""
+    question: Clarification | None
+    site: SeenSite | None
+    """The site that it is about, where there is one already."""
+    project: Project | None
+    policy: Policy
+    """As tenant and project leave it."""
+
+    @property
+    def makes_site(self) -> bool:
+        """Whether its site has to be there from now on."""
+        return self.request.new_site is not None and self.route.mode == Mode.ACTION and not self.route.trivial
+
+    @property
+    def writes(self) -> UUID | None:
+        """The site that it will write."""
+        return self.site.id if self.site is not None and self.stage.queue in WRITING_QUEUES else None
+
+    @property
+    def cap_nanousd(self) -> int:
+        """What the job may spend: a run over everything that it does, any other over its tiers."""
+        if self.request.project is None:
+            return self.policy.job_cap_nanousd(self.request.budget_usd)
+        run_usd = self.policy.budgets.run_usd
+        return round(min(run_usd, self.request.budget_usd or run_usd) * NANOUSD_PER_USD)
+
+
+def decide_on(
+    session: Session, request: JobRequest, ground: Ground, *, policy: Policy, rules: RouteRules
+) -> Decided:  # fmt: skip
+    """Decide about a request that was not made before. Existence is checked before anything is decided.
+
+    Raises:
+        InvalidJobError: the caller's fault.
+    """
+    check_start(request.start_at, now=ground.read_at)
+    site = _site(request, ground)
+    project = _project(session, ground.tenant, request.project) if request.project is not None else None
+    signals = read_stored(SiteSignals, site.signals) if site is not None and request.site is not None else None
+    debated = ground.debated.get(request.session or "", frozenset())
+    route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
+    question = _question(session, request, route, tenant=ground.tenant)
+    stage = _ASKING if question else first_stage(route, policy, environment=rules.switches)
+    if project is not None:
+        policy = _policy_of_run(session, project, policy)
+    decided = Decided(request, route, stage, question, site, project, policy)
+    return decided if request.new_site is None or decided.makes_site else decided._replace(site=None)
+
+
+def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
+    """Return the policy as a tenant's overrides leave it.
+
+    Raises:
+        InvalidJobError: the operator's fault, told to the caller: the overrides do not fit any more.
+    """
+    try:
+        return effective_policy(session, tenant, policy)
+    except PolicyError as error:
+        raise _unfit(tenant, error) from None
+
+
+def policy_on(ground: Ground, policy: Policy) -> Policy:
+    """Return the same, of what was looked up already."""
+    try:
+        return policy_under(ground.overrides, ground.tenant, policy)
+    except PolicyError as error:
+        raise _unfit(ground.tenant, error) from None
+
+
+def _unfit(tenant: str, error: PolicyError) -> InvalidJobError:
+    logger.error("tenant_overrides_unfit", extra={"tenant": tenant, "rule": str(error)})
+    rule = "has limits of its own that do not fit this installation's policy any more; ask its operator"
+    return InvalidJobError((FieldError("tenant", rule),))
+
+
+def _site(request: JobRequest, ground: Ground) -> SeenSite | None:
+    site = ground.sites.get(request.site or request.new_site or "")
+    if request.site is not None and site is None:
+        raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),))
+    if request.new_site is not None and site is not None and (site.is_shown or site.is_locked):
+        raise InvalidJobError((FieldError("new_site", "a site of this name exists already; use site"),))
+    return site
+
+
+def _project(session: Session, tenant: str, name: str) -> Project:
+    try:
+        return find_project(session, tenant, name)
+    except ProjectNotFoundError:
+        raise InvalidJobError((FieldError("project", "no project of this name belongs to the tenant"),)) from None
+
+
+def _policy_of_run(session: Session, project: Project, policy: Policy) -> Policy:
+    try:
+        return policy_of_project(session, project, policy)
+    except PolicyError as error:
+        logger.error("project_unfit", extra={"project": project.name, "rule": str(error)})
+        rule = "does not fit this installation's policy any more; add its file again"
+        raise InvalidJobError((FieldError("project", rule),)) from None
+    except MissingKeyError as error:
+        raise InvalidJobError((FieldError("project", str(error)),)) from None
+
+
+def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
+    """Return what the owner is asked first, when the request says too little to be worked on and there is a choice.
+
+    Raises:
+        InvalidJobError: the caller's fault: an action without a target, and nothing to choose from.
+    """
+    if request.site or request.new_site or request.project or route.mode != Mode.ACTION or route.trivial:
+        return None
+    names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
+    question = open_clarification(route, own=request.options, sites=session.scalars(names).all())
+    if question is None:
+        rule = "this asks for an action, which needs one of site, new_site and project"
+        raise InvalidJobError((FieldError("site", rule),))
+    return question
