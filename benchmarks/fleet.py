@@ -21,7 +21,7 @@ from benchmarks.servers import TENANT
 from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.publisher import Publisher
-from producers.submit import Submitter
+from producers.submit import Submitted, Submitter
 from producers.supervisor import Program, Supervisor, free_port
 from routing.app import create_app
 from routing.jobs import Door
@@ -47,6 +47,11 @@ class Fleet:
     def submit(self, body: object) -> None:
         """Submit one job."""
         self._submitter.submit(body, tenant=TENANT, door=Door.PYTHON)
+
+    def submit_many(self, bodies: Sequence[object]) -> None:
+        """Submit jobs that come together."""
+        told = self._submitter.submit_many(bodies, tenant=TENANT, door=Door.PYTHON)
+        assert all(isinstance(one, Submitted) for one in told)
 
     def rest(self) -> None:
         """Take away what waits: so that a queue which nobody works off is as short at every turn."""

@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
 from producers.api import (
+    batch_routes,
     dead_routes,
     health,
     job_routes,
@@ -100,7 +101,8 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
     for part in (
-        job_routes, round_routes, notification_routes, dead_routes, run_routes, site_routes, ticket_routes, health,
+        job_routes, batch_routes, round_routes, notification_routes, dead_routes, run_routes, site_routes,
+        ticket_routes, health,
     ):  # fmt: skip
         app.include_router(part.router)
     if console is not None:

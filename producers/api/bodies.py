@@ -21,10 +21,14 @@ MAX_RAW_BYTES = 256 * 1024
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-def body_reader(max_bytes: int) -> Callable[[Request], Awaitable[bytes]]:
+def body_reader(max_bytes: int, *, told_bytes: int = 0) -> Callable[[Request], Awaitable[bytes]]:
     """Return a dependency that gives the raw body; of one that is too large it reads no more than it takes to see that.
 
     What it returns raises BodyTooLargeError: the caller's fault.
+
+    Args:
+        max_bytes: what is read at most.
+        told_bytes: what the caller is told; that is less where escapes do not count.
     """
 
     async def read(request: Request) -> bytes:
@@ -33,18 +37,18 @@ def body_reader(max_bytes: int) -> Callable[[Request], Awaitable[bytes]]:
         async for part in request.stream():
             size += len(part)
             if size > max_bytes:
-                raise BodyTooLargeError
+                raise BodyTooLargeError(told_bytes or max_bytes)
             parts.append(part)
         return b"".join(parts)
 
     return read
 
 
-read_body = body_reader(MAX_RAW_BYTES)
+read_body = body_reader(MAX_RAW_BYTES, told_bytes=MAX_BODY_BYTES)
 
 
-def parse_json(raw: bytes) -> Any:
-    """Read JSON text.
+def parse_json(raw: bytes, *, max_bytes: int = MAX_BODY_BYTES) -> Any:
+    """Read JSON text that holds no more than so much, counted without its escapes.
 
     Raises:
         BrokenBodyError: the caller's fault: no JSON, not UTF-8, a duplicate key, NaN, or nested too deeply.
@@ -58,8 +62,8 @@ def parse_json(raw: bytes) -> Any:
         raise BrokenBodyError(f"must be valid JSON; line {error.lineno}, column {error.colno}") from None
     except (ValueError, RecursionError):
         raise BrokenBodyError("must be valid JSON of moderate depth and size") from None
-    if len(raw) > MAX_BODY_BYTES and _size_of(body) > MAX_BODY_BYTES:
-        raise BodyTooLargeError
+    if len(raw) > max_bytes and _size_of(body) > max_bytes:
+        raise BodyTooLargeError(max_bytes)
     return body
 
 

@@ -74,6 +74,33 @@ SUBMIT_BODY: dict[str, Any] = {
     }
 }
 
+BATCH_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["jobs"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "jobs": {
+                            "type": "array", "minItems": 1, "maxItems": 1000,
+                            "items": {"$ref": REF.format(model="JobRequest")},
+                        },
+                    },
+                },
+                "example": {
+                    "jobs": [
+                        {"prompt": "Fix the typo in the footer", "site": "bakery", "idempotency_key": "ticket-4712"},
+                        {"prompt": "Which pages mention opening hours?", "site": "bakery"},
+                    ]
+                },
+            }
+        },
+    }
+}  # fmt: skip
+
 
 def _problem(status: int, kind: str, detail: str, *errors: tuple[str, str]) -> dict[str, Any]:
     return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -27,6 +29,7 @@ from producers.job_views import JobSummary, JobView
 from producers.jobs import describe, summarise, tier_name
 from producers.keys import Caller
 from producers.review import changes_of_job
+from producers.submit import Submitted
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, SiteName, State
 
@@ -102,10 +105,18 @@ def submit_job(
     idempotency_key: Annotated[str | None, Header(description="The same key and body return the same job.")] = None,
 ) -> AcceptedView:
     """Submit a job. It is accepted when this answers 202; no later failure of the broker can lose it."""
-    body = _read_request(raw, idempotency_key, resources=resources, caller=caller)
-    accepted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
-    job = accepted.job
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    with refusing(resources, caller):
+        body = parse_json(raw)
+        if idempotency_key is not None:
+            body = with_key(body, idempotency_key)
+    told = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    response.headers["Location"] = f"/v1/jobs/{told.job.id}"
+    return show_accepted(told)
+
+
+def show_accepted(told: Submitted) -> AcceptedView:
+    """Return what a caller is told of a job that was taken in."""
+    job = told.job
     return AcceptedView(
         id=job.id,
         state=State(job.state),
@@ -114,26 +125,21 @@ def submit_job(
         queue=job.queue,
         rule=job.route.get("rule"),
         why=job.route.get("reason"),
-        is_new=accepted.is_new,
+        is_new=told.is_new,
         url=f"/v1/jobs/{job.id}",
         events_url=f"/v1/jobs/{job.id}/events",
     )
 
 
-def _read_request(raw: bytes, key: str | None, *, resources: Resources, caller: Caller) -> Any:
-    """Return the body with the idempotency key of the header in it."""
+@contextmanager
+def refusing(resources: Resources, caller: Caller) -> Iterator[None]:
+    """Put a body that cannot be read on record as refused, as submit does for what it refuses itself."""
     try:
-        body = parse_json(raw)
-        return body if key is None else with_key(body, key)
+        yield
     except (BrokenBodyError, BodyTooLargeError, InvalidJobError) as error:
-        _refuse(error, resources=resources, caller=caller)
-
-
-def _refuse(error: Exception, *, resources: Resources, caller: Caller) -> NoReturn:
-    """Put the refusal on record, as submit does for what it refuses itself."""
-    known = error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
-    resources.submitter.record_refusal(known, tenant=caller.tenant, door=Door.HTTP)
-    raise error
+        known = error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
+        resources.submitter.record_refusal(known, tenant=caller.tenant, door=Door.HTTP)
+        raise
 
 
 def _rule_of(error: Exception) -> str:

@@ -28,8 +28,15 @@ from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
 from monitoring.ledger.notifications import NotReplayableError
 from monitoring.ledger.releases import ReleaseNotFoundError
 from monitoring.ledger.rounds import NotContinuableError
-from producers.errors import AdmissionRefusedError, AuthenticationError, BudgetFullError, QueueFullError
+from producers.errors import (
+    AdmissionRefusedError,
+    AuthenticationError,
+    BudgetFullError,
+    LedgerAwayError,
+    QueueFullError,
+)
 from producers.keys import MissingScopeError
+from producers.refusals import Refusal
 from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
 from routing.errors import FieldError, InvalidJobError, PolicyError
 
@@ -66,7 +73,11 @@ class BrokenBodyError(Exception):
 
 
 class BodyTooLargeError(Exception):
-    """The body is larger than any job request can be (the caller's fault)."""
+    """The body is larger than any of its kind can be (the caller's fault)."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self.max_bytes = max_bytes
 
 
 class PreviewGoneError(Exception):
@@ -81,32 +92,53 @@ def problem(
     status: int, kind: str, detail: str, *, errors: Iterable[FieldError] = (), headers: Mapping[str, str] | None = None
 ) -> JSONResponse:  # fmt: skip
     """Return an error answer."""
-    content = Problem(
+    return _answer(_problem(status, kind, detail, errors=errors), headers=headers)
+
+
+def _problem(status: int, kind: str, detail: str, *, errors: Iterable[FieldError] = ()) -> Problem:
+    return Problem(
         type=f"urn:pointsman:problem:{kind}",
         title=http.HTTPStatus(status).phrase,
         status=status,
         detail=detail,
         errors=[FieldProblem(field=error.field, rule=error.rule) for error in errors],
     )
-    return JSONResponse(content.model_dump(), status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
+
+
+def _answer(content: Problem, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(
+        content.model_dump(), status_code=content.status, media_type=PROBLEM_TYPE, headers=dict(headers or {})
+    )
 
 
 def invalid(errors: Iterable[FieldError], *, status: int = 422) -> JSONResponse:
     """Return the answer to a request that breaks rules."""
+    return _answer(_invalid(errors, status=status))
+
+
+def _invalid(errors: Iterable[FieldError], *, status: int = 422) -> Problem:
     found = list(errors)
     detail = "; ".join(f"{error.field}: {error.rule}" for error in found)
-    return problem(status, "invalid_request", detail, errors=found)
+    return _problem(status, "invalid_request", detail, errors=found)
 
 
-async def _on_invalid_job(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, InvalidJobError)
-    return invalid(error.errors)
+def problem_of(error: Refusal) -> Problem:
+    """Return what a caller is told of a job that was not taken in."""
+    match error:
+        case InvalidJobError():
+            return _invalid(error.errors)
+        case AdmissionRefusedError():
+            return _problem(429, "queue_full" if isinstance(error, QueueFullError) else "budget_full", str(error))
+        case IdempotencyConflictError():
+            return _problem(409, "conflict", str(error))
+        case LedgerAwayError():
+            return _problem(503, "ledger_unreachable", str(error))
 
 
-async def _on_no_room(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, AdmissionRefusedError)
-    kind = "queue_full" if isinstance(error, QueueFullError) else "budget_full"
-    return problem(429, kind, str(error), headers={"Retry-After": str(error.retry_after_seconds)})
+async def _on_refusal(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InvalidJobError | IdempotencyConflictError | AdmissionRefusedError)
+    retry = {"Retry-After": str(error.retry_after_seconds)} if isinstance(error, AdmissionRefusedError) else {}
+    return _answer(problem_of(error), headers=retry)
 
 
 async def _on_broken_body(_: Request, error: Exception) -> JSONResponse:
@@ -114,8 +146,9 @@ async def _on_broken_body(_: Request, error: Exception) -> JSONResponse:
     return invalid([FieldError("body", error.rule)], status=400)
 
 
-async def _on_too_large(_: Request, __: Exception) -> JSONResponse:
-    return invalid([FieldError("body", "must not be longer than 64 KiB")], status=413)
+async def _on_too_large(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, BodyTooLargeError)
+    return invalid([FieldError("body", f"must not be longer than {error.max_bytes // 1024} KiB")], status=413)
 
 
 async def _on_invalid_site(_: Request, error: Exception) -> JSONResponse:
@@ -210,9 +243,9 @@ async def _on_unfit_policy(_: Request, error: Exception) -> JSONResponse:
 
 
 _HANDLERS = {
-    InvalidJobError: _on_invalid_job,
-    QueueFullError: _on_no_room,
-    BudgetFullError: _on_no_room,
+    InvalidJobError: _on_refusal,
+    QueueFullError: _on_refusal,
+    BudgetFullError: _on_refusal,
     BrokenBodyError: _on_broken_body,
     BodyTooLargeError: _on_too_large,
     InvalidSiteError: _on_invalid_site,
@@ -225,7 +258,7 @@ _HANDLERS = {
     ClusterNotFoundError: _on_not_found,
     PageNotFoundError: _on_not_found,
     PreviewGoneError: _on_gone,
-    IdempotencyConflictError: _on_conflict,
+    IdempotencyConflictError: _on_refusal,
     WrongStateError: _on_conflict,
     ApprovalRefusedError: _on_approval_refused,
     GateRefusedError: _on_gate_refused,

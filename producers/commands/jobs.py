@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -9,7 +12,8 @@ import typer
 
 from monitoring import traces
 from producers.commands.completing import complete_jobs, complete_sites
-from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
+from producers.commands.context import FAILED, OK, USAGE, AsJson, Tenant, fail, installed, out, print_json, print_table
+from producers.commands.lines import read_lines
 from routing.jobs import RESUMABLE, Door, State
 
 if TYPE_CHECKING:
@@ -25,7 +29,9 @@ JobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.", autoc
 @app.command()
 def submit(
     ctx: typer.Context,
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The edit or question in plain words.")],
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The edit or question in plain words.", show_default=False)
+    ] = None,
     site: Annotated[
         str | None, typer.Option(metavar="NAME", help="An existing site.", autocompletion=complete_sites)
     ] = None,
@@ -42,10 +48,19 @@ def submit(
         str | None, typer.Option(metavar="TIME", help="Not before then: ISO 8601 with an offset, within 30 days.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until it ends or waits for approval.")] = False,
+    batch: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead of PROMPT: JSON lines, each a job as for HTTP; prints a line each."),
+    ] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Submit a job. Exit 0 if it was taken (with --wait: if it ended well or waits for approval), 2 if refused."""
+    """Submit a job. Exit 0 if it was taken (with --wait: if it ended well or waits for approval), 2 if refused.
+
+    With --batch, exit 1 if any of them was refused.
+    """
+    if (prompt is None) == (batch is None):
+        fail("submit: give a PROMPT or --batch FILE", code=USAGE)
     wanted: dict[str, Any] = {
         "prompt": prompt, "site": site, "new_site": new_site, "project": project, "tier": tier, "budget_usd": budget,
         "supersede_key": supersede, "start_at": start_at,
@@ -53,6 +68,11 @@ def submit(
     body = {name: value for name, value in wanted.items() if value is not None}
     body |= {"pin": True} if pin else {}
     body |= {"advanced_edit": True} if advanced else {}
+    if batch is not None:
+        if body or wait:
+            fail("submit: with --batch FILE each line has its own options, and nothing is followed", code=USAGE)
+        _submit_batch(ctx, batch, tenant)
+        return
     with installed(ctx) as installation:
         from producers.commands.follow import follow, look
 
@@ -60,6 +80,23 @@ def submit(
         job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
         found = follow(installation, job_id, tenant, quiet=as_json) if wait else look(installation, job_id, tenant)
     show_end(found.view, found.waits_for, as_json=as_json)
+
+
+def _submit_batch(ctx: typer.Context, path: Path, tenant: str) -> None:
+    bodies = [body for _, body in read_lines(path, command="submit")]
+    with installed(ctx) as installation:
+        from producers.submit import Submitted
+
+        traces.start(installation.settings.tracing, program="cli")
+        told = installation.submitter.submit_many(bodies, tenant=tenant, door=Door.CLI, actor="cli")
+    for one in told:
+        if isinstance(one, Submitted):
+            line = {"id": str(one.job.id), "state": one.job.state, "queue": one.job.queue, "is_new": one.is_new}
+        else:
+            line = {"id": None, "refused": str(one)}
+        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+    if not all(isinstance(one, Submitted) for one in told):
+        raise typer.Exit(FAILED)
 
 
 @app.command("jobs")

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from typer.core import TyperGroup
 
 from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, out, print_json
+from producers.commands.lines import read_lines
 from producers.commands.routes_shown import show_evaluation, show_explanation, show_replay
 from routing.batch import batch_line, route_fields, signals_of
 from routing.config import PolicyConfig, read_settings
@@ -110,29 +111,10 @@ def _explain(found: Explanation, prompt: str, *, as_json: bool) -> None:
 
 
 def _route_batch(path: Path, policy: Policy, words: Vocabulary) -> None:
-    for place, line in _lines(path):
+    for place, line in read_lines(path, command="route"):
         with _named(place):
             decision = batch_line(line, policy, vocabulary=words)
         sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
-
-
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSON-lines file, each with its place for messages."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        fail(f"route: {path}: {error.strerror}", code=USAGE)
-    except UnicodeDecodeError:
-        fail(f"route: {path}: must be UTF-8", code=USAGE)
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        with _named(place):
-            given = json.loads(line)
-        if not isinstance(given, dict):
-            fail(f"route: {place}: must be an object", code=USAGE)
-        yield place, given
 
 
 @contextmanager
@@ -162,7 +144,7 @@ def check_samples(
         rules = _rules(ctx)
         words = (load_vocabularies(vocabulary) if vocabulary else rules.vocabularies).of(tenant)
         found = Evaluation()
-        for place, line in _lines(samples):
+        for place, line in read_lines(samples, command="route"):
             with _named(place):
                 found.add(line, batch_line(line, rules.policy, vocabulary=words))
     if as_json:

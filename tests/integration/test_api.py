@@ -211,6 +211,7 @@ def test_a_key_opens_by_either_header_until_it_is_revoked(world: World) -> None:
 
 SCOPES = {
     ("POST", "/v1/jobs"): "submit",
+    ("POST", "/v1/jobs/batch"): "submit",
     ("GET", "/v1/jobs"): "read",
     ("GET", "/v1/jobs/{job_id}"): "read",
     ("GET", "/v1/jobs/{job_id}/diff"): "read",

@@ -130,6 +130,8 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     world.finish(cut, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP, detail="the job's cap of $0.05 is spent")
     steps: list[tuple[str, str, str, dict[str, Any] | None]] = [
         ("POST", "/v1/jobs", "/v1/jobs", {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}),
+        ("POST", "/v1/jobs/batch", "/v1/jobs/batch",
+         {"jobs": [{"prompt": "Change the headline to 'Fresh rolls'", "site": "bakery"}, {"prompt": ""}]}),
         ("GET", "/v1/jobs", "/v1/jobs?limit=2", None),
         ("GET", "/v1/jobs/{job_id}", f"/v1/jobs/{has.offered}", None),
         ("GET", "/v1/jobs/{job_id}/diff", f"/v1/jobs/{has.offered}/diff", None),

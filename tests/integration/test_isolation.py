@@ -24,6 +24,7 @@ __all__ = ["shared_ledger"]
 
 BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/jobs"): EDIT,
+    ("POST", "/v1/jobs/batch"): {"jobs": [EDIT]},
     ("POST", "/v1/jobs/{job_id}/cancel"): {},
     ("POST", "/v1/jobs/{job_id}/reply"): {"text": "the bakery"},
     ("POST", "/v1/jobs/{job_id}/resume"): {"budget_usd": 0.1},
