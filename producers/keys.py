@@ -8,9 +8,10 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Connection, Row, select, text
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -25,6 +26,7 @@ KEY_NAME_RULE = "1 to 64 of letters, digits, space and . _ @ -"
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 _SECRET = re.compile(r"pmk_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES = 32
+_KEY = text("SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = :key_hash AND revoked_at IS NULL")
 
 
 class Scope(StrEnum):
@@ -156,7 +158,7 @@ def keys_of(session: Session, tenant: str) -> Sequence[ApiKey]:
     return session.scalars(query.order_by(col(ApiKey.created_at))).all()
 
 
-def authenticate(session: Session, secret: str) -> Caller:
+def authenticate(ledger: Session | Connection, secret: str) -> Caller:
     """Return who holds a secret.
 
     Raises:
@@ -164,8 +166,7 @@ def authenticate(session: Session, secret: str) -> Caller:
     """
     key = None
     if _SECRET.fullmatch(secret):
-        found = select(ApiKey).where(col(ApiKey.key_hash) == hash_secret(secret), col(ApiKey.revoked_at).is_(None))
-        key = session.scalars(found).one_or_none()
+        key = ledger.execute(_KEY, {"key_hash": hash_secret(secret)}).one_or_none()
     if key is None:
         raise AuthenticationError("this needs a valid API key")
     return _caller(key)
@@ -177,7 +178,7 @@ def holder_of(session: Session, key_id: UUID) -> Caller | None:
     return None if key is None or key.revoked_at is not None else _caller(key)
 
 
-def _caller(key: ApiKey) -> Caller:
+def _caller(key: ApiKey | Row[Any]) -> Caller:
     return Caller(key.tenant, key.name, frozenset(Scope(scope) for scope in key.scopes), key.id)
 
 

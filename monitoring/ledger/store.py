@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import NullPool
 from sqlmodel import Session
@@ -75,12 +75,19 @@ class Ledger:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._looking = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def begin(self) -> Iterator[Session]:
         """Open a transaction: committed when the block ends, rolled back when it raises."""
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             yield session
+
+    @contextmanager
+    def look(self) -> Iterator[Connection]:
+        """Open a connection for one statement that only reads: it needs no transaction, nor the round trips of one."""
+        with self._looking.connect() as connection:
+            yield connection
 
     def close(self) -> None:
         """Close every connection."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from producers.api.bodies import body_reader, parse_json
 from producers.api.examples import BATCH_BODY
-from producers.api.job_routes import AcceptedView, refusing, show_accepted
+from producers.api.job_routes import AcceptedView, as_it_is, refusing, show_accepted
 from producers.api.problems import Problem, problem_of
 from producers.api.resources import ResourcesDep, SubmitCaller
 from producers.submit import Outcome, Submitted
@@ -51,13 +51,13 @@ class BatchView(BaseModel):
 
 
 @router.post("/batch", response_model=BatchView, openapi_extra=BATCH_BODY)
-def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) -> BatchView:
+def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) -> Response:
     """Submit up to 1,000 jobs, each as if it came alone: one that is refused takes no other with it."""
     with refusing(resources, caller):
         bodies = parse_as(BatchBody, parse_json(raw, max_bytes=MAX_BATCH_BYTES)).jobs
     told = resources.submitter.submit_many(bodies, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
     accepted = sum(isinstance(one, Submitted) for one in told)
-    return BatchView(accepted=accepted, refused=len(told) - accepted, jobs=[_show(one) for one in told])
+    return as_it_is(BatchView(accepted=accepted, refused=len(told) - accepted, jobs=[_show(one) for one in told]))
 
 
 def _show(told: Outcome) -> BatchItem:

@@ -92,7 +92,11 @@ def resources_of(request: Request) -> Resources:
     return resources
 
 
-ResourcesDep = Annotated[Resources, Depends(resources_of)]
+async def _resources_here(request: Request) -> Resources:
+    return resources_of(request)  # a function that is not async would be given a thread of its own
+
+
+ResourcesDep = Annotated[Resources, Depends(_resources_here)]
 
 _BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer pmk_...`")
 _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="`X-API-Key: pmk_...`")
@@ -107,8 +111,8 @@ def require(scope: Scope) -> Callable[..., Caller]:
         api_key: str | None = Security(_HEADER, scopes=[scope.value]),
     ) -> Caller:
         secret = bearer.credentials if bearer is not None else api_key or ""
-        with resources.ledger.begin() as session:
-            caller = authenticate(session, secret)
+        with resources.ledger.look() as connection:
+            caller = authenticate(connection, secret)
         caller.require(scope)
         return caller
 

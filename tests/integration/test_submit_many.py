@@ -65,7 +65,8 @@ def bodies_of(seed: int) -> list[Any]:
         {"prompt": ORDER, "new_site": "rolls"}, {"prompt": EDIT, "site": "rolls"}, {"prompt": ""}, {"wrong": 1}, "text",
         {"prompt": EDIT, "site": "missing"}, {"prompt": EDIT, "site": "shop", "supersede_key": "k"},
         {"prompt": "Make it nicer", "site": "shop", "supersede_key": "k"},
-        {"prompt": QUESTION, "start_at": "2100-01-01T00:00:00Z"}, {"prompt": EDIT, "site": "cafe", "start_at": TOMORROW},
+        {"prompt": QUESTION, "start_at": "2100-01-01T00:00:00Z"},
+        {"prompt": EDIT, "site": "cafe", "start_at": TOMORROW},
         {"prompt": "Remove all pages", "site": "cafe"},
     ]  # fmt: skip
     found = []
@@ -88,8 +89,8 @@ def seen(shop: Shop, broker: Any, told: list[Outcome]) -> Any:
     ]  # fmt: skip
     sites = {row.id: row.name for row in shop.rows("SELECT id, name FROM site")}
     jobs = shop.rows("""
-        SELECT id, state, reason, prompt, request, request_digest, idempotency_key, priority, site_id, route, mode, tier,
-               queue, fence, held_for, pushed_at IS NOT NULL AS pushed, waiting_since IS NOT NULL AS waits, door,
+        SELECT id, state, reason, prompt, request, request_digest, idempotency_key, priority, site_id, route, mode,
+               tier, queue, fence, held_for, pushed_at IS NOT NULL AS pushed, waiting_since IS NOT NULL AS waits, door,
                requested_by, cap_nanousd, superseded_by, supersede_key, result::text NOT LIKE '%superseded_by%' AS own,
                clarification, expires_at IS NOT NULL AS expires, root_id = id AS is_root FROM job
     """)
