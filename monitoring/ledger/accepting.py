@@ -20,7 +20,7 @@ from monitoring.ledger.tables import Job
 from routing.jobs import JobRequest
 from routing.tiers import QueueName
 
-_ACCEPT = text("""
+ACCEPT = text("""
     WITH taken AS (
         INSERT INTO job (
             id, tenant, door, requested_by, state, prompt, request, request_digest, idempotency_key, priority, site_id,
@@ -110,7 +110,7 @@ def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None =
         for new in batch
     ]  # fmt: skip
     values = {"jobs": dump_json(jobs), "events": _dump(happened), "audit": _dump(audited)}
-    taken = frozenset(session.scalars(_ACCEPT, values))
+    taken = frozenset(session.scalars(ACCEPT, values))
     for new in batch:
         if new.id in taken and new.parent_id is not None and new.queue is not QueueName.STEPS:
             _lay_to_rest(session, new.parent_id)

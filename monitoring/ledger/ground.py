@@ -20,7 +20,8 @@ from routing.debate_record import DebateKind, Verdict
 from routing.jobs import JobRequest
 
 _GROUND = text("""
-    SELECT tenant.overrides, clock_timestamp() AS read_at, (
+    SELECT tenant.overrides, clock_timestamp() AS read_at,
+           set_config('plan_cache_mode', 'force_generic_plan', true), (
                SELECT jsonb_agg(jsonb_build_array(
                           site.name, site.id, site.active_release_id IS NOT NULL, site.lock_job_id IS NOT NULL,
                           coalesce(release.signals, '{}')))
@@ -39,6 +40,8 @@ _GROUND = text("""
            ) AS known
       FROM tenant WHERE tenant.name = :tenant
 """)
+"""What follows in its transaction keeps its plan. Left to itself the server takes a list that it does not know for ten
+long, finds a plan for just these values cheaper, and makes one each time: four times the work of carrying it out."""
 
 
 class SeenSite(NamedTuple):

@@ -21,7 +21,7 @@ from routing.policy import Runway
 from routing.tiers import QueueName
 from routing.waits import Hold
 
-_ROOM = text(f"""
+LOOK = text(f"""
     SELECT asked.queue, ARRAY(
                SELECT site.id FROM unnest(CAST(:sites AS uuid[]), CAST(:site_queues AS text[])) AS wanted (id, queue)
                  JOIN site ON site.id = wanted.id
@@ -173,7 +173,7 @@ def look_for_room(
     """
     sites = [(site_id, queue.value) for queue, ids in wanted.items() for site_id in ids]
     rows = session.execute(
-        _ROOM,
+        LOOK,
         {
             "tenant": tenant, "queues": [queue.value for queue in wanted], "sites": [site_id for site_id, _ in sites],
             "site_queues": [queue for _, queue in sites],

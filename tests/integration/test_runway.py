@@ -181,7 +181,7 @@ def test_a_new_job_goes_to_the_broker_at_once_only_while_there_is_room(shop: Sho
     assert not room(shop)
     assert room(shop, tenant="other")
     questions(shop, 1, tenant="other", is_pushed=True)
-    assert not room(shop, tenant="third")
+    assert not room(shop, tenant=shop.tenant("third"))
 
 
 def test_a_new_job_waits_where_queue_tenant_or_site_is_not_free(shop: Shop) -> None:
@@ -195,7 +195,7 @@ def test_a_new_job_waits_where_queue_tenant_or_site_is_not_free(shop: Shop) -> N
     assert not room(shop)
     with shop.ledger.begin() as session:
         pause(session, ANSWER, is_paused=True)
-    assert not room(shop, tenant="nobody")
+    assert not room(shop, tenant=shop.tenant("other"))
 
 
 def test_a_role_has_one_leader_until_its_lease_ends_or_it_resigns(shop: Shop) -> None:

@@ -1,11 +1,13 @@
 """A round costs what there is to do, and a list what it shows: on a ledger where very many jobs wait and have ended."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from sqlmodel import Session
 
+from monitoring.ledger import room
 from monitoring.ledger.approvals import overdue_jobs
 from monitoring.ledger.attempts import lapsed_attempts
 from monitoring.ledger.gates import overdue_gates
@@ -91,6 +93,17 @@ def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None
         (looked,) = looks_of(crowd, lambda s, w=wanted: look_for_room(s, "t3", w))
         assert not looked.scanned & BIG
         assert looked.rows < 200
+
+
+def test_the_look_for_room_has_a_plan_that_is_good_for_any_values(crowd: Shop) -> None:
+    crowd.execute("ANALYZE")
+    places: dict[str, int] = {}
+    numbered = re.sub(r":(\w+)", lambda found: f"${places.setdefault(found[1], len(places) + 1)}", room.LOOK.text)
+    with crowd.ledger.engine.connect() as connection, connection.connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (GENERIC_PLAN) {numbered}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Index" in plan
+    assert not {table for table in BIG if f"Seq Scan on {table}" in plan}, plan
 
 
 @pytest.mark.parametrize("asked", [{}, {"states": [State.FAILED, State.PUBLISHED]}, {"site": "s7"}])
