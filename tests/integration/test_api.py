@@ -138,6 +138,37 @@ def test_the_same_key_and_body_return_the_same_job(world: World, place: str) -> 
     assert (one.json()["is_new"], two.json()["is_new"]) == (True, False)
 
 
+# ---------------------------------------------------------------- many at once
+
+
+def test_of_many_jobs_each_is_answered_for_itself(world: World) -> None:
+    question = {"prompt": "What is a bakery?", "idempotency_key": "many-1"}
+    bodies = [question, {"prompt": ""}, question, {**question, "prompt": "What is bread?"}, 7]
+    answer = world.call("POST", "/v1/jobs/batch", json={"jobs": bodies})
+    told = answer.json()
+    assert (answer.status_code, told["accepted"], told["refused"]) == (200, 2, 3)
+    first, empty, again, other, number = told["jobs"]
+    assert (first["job"]["id"], first["job"]["is_new"], first["problem"]) == (again["job"]["id"], True, None)
+    assert world.job(UUID(first["job"]["id"])).requested_by.startswith(f"key:{world.tenant}/")
+    assert not again["job"]["is_new"]
+    assert (empty["job"], empty["problem"]["status"]) == (None, 422)
+    assert empty["problem"]["errors"] == [{"field": "prompt", "rule": "must not be empty"}]
+    assert (other["problem"]["type"], number["problem"]["status"]) == ("urn:pointsman:problem:conflict", 422)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [({}, 422, "jobs"), ({"jobs": []}, 422, "jobs"), ({"jobs": [{}] * 1001}, 422, "jobs"), ([], 422, "body"),
+     ({"jobs": [], "more": 1}, 422, "jobs"), ({"jobs": ["x" * 9_000_000]}, 413, "body")],
+    ids=["none", "empty", "too many", "a list", "more", "too large"],
+)  # fmt: skip
+def test_a_batch_that_is_none_is_refused_whole_and_on_record(world: World, body: Any, status: int, field: str) -> None:
+    before = world.counts()
+    answer = world.call("POST", "/v1/jobs/batch", json=body)
+    assert (answer.status_code, problem_of(answer)["errors"][0]["field"]) == (status, field)
+    assert world.counts()["job"] == before["job"]
+
+
 def test_the_header_and_the_body_name_the_same_key(world: World) -> None:
     headers = {"Idempotency-Key": "key-1"}
     one = world.call("POST", "/v1/jobs", json={"prompt": "Hi there?"}, headers=headers)

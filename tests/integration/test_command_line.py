@@ -58,6 +58,26 @@ def test_an_error_says_what_to_do_and_ends_with_its_code(
     assert "Traceback" not in result.output
 
 
+def test_a_file_of_jobs_is_submitted_line_by_line_and_its_refusals_are_told(shop: Shop, tmp_path: Path) -> None:
+    shop.tenant("demo")
+    path = tmp_path / "jobs.jsonl"
+    path.write_text('{"prompt": "What is bread?"}\n\n{"prompt": "pwd"}\n')
+    done = run(shop, "submit", "--batch", str(path))
+    assert done.exit_code == 0, done.output
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["state"], one["queue"], one["is_new"]) for one in told] == [
+        ("queued", "answer", True), ("queued", "tools", True)
+    ]  # fmt: skip
+    assert {str(row.id) for row in shop.rows("SELECT id FROM job")} == {one["id"] for one in told}
+    path.write_text('{"prompt": ""}\n{"prompt": "whoami"}\n')
+    done = run(shop, "submit", "--batch", str(path))
+    assert (done.exit_code, len(shop.rows("SELECT id FROM job"))) == (1, 3)
+    assert "prompt" in json.loads(done.stdout.splitlines()[0])["refused"]
+    path.write_text("[]\n")
+    for arguments in (("--batch", str(path)), ("pwd", "--batch", str(path)), ("--batch", str(path), "--wait"), ()):
+        assert run(shop, "submit", *arguments).exit_code == 2, arguments
+
+
 def test_what_commands_print_for_programs_is_json(shop: Shop, tmp_path: Path) -> None:
     shop.tenant("demo")
     made = json.loads(run(shop, "submit", "What is bread?", "--json").stdout)
