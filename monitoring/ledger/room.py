@@ -146,7 +146,6 @@ class Room:
                 return Place(is_pushed=False, hold=Hold.SITE)
             self.crowded.add(site_id)
         if not self._has_place(runway, admission):
-            self.is_closed = True  # it waits before those that come after it
             return Place(is_pushed=False)
         self.standing += 1
         self.own_standing += 1

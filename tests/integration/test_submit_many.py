@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -186,6 +187,18 @@ def test_an_unknown_tenant_gets_nothing(shop: Shop, submitter: Submitter) -> Non
     with pytest.raises(UnknownTenantError):
         many(submitter, {"prompt": QUESTION}, tenant="nobody")
     assert many(submitter, tenant="nobody") == []
+
+
+def test_two_batches_with_the_same_keys_in_other_orders_do_not_wait_for_each_other_in_a_circle(
+    shop: Shop, submitter: Submitter
+) -> None:
+    shop.tenant()
+    bodies = [{"prompt": QUESTION, "idempotency_key": f"k{number}"} for number in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(lambda backwards: many(submitter, *bodies[:: -1 if backwards else 1]), (0, 1) * 4))
+    ids = [{one.job.id for one in batch if isinstance(one, Submitted)} for batch in told]
+    assert {frozenset(batch) for batch in ids} == {frozenset(row.id for row in shop.rows("SELECT id FROM job"))}
+    assert sum(isinstance(one, Submitted) and one.is_new for batch in told for one in batch) == 40
 
 
 def test_when_the_ledger_goes_away_half_way_what_was_accepted_is_told(
