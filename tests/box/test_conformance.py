@@ -223,7 +223,8 @@ def test_a_command_that_stands_by_ends_when_any_other_is_run(any_box: Box, other
     any_box.stand_by(script, env={"WORD": "a"})
     assert any_box.run(script, clocks=CLOCKS, stdin=b"work\n", **other).stdout == b"work\n"
     until_two = "for i in {1..50}; do [ $(cat {.,sub}/ended | wc -l) = 2 ] && break; sleep 0.1; done"
-    _, _, said = shell(any_box, f"{until_two}; cat {{.,sub}}/ended")
+    ending, _, said = shell(any_box, f"{until_two}; cat {{.,sub}}/ended")
+    assert ending is Ending.EXITED, said
     assert sorted(word for word in said.split() if len(word) == 1) == sorted(["a", other["env"]["WORD"]])
 
 
