@@ -216,6 +216,8 @@ class UnwalledBox:
         """See `Box.close`."""
         if self._state != "closed":
             self._state = "closed"
+            if self._standby is not None:
+                self._standby.dismiss()
             self._kill()
             shutil.rmtree(self._home, ignore_errors=True)
 

@@ -5,7 +5,7 @@ for each statement as the driver itself; the gateway makes three statements for 
 
 Every call of the fleet changes the row of the day's budget. Whoever commits and waits for the disk in one holds that
 row meanwhile, and all calls stand in line behind one disk. So a statement commits without waiting, which lets go of the
-row, and `written` waits afterwards, once for everything that was committed by then. What is not on the disk yet has no
+row, and `Kept` waits afterwards, once for everything that was committed by then. What is not on the disk yet has no
 effect outside the ledger, and inside nothing that follows from it can get there before it: the log has one order.
 """
 
@@ -71,7 +71,7 @@ class Connections:
             return await cursor.fetchall()
         except psycopg.OperationalError:
             if connection is None or connection.broken:
-                await self._forget_idle()
+                await self.forget_idle()
             raise
         finally:
             self._slots.put_nowait(await self._kept(connection))
@@ -79,7 +79,7 @@ class Connections:
     async def close(self) -> None:
         """Close every connection: an idle one now, one in use when its statement is done."""
         self._is_closed = True
-        await self._forget_idle()
+        await self.forget_idle()
 
     async def _take(self) -> psycopg.AsyncConnection[Any] | None:
         try:
@@ -103,7 +103,7 @@ class Connections:
             options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT} {self._commits}",
         )
 
-    async def _forget_idle(self) -> None:
+    async def forget_idle(self) -> None:
         """Drop every idle connection: when one of them is dead, the server was restarted and all of them are."""
         free = self._slots.qsize()
         idle = [self._slots.get_nowait() for _ in range(free)]
@@ -122,20 +122,38 @@ class Connections:
         return None
 
 
-class Disk:
-    """Waits for the ledger's disk, once for all who wait at the same time."""
+class Kept:
+    """Runs statements whose effect has to be on the disk before anybody hears of it.
 
-    def __init__(self, url: str) -> None:
-        self._connections = Connections(url, size=1, waits=True)
+    One that is alone waits for the disk by itself, which saves it a round trip. Where several are under way each lets
+    go of its locks first, and one wait serves all.
+    """
+
+    def __init__(self, url: str, connections: Connections) -> None:
+        self._connections = connections
+        self._waiting = Connections(url, size=1, waits=True)
+        self._under_way = 0
         self._current: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
 
-    async def written(self) -> None:
-        """Return when everything that was committed before is on the disk.
+    async def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+        """Run one statement that returns rows; its effect is on the disk.
 
         Raises:
-            psycopg.Error, ConnectionsBusyError, OSError: nobody knows whether it is.
+            psycopg.Error, ConnectionsBusyError: as of `Connections.run`; nobody knows whether it has an effect.
         """
+        self._under_way += 1
+        try:
+            if self._under_way == 1:
+                return await self._waiting.run(sql, values)
+            rows = await self._connections.run(sql, values)
+            await self._written()
+            return rows
+        finally:
+            self._under_way -= 1
+
+    async def _written(self) -> None:
+        """Return when everything that was committed before is on the disk."""
         if self._next is None:
             self._next = asyncio.create_task(self._write_out(after=self._current))
         await asyncio.shield(self._next)
@@ -144,11 +162,15 @@ class Disk:
         if after is not None:
             await asyncio.wait({after})
         self._current, self._next = self._next, None  # who comes from now on may have committed too late for this one
-        await self._connections.run(_WRITE_OUT, {})
+        await self._waiting.run(_WRITE_OUT, {})
+
+    async def forget_idle(self) -> None:
+        """Drop the connection that waits: others were found dead, so it will be, too."""
+        await self._waiting.forget_idle()
 
     async def close(self) -> None:
-        """Close the connection."""
-        await self._connections.close()
+        """Close the connection that waits."""
+        await self._waiting.close()
 
 
 @lru_cache(maxsize=256)
