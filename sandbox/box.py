@@ -197,6 +197,25 @@ class Box(Protocol):
     def door(self) -> Door:
         """The only way out."""
 
+    @property
+    def token(self) -> str | None:
+        """What the command that stands by was started with; None where none does. It opens nothing by itself."""
+
+    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
+        """Start a command that reads what it has to do from stdin, and let it wait for that.
+
+        The next `run` of exactly this command goes on with it; any other ends it first. Nothing that came from outside
+        has reached it by then, so files may still be put.
+
+        Args:
+            argv: the command.
+            env: its environment.
+            token: a secret in that environment which was made for it, to be bound to whoever uses the box.
+
+        Raises:
+            BoxLostError: the box is gone.
+        """
+
     def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
         """Lay files into the workspace. Only before the first `run`: nothing untrusted may be awake meanwhile.
 

@@ -7,7 +7,7 @@ from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
 from sandbox.docker.engine import Engine
 from sandbox.image.parts import image_reference
-from sandbox.pool import Pool
+from sandbox.pool import Pool, Prepare
 
 
 def open_engine(config: BoxConfig) -> Engine:
@@ -52,10 +52,15 @@ def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
     return DockerMaker(engine, build_spec(config, engine), waiting_seconds=config.spare_seconds if config.warm else 0)
 
 
-def build_pool(config: BoxConfig, engine: Engine) -> Pool:
+def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda box: None) -> Pool:
     """Return a pool of warm boxes for this process, not yet filled.
+
+    Args:
+        config: how many, among others.
+        engine: where they are made.
+        prepare: what is done with each of them beforehand.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
     """
-    return Pool(build_maker(config, engine), size=config.warm, spare_seconds=config.spare_seconds)
+    return Pool(build_maker(config, engine), size=config.warm, spare_seconds=config.spare_seconds, prepare=prepare)

@@ -61,6 +61,8 @@ class BoxConfig(Section):
     forwarders then join it (compose/). Empty for one that the workers make, and that leads to the engine's host."""
     warm: int = Field(default=1, ge=0, le=16)
     """Boxes that each worker process keeps ready."""
+    warm_sessions: bool = True
+    """Whether the CLI is started in them as well, and waits there for its job: some 160 MiB for each."""
     spare_seconds: int = Field(default=1800, ge=10)
     """How long a box may wait to be used."""
     lifetime_seconds: int = Field(default=900, ge=60, le=7200)

@@ -7,11 +7,11 @@ stop listening, and what the one reason for the ending is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from sandbox.box import Clocks, Ending, ExecResult, OnLine, OutputLimits
+from sandbox.box import WORKSPACE, Clocks, Ending, ExecResult, OnLine, OutputLimits
 
 _PATIENCE_SECONDS = 0.5
 """How long one look at the channel lasts at most."""
@@ -33,8 +33,14 @@ class Exchanged(NamedTuple):
     """Nothing more will come."""
 
 
+ChannelT = TypeVar("ChannelT", bound="Channel")
+
+
 class Channel(Protocol):
     """Stdin, stdout and stderr of a command that runs."""
+
+    has_clock: bool
+    """Whether a clock inside the box sends SIGINT when its soft time is over."""
 
     def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
         """Send what can be sent and return what came, after `seconds` at the latest.
@@ -51,6 +57,31 @@ class Channel(Protocol):
 
     def exit_code(self) -> int | None:
         """Return the status of a command whose channel has closed; None when it cannot be had."""
+
+    def close(self) -> None:
+        """Let go of it; the command may still run."""
+
+
+@dataclass(frozen=True)
+class Standby(Generic[ChannelT]):
+    """A command that was started before anybody knew what it has to do."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    channel: ChannelT
+
+    def hand_over(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChannelT | None:
+        """Return its channel if it still waits and is the very command that is wanted now; let it end otherwise."""
+        is_wanted = (tuple(argv), dict(env), cwd) == (self.argv, dict(self.env), WORKSPACE)
+        if is_wanted and self.channel.exit_code() is None:
+            return self.channel
+        self.dismiss()
+        return None
+
+    def dismiss(self) -> None:
+        """Let it see the end of its input, with which such a command ends."""
+        self.channel.end_input()
+        self.channel.close()
 
 
 @dataclass
@@ -218,8 +249,9 @@ class _Follower:
         ending, is_over = self._watch.verdict(self._elapsed)
         if is_over:
             return ending
-        if ending not in (None, Ending.SOFT_TIMEOUT) and not was_interrupted:
-            self._channel.interrupt()  # the soft clock's SIGINT comes from inside the box
+        comes_from_inside = ending is Ending.SOFT_TIMEOUT and self._channel.has_clock
+        if ending is not None and not was_interrupted and not comes_from_inside:
+            self._channel.interrupt()
         return None
 
     def _ended(self) -> Ending:

@@ -1,7 +1,7 @@
 """Keeps a few boxes ready, so that a job does not wait for one to start.
 
-A spare stands on its own network from birth, holds nothing, serves one job and never comes back. Where there is none,
-or it is not what it was, a cold start takes its place: the pool can make a job faster, never fail it.
+A spare stands on its own network from birth, holds nothing of anybody's, serves one job and never comes back. Where
+there is none, or it is not what it was, a cold start takes its place: the pool can make a job faster, never fail it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class PooledMaker(Protocol):
         """Make and start a box; see `BoxMaker.create`."""
 
 
+Prepare = Callable[[PooledBox], None]
+"""Has a new spare do what any job would have it do first; a SandboxError means that it cannot be used."""
+
+
 class _Spare(NamedTuple):
     box: PooledBox
     digest: str
@@ -54,11 +58,13 @@ class Pool:
         *,
         size: int = 1,
         spare_seconds: float = 1800,
+        prepare: Prepare = lambda box: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._maker = maker
         self._size = size
         self._spare_seconds = spare_seconds
+        self._prepare = prepare
         self._now = now
         self._spares: deque[_Spare] = deque()
         self._lock = threading.Lock()
@@ -129,17 +135,26 @@ class Pool:
     def _fill(self) -> None:
         while self._is_wanted():
             try:
-                box = self._maker.create()
+                box = self._make()
             except SandboxError as error:  # the next cold start will say the same to somebody who can act on it
                 logger.warning("spare_box_failed", extra={"reason": getattr(error, "reason", "")})
                 return
-            box.is_warm = True
             spare = _Spare(box, self._maker.spec.digest, self._now())
             with self._lock:
                 if not self._is_closed:
                     self._spares.append(spare)
                     continue
             box.close()
+
+    def _make(self) -> PooledBox:
+        box = self._maker.create()
+        try:
+            self._prepare(box)
+        except BaseException:
+            box.close()
+            raise
+        box.is_warm = True
+        return box
 
     def _is_wanted(self) -> bool:
         with self._lock:

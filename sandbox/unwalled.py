@@ -35,7 +35,7 @@ from sandbox.box import (
 )  # fmt: skip
 from sandbox.den import Den, Manifest
 from sandbox.errors import BoxFrozenError, BoxLostError
-from sandbox.execution import Exchanged, follow
+from sandbox.execution import Exchanged, Standby, follow
 from sandbox.paths import is_planted
 from sandbox.tarball import stream_limit, unpack
 from sandbox.tree import check_tree
@@ -46,7 +46,8 @@ _PIECE_BYTES = 262_144
 class _PipeChannel:
     """A subprocess as a channel."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, has_clock: bool) -> None:
+        self.has_clock = has_clock
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -114,18 +115,21 @@ class UnwalledBox:
         self.id = secrets.token_hex(6)
         self.is_warm = False
         self.is_walled = False
+        self.token: str | None = None
         self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", _mirror_url(spec.mirror))
         self._spec = spec
         self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))
         self.workspace = self._home / "workspace"
         self.workspace.mkdir(mode=0o700)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._has_run = False
+        self._standby: Standby[_PipeChannel] | None = None
         self._state = "open"
 
     def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
         """See `Box.put`."""
         self._check_usable()
-        if self._processes:
+        if self._has_run:
             raise BoxFrozenError("files go in before the first command, not while something may be awake")
         limits = self._spec.limits
         wanted, dropped = without_planted(files, planted)
@@ -140,14 +144,12 @@ class UnwalledBox:
     ) -> ExecResult:  # fmt: skip
         """See `Box.run`."""
         self._check_usable()
-        inner = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds), *argv]
-        place = self.workspace / Path(cwd).relative_to(WORKSPACE)
-        process = subprocess.Popen(
-            inner, cwd=place, env={"PATH": os.defpath, "HOME": str(self._home), **(env or {})}, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        self._processes.append(process)
-        channel = _PipeChannel(process)
+        self._has_run = True
+        standby, self._standby = self._standby, None
+        channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
+        if channel is None:
+            clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
+            channel = self._start(argv, env=env or {}, cwd=cwd, clock=clock)
         has_to_freeze = True
         try:
             followed = follow(
@@ -159,6 +161,22 @@ class UnwalledBox:
                 self.freeze()
             channel.close()
         return followed.result
+
+    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
+        """See `Box.stand_by`."""
+        self._check_usable()
+        self._standby, self.token = Standby(tuple(argv), env, self._start(argv, env=env, cwd=WORKSPACE)), token
+
+    def _start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clock: Sequence[str] = ()
+    ) -> _PipeChannel:  # fmt: skip
+        process = subprocess.Popen(
+            [*clock, *argv], cwd=self.workspace / Path(cwd).relative_to(WORKSPACE), stdin=subprocess.PIPE,
+            env={"PATH": os.defpath, "HOME": str(self._home), **env},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        self._processes.append(process)
+        return _PipeChannel(process, has_clock=bool(clock))
 
     def collect(self, den: Den, rules: CollectRules) -> Manifest:
         """See `Box.collect`."""
@@ -191,12 +209,15 @@ class UnwalledBox:
 
     def is_usable(self) -> bool:
         """Return whether it is still what it was when it was made."""
-        return self._state == "open" and self.workspace.is_dir()
+        is_awake = self._standby is None or self._standby.channel.exit_code() is None
+        return self._state == "open" and self.workspace.is_dir() and is_awake
 
     def close(self) -> None:
         """See `Box.close`."""
         if self._state != "closed":
             self._state = "closed"
+            if self._standby is not None:
+                self._standby.dismiss()
             self._kill()
             shutil.rmtree(self._home, ignore_errors=True)
 

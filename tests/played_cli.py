@@ -16,7 +16,7 @@ import json, os, pathlib, sys, time, urllib.error, urllib.request
 MODEL = next(word for word in sys.argv if word.startswith("--model=")).partition("=")[2]
 TOOLS = ["Bash", "Edit", "Glob", "Grep", "Read", "Write"]
 MODE = "bypassPermissions" if "--dangerously-skip-permissions" in sys.argv else "dontAsk"
-prompt = sys.stdin.read()
+prompt = json.loads(sys.stdin.readline())["message"]["content"]
 
 def put(**event):
     print(json.dumps(event), flush=True)
@@ -76,6 +76,14 @@ class PlayedBox(UnwalledBox):
         return super().run(
             argv, clocks=clocks, stdin=stdin, env=own, cwd=cwd, output=output, on_line=on_line, watch=watch
         )  # fmt: skip
+
+    @property
+    def started(self) -> list[int]:
+        """The processes that were started in it."""
+        return [process.pid for process in self._processes]
+
+    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
+        super().stand_by(argv, env={**env, "PATH": f"{self.programs}:{os.defpath}"}, token=token)
 
     def close(self) -> None:
         self.is_closed = True

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from monitoring.ledger.tables import Release
+from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
+from routing.tiers import QueueName
 from sandbox.box import Box, Clocks, CollectRules
 from sandbox.changes import ChangeSet, change_set, review_diff
 from sandbox.claude.command import SITE, SessionPlan
@@ -80,12 +82,13 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
     with attempt.step("provision"):
         box = attempt.boxes.acquire()
     try:
-        attempt.enter(box)
+        attempt.enter(box, token=box.token)
         with attempt.step("inject"):
             injected = box.put(files)
         with attempt.step("execute"):
             clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
-            held = hold_session(attempt, box, _plan(attempt), prompt=attempt.order, clocks=clocks)
+            plan = session_plan(attempt.policy, room_nanousd=attempt.room_nanousd)
+            held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks)
         facts = {"how": "a code agent", "agent": held.facts}
         with attempt.step("extract"):
             return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)
@@ -101,12 +104,18 @@ def _model(attempt: Attempt) -> str:
     return attempt.policy.calls["agent_session"].model
 
 
-def _plan(attempt: Attempt) -> SessionPlan:
-    call = attempt.policy.calls["agent_session"]
-    cap = min(attempt.limits.llm_usd, attempt.room_nanousd / NANOUSD_PER_USD)
+def session_plan(policy: Policy, *, room_nanousd: int | None = None) -> SessionPlan:
+    """Return what a session of tier 3 may do.
+
+    Args:
+        policy: as the tenant's overrides leave it.
+        room_nanousd: what the job's bill has left; None for one that leaves the tier its whole cap, as most do.
+    """
+    call, cap = policy.calls["agent_session"], policy.queues[QueueName.AGENT].llm_nanousd
+    left = cap if room_nanousd is None else min(cap, room_nanousd)
     return SessionPlan(
-        id=attempt.claim.attempt.id, role=SITE, model=call.model, max_turns=attempt.policy.agent.max_turns,
-        budget_usd=cap, max_output_tokens=call.max_tokens,
+        role=SITE, model=call.model, max_turns=policy.agent.max_turns, budget_usd=left / NANOUSD_PER_USD,
+        max_output_tokens=call.max_tokens,
     )  # fmt: skip
 
 

@@ -64,8 +64,9 @@ class Attempt:
     """Tells the job's owner what is being done."""
     cap_hit: Callable[[], str | None]
     """Names the cap, if any, that has refused or cut a model call of this attempt."""
-    bind_door: Callable[[str | None], None]
-    """Lets the attempt's token be used from one address alone: the forwarder's of its box; None ends the token."""
+    bind_door: Callable[[str | None, str | None], None]
+    """Lets the attempt's token be used from one address alone, the forwarder's of its box: its own token, or the one
+    that a session which stood by there has. Without an address the token ends."""
     lane_wait: Callable[[str], float | None] = _flows
     """Says for how many seconds the lane of a model is parked; 0 while it has to be tested yet, None while it flows."""
     begun: Release | None = None
@@ -86,6 +87,8 @@ class Attempt:
     """The worker's own, without Pointsman's settings: for the one runner that works on its machine (ADR-013)."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation, which nothing that is kept may hold."""
+    tokens: list[str] = field(default_factory=list)
+    """Those of sessions that stood by, once it took them."""
     began: float = field(default_factory=time.monotonic)
     """When the attempt began, in seconds on the monotonic clock."""
     kept: list[str] = field(default_factory=list)
@@ -143,6 +146,16 @@ class Attempt:
     def limits(self) -> Limits:
         """What this attempt may use."""
         return self.policy.queues[QueueName(self.claim.attempt.queue)]
+
+    @property
+    def token(self) -> str:
+        """What its session calls models with."""
+        return self.tokens[-1] if self.tokens else self.claim.token
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What nothing that is kept may hold: the installation's keys, and the tokens that its sessions had."""
+        return (*self.known_keys, self.claim.token, *self.tokens)
 
     @property
     def is_pinned(self) -> bool:
@@ -238,13 +251,19 @@ class Attempt:
 
         return watch
 
-    def enter(self, box: Box) -> None:
+    def enter(self, box: Box, *, token: str | None = None) -> None:
         """Work through a box's door from now on, and put on record whether the box was ready (H-075).
+
+        Args:
+            box: where the work is done.
+            token: what the session that stands by there was started with, to be this attempt's from now on.
 
         Raises:
             FencedError: nobody's fault: the job was taken away.
         """
-        self.bind_door(box.door.address)
+        self.bind_door(box.door.address, token)
+        if token is not None:
+            self.tokens.append(token)
         self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
 
     def leave(self) -> None:
@@ -253,7 +272,7 @@ class Attempt:
         Raises:
             FencedError: nobody's fault: the job was taken away.
         """
-        self.bind_door(None)
+        self.bind_door(None, None)
 
     def report_step(self, name: str, *, seconds: float) -> None:
         """Put one step on record that is done."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from monitoring.ledger.attempts import new_token
 from sandbox.box import Box
 from sandbox.boxes import build_pool, open_engine
+from sandbox.claude.command import SessionPlan, arguments, environment
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
-from sandbox.pool import Pool
+from sandbox.pool import Pool, PooledBox, Prepare
 from sandbox.reaper import Reaper, Swept, keep_swept
 
 
@@ -41,19 +43,37 @@ class EnginePool:
         self._engine.close()
 
 
-def open_engine_pool(config: BoxConfig, *, tell: Callable[[Swept], None] = lambda swept: None) -> EnginePool:
+def standing_by(plan: SessionPlan) -> Prepare:
+    """Return what starts the CLI in a spare, as for a session of this plan: it then waits for its order.
+
+    Its token is known to nobody else until an attempt takes it (`bind_door`), and opens nothing before that.
+    """
+
+    def start(box: PooledBox) -> None:
+        token = new_token()
+        env = environment(plan, gateway_url=box.door.gateway_url, token=token)
+        box.stand_by(arguments(plan, is_walled=box.is_walled), env=env, token=token)
+
+    return start
+
+
+def open_engine_pool(
+    config: BoxConfig, *, tell: Callable[[Swept], None] = lambda swept: None, session: SessionPlan | None = None
+) -> EnginePool:  # fmt: skip
     """Open this process's pool.
 
     Args:
         config: which engine and image.
         tell: is told, in a thread, what a sweep took away.
+        session: what the spares get ready for, if the configuration wants that; None for no session at all.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
     """
     engine = open_engine(config)
+    prepare = standing_by(session) if session is not None and config.warm_sessions else lambda box: None
     try:
-        pool = EnginePool(engine, build_pool(config, engine), tell=tell)
+        pool = EnginePool(engine, build_pool(config, engine, prepare=prepare), tell=tell)
     except BaseException:
         engine.close()
         raise

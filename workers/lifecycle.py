@@ -210,9 +210,9 @@ class _Books:
         with self._ledger.begin() as session:
             return lane_wait(session, self._claimed.job.id, model)
 
-    def bind(self, address: str | None) -> None:
+    def bind(self, address: str | None, token: str | None) -> None:
         with self._ledger.begin() as session:
-            bind_door(session, self._claimed.attempt, address=address)
+            bind_door(session, self._claimed.attempt, address=address, token=token)
 
     def charge(self, nanousd: int, model: str) -> str | None:
         with self._ledger.begin() as session:
@@ -225,8 +225,7 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
     try:
         with interruptible():
             outcome = handler(attempt)
-            keys = (*resources.known_keys, attempt.claim.token)
-            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=keys)
+            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=attempt.secrets)
     except (FencedError, *LEDGER_AWAY):
         raise
     except (SoftTimeLimit, Exception) as error:

@@ -38,6 +38,7 @@ from routing.topology import list_of
 from routing.vocabularies import load_vocabularies
 from sandbox.config import BoxConfig, DenConfig
 from sandbox.den import Den
+from workers.agent import session_plan
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
 from workers.lifecycle import Handler, Resources
@@ -109,7 +110,7 @@ class ProcessResources:
 
         config = self._settings.box
         mine = config if self._has_spares else config.model_copy(update={"warm": 0})
-        return open_engine_pool(mine, tell=self._tell_reaped)
+        return open_engine_pool(mine, tell=self._tell_reaped, session=session_plan(self._policy))
 
     def _tell_reaped(self, swept: Swept) -> None:
         """Put on record what dead workers had left behind, for the metrics; a ledger that is away misses it."""

@@ -10,7 +10,7 @@ from typing import Any
 from monitoring import traces
 from monitoring.ledger.events import EventKind
 from sandbox.box import Box, Clocks, ExecResult
-from sandbox.claude.command import SessionPlan, arguments, environment
+from sandbox.claude.command import SessionPlan, arguments, environment, order_line
 from sandbox.claude.session import End, SessionReader, Verdict
 from sandbox.errors import GatewayUnreachableError, ProviderBusyError, SandboxError
 from sandbox.models import is_reachable
@@ -44,9 +44,8 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     """
     argv = arguments(plan, is_walled=box.is_walled)
     transcript = Transcript()
-    hider = Hider(attempt.claim.token)
+    hider = Hider(attempt.token)
     reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
-    order = prompt.encode("utf-8", "replace")
 
     def on_line(line: bytes) -> bool:
         line = hider.line(line)
@@ -55,13 +54,11 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
 
     attempt.check()
     result = box.run(
-        argv, clocks=clocks, stdin=order, on_line=on_line, watch=attempt.watcher(),
-        env=environment(
-            plan, gateway_url=box.door.gateway_url, token=attempt.claim.token, trace=traces.current()
-        ),
+        argv, clocks=clocks, stdin=order_line(prompt), on_line=on_line, watch=attempt.watcher(),
+        env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.token, trace=traces.current()),
     )  # fmt: skip
     facts = _facts(reader, result) | {
-        "prompt_sha256": hashlib.sha256(order).hexdigest(),
+        "prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest(),
         "transcript_sha256": attempt.den.put(transcript.packed()),
     }
     verdict = reader.judge(result)
@@ -85,9 +82,10 @@ def obstacle_of(
 
 
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:
-    finished, plan = reader.finished, reader.plan
+    started, finished = reader.started, reader.finished
     return {
-        "session": str(plan.id), "model": plan.model, "cli": reader.started.version if reader.started else None,
+        "session": started.session if started else None, "model": reader.plan.model,
+        "cli": started.version if started else None,
         "ending": result.ending.value, "status": result.exit_code, "seconds": round(result.seconds, 1),
         "turns": finished.turns if finished else None, "denials": finished.denials if finished else None,
         "tools_used": reader.tools_used, "retries": reader.retries,

@@ -64,6 +64,11 @@ class Renewal(NamedTuple):
     cancel_requested: bool
 
 
+def new_token() -> str:
+    """Return a token that nobody has: worth something once an attempt's row holds its hash."""
+    return f"pma_{secrets.token_urlsafe(32)}"
+
+
 def hash_token(token: str) -> str:
     """Return what is stored of an attempt's token."""
     return hashlib.sha256(token.encode()).hexdigest()
@@ -147,7 +152,7 @@ def _begin(session: Session, job: Job, now_standing: Standing, rules: _Rules) ->
         )
     waited = round(now_standing.waited_seconds, 3)
     happened.append((EventKind.STARTED, {**place, "tier": job.tier, "attempt": number, "wait_seconds": waited}))
-    token = f"pma_{secrets.token_urlsafe(32)}"
+    token = new_token()
     state = (State.RUNNING if is_taken_up else origin).value
     own = {"number": number, "queue": queue.value, "worker": worker, "token_hash": hash_token(token)}
     attempt_id = uuid4()
@@ -212,7 +217,7 @@ def hold(session: Session, attempt: Attempt) -> Job:
     return job
 
 
-def bind_door(session: Session, attempt: Attempt, *, address: str | None) -> None:
+def bind_door(session: Session, attempt: Attempt, *, address: str | None, token: str | None = None) -> None:
     """Bind an attempt's token to the one address from which it may be used: that of its box's forwarder.
 
     Args:
@@ -220,15 +225,19 @@ def bind_door(session: Session, attempt: Attempt, *, address: str | None) -> Non
         attempt: must hold its job.
         address: the forwarder's outer address; None when its box is about to go. The token then opens nothing any more,
             whatever address is bound after that: code in that box may have left it in the files that it wrote.
+        token: the only one from now on, which a session in the box was started with before anybody knew for whom; None
+            leaves the attempt the one that it has. Until then it opened nothing, as no attempt had it.
 
     Raises:
         FencedError: nobody's fault: the job was taken away or has ended.
         ValueError: the caller's fault: this is no address.
     """
     hold(session, attempt)
-    nobodys = {"token_hash": hash_token(secrets.token_urlsafe(32))} if address is None else {}
+    if address is None:
+        token = new_token()  # nobody's
+    taken = {} if token is None else {"token_hash": hash_token(token)}
     door = None if address is None else str(ip_address(address))
-    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door, **nobodys))
+    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door, **taken))
 
 
 def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:

@@ -1,16 +1,17 @@
-"""How the Claude Code CLI is called: its arguments and its environment, worked out from values alone.
+"""How the Claude Code CLI is called: its arguments, its environment and its input, worked out from values alone.
 
-The prompt is not among them: it goes over stdin, so that nothing in it can be taken for a flag (threat D9). The flags
-narrow what the CLI does; the wall around it does not rely on them. The one flag that lifts the CLI's own checks is for
-a box and is refused anywhere else, before anything starts (S-060).
+The prompt is no argument: it goes over stdin, so that nothing in it can be taken for a flag (threat D9). Nor is
+anything else that only one job has, so a CLI may be started before its job is known. The flags narrow what the CLI
+does; the wall around it does not rely on them. The one flag that lifts the CLI's own checks is for a box and is refused
+anywhere else, before anything starts (S-060).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
-from uuid import UUID
 
 from sandbox.errors import UnwalledSessionError
 
@@ -73,7 +74,6 @@ _FORBIDDEN_TOOLS = ("WebFetch", "WebSearch", "Agent", "Task", "mcp__*")
 class SessionPlan:
     """One session of the CLI."""
 
-    id: UUID
     role: Role
     model: str
     max_turns: int
@@ -102,7 +102,7 @@ def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
         "--print",
         "--verbose",
         "--output-format=stream-json",
-        "--input-format=text",
+        "--input-format=stream-json",
         "--setting-sources=user",
         f"--settings={plan.role.settings_file}",
         "--strict-mcp-config",
@@ -116,8 +116,13 @@ def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
         f"--model={plan.model}",
         f"--max-turns={plan.max_turns}",
         f"--max-budget-usd={plan.budget_usd:.4f}",
-        f"--session-id={plan.id}",
     )
+
+
+def order_line(prompt: str) -> bytes:
+    """Return what the CLI reads from stdin: one message, and then the end of input."""
+    said = prompt.encode("utf-8", "replace").decode()
+    return json.dumps({"type": "user", "message": {"role": "user", "content": said}}).encode() + b"\n"
 
 
 def environment(plan: SessionPlan, *, gateway_url: str, token: str, trace: str | None = None) -> dict[str, str]:

@@ -32,6 +32,8 @@ class Started:
     extras: tuple[str, ...]
     """Servers, plugins and commands that it would obey: names, each with its kind."""
     version: str
+    session: str
+    """The CLI's own name for it."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def _started(event: dict[str, Any]) -> Started:
         permission_mode=_name(event.get("permissionMode")),
         extras=tuple(extras),
         version=_name(event.get("claude_code_version")),
+        session=_name(event.get("session_id")),
     )
 
 

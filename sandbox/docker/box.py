@@ -33,13 +33,16 @@ from sandbox.docker.failures import starting, using
 from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
 from sandbox.docker.recipe import Kind, Slot
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
-from sandbox.execution import follow
+from sandbox.execution import Standby, follow
 from sandbox.owner import this_owner
 from sandbox.paths import is_planted
 from sandbox.tarball import pack, stream_limit, unpack
 from sandbox.tree import check_tree
 
 logger = logging.getLogger(__name__)
+
+_NO_CLOCK = Clocks(soft_seconds=0, hard_seconds=0, grace_seconds=0)
+"""Of a command whose time has not begun."""
 
 
 class _Parts(NamedTuple):
@@ -66,7 +69,9 @@ class DockerBox:
         self._is_frozen = False
         self._is_closed = False
         self._has_run = False
+        self._standby: Standby[ExecChannel] | None = None
         self.is_warm = False
+        self.token: str | None = None
 
     @property
     def id(self) -> str:
@@ -109,12 +114,11 @@ class DockerBox:
         """Run a command; see `Box.run`."""
         self._check_usable()
         self._has_run = True
+        standby, self._standby = self._standby, None
         with traces.span("box exec", facts={"process.executable.name": argv[0].rpartition("/")[2]}) as span:
             with using():
-                channel = ExecChannel(
-                    self._engine.client.api, self._container, argv, run_id=secrets.token_hex(4), env=env or {}, cwd=cwd,
-                    soft_seconds=clocks.soft_seconds, grace_seconds=clocks.grace_seconds,
-                )  # fmt: skip
+                channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
+                channel = channel or self._exec(argv, env=env or {}, cwd=cwd, clocks=clocks)
             has_to_freeze = True
             try:
                 followed = follow(
@@ -128,6 +132,20 @@ class DockerBox:
             result = followed.result
             span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
             return result
+
+    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
+        """Start a command that waits for its input; see `Box.stand_by`."""
+        self._check_usable()
+        with using():
+            channel = self._exec(argv, env=env, cwd=WORKSPACE, clocks=_NO_CLOCK)
+            channel.begin()
+        self._standby, self.token = Standby(tuple(argv), env, channel), token
+
+    def _exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clocks: Clocks) -> ExecChannel:
+        return ExecChannel(
+            self._engine.client.api, self._container, argv, run_id=secrets.token_hex(4), env=env, cwd=cwd,
+            soft_seconds=clocks.soft_seconds, grace_seconds=clocks.grace_seconds,
+        )  # fmt: skip
 
     def collect(self, den: Den, rules: CollectRules) -> Manifest:
         """Freeze the box and store its files; see `Box.collect`."""
@@ -167,6 +185,8 @@ class DockerBox:
                 if changed := _weaknesses(api, self._slot, self._spec, parts=self._parts, are_running=True):
                     logger.warning("spare_box_changed", extra={"box": self.id, "how": "; ".join(changed)[:500]})
                     return False
+                if self._standby is not None:
+                    return self._standby.channel.is_running()
                 return quick(api, self._container, ["true"])[0] == 0
         except BoxLostError:
             return False
@@ -176,6 +196,8 @@ class DockerBox:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._standby is not None:
+            self._standby.dismiss()
         with traces.span("box close"):
             if not self._engine.remove_slot(self.id):
                 logger.warning("box_left_to_reaper", extra={"box": self.id})

@@ -21,7 +21,7 @@ _GO = b"\n"
 
 
 class ExecChannel:
-    """One `docker exec`.
+    """One `docker exec`. Without soft seconds it has no clock inside.
 
     The runner inside waits for a first line before it starts the command: only then is it sure that no output of the
     command went into the buffers of the HTTP client, which the hijack leaves behind.
@@ -31,6 +31,7 @@ class ExecChannel:
         self, api: APIClient, container: str, argv: Sequence[str], *, run_id: str, soft_seconds: float,
         grace_seconds: float, env: Mapping[str, str], cwd: str,
     ) -> None:  # fmt: skip
+        self.has_clock = soft_seconds > 0
         self._api = api
         self._container = container
         self._run_id = run_id
@@ -44,6 +45,10 @@ class ExecChannel:
         self._socket.setblocking(False)
         self._frames = Frames()
         self._before = _GO
+
+    def begin(self) -> None:
+        """Let the command start before there is anything to exchange."""
+        self._send(self._before)
 
     def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
         """Send what can be sent and return what came; see `Channel`."""
@@ -87,6 +92,14 @@ class ExecChannel:
         with suppress(docker.errors.DockerException, *UNREACHABLE):
             made = self._api.exec_create(self._container, [f"{TOOLS}/interrupt", self._run_id], user=USER)
             self._api.exec_start(made["Id"], detach=True)
+
+    def is_running(self) -> bool:
+        """Return whether the command runs.
+
+        Raises:
+            DockerException: the engine does not say.
+        """
+        return bool(self._api.exec_inspect(self._exec_id)["Running"])
 
     def exit_code(self) -> int | None:
         """Return the status of the command; None while it runs, or when the engine does not know it."""

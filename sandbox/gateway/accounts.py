@@ -28,7 +28,7 @@ from monitoring.ledger.money import (
     Statement,
 )
 from sandbox.errors import SandboxError
-from sandbox.gateway.connections import Connections, ConnectionsBusyError
+from sandbox.gateway.connections import Connections, ConnectionsBusyError, Kept
 from sandbox.gateway.meter import Settlement
 
 logger = logging.getLogger(__name__)
@@ -46,19 +46,32 @@ class Accounts:
 
     def __init__(self, ledger_url: str, *, connections: int) -> None:
         self._connections = Connections(ledger_url, size=connections)
+        self._kept = Kept(ledger_url, self._connections)
 
     async def close(self) -> None:
         """Close every connection."""
         await self._connections.close()
+        await self._kept.close()
 
     async def run(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        """Run one statement and commit it.
+        """Run one statement and return when its effect is on the disk.
 
         Raises:
             LedgerUnreachableError: the ledger does not answer. The statement may or may not have taken effect.
         """
+        return await self._run(self._kept, statement)
+
+    async def ask(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        """Run one statement that changes nothing, or nothing that has to outlive the server.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer.
+        """
+        return await self._run(self._connections, statement)
+
+    async def _run(self, way: Connections | Kept, statement: Statement) -> Sequence[tuple[Any, ...]]:
         try:
-            return await self._connections.run(statement.sql, statement.values)
+            return await way.run(statement.sql, statement.values)
         except (psycopg.Error, ConnectionsBusyError, OSError) as error:
             logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
             raise LedgerUnreachableError(type(error).__name__) from None
@@ -73,9 +86,10 @@ class Accounts:
         """
         statement = money.bearer_of(token_hash)
         try:
-            rows = await self.run(statement)
+            rows = await self.ask(statement)
         except LedgerUnreachableError:
-            rows = await self.run(statement)
+            await self._kept.forget_idle()
+            rows = await self.ask(statement)
         return money.read_bearer(rows[0]) if rows else None
 
     async def reserve(

@@ -148,14 +148,14 @@ class OpenCalls:
 
     async def _watch(self) -> None:
         attempts = {call.attempt_id for call in self._calls.values()}
-        rows = await self._accounts.run(money.stopped_attempts(list(attempts)))
+        rows = await self._accounts.ask(money.stopped_attempts(list(attempts)))
         stops = {row[0]: _stop(has_ended=row[1], is_late=row[2], is_cancelled=row[3]) for row in rows}
         for call in list(self._calls.values()):
             if (stop := stops.get(call.attempt_id)) is not None:
                 call.interrupt(stop)
 
     async def _renew(self) -> None:
-        await self._accounts.run(money.renew_calls(list(self._calls)))
+        await self._accounts.ask(money.renew_calls(list(self._calls)))
 
 
 def _stop(*, has_ended: bool, is_late: bool, is_cancelled: bool) -> Stop:

@@ -1,17 +1,25 @@
-"""Connections to the ledger: a fixed number of slots, the one used last first.
+"""Connections to the ledger: a fixed number of slots, the one used last first, and one that waits for the disk.
 
 psycopg's own pool is made for much more than this (waiting clients, background workers, checks) and costs as much CPU
 for each statement as the driver itself; the gateway makes three statements for each call.
+
+Every call of the fleet changes the row of the day's budget. Whoever commits and waits for the disk in one holds that
+row meanwhile, and all calls stand in line behind one disk. So a statement commits without waiting, which lets go of the
+row, and `Kept` waits afterwards, once for everything that was committed by then. What is not on the disk yet has no
+effect outside the ledger, and inside nothing that follows from it can get there before it: the log has one order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import psycopg
+from psycopg import AsyncRawCursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -21,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 5.0
 """How long a statement waits for a free connection, and a new connection for the server."""
+_VALUE = re.compile(r"%\((\w+)\)s")
+_WRITE_OUT = "SELECT pg_logical_emit_message(true, 'pointsman', '')"
+"""A record in the log that nobody reads: its commit waits until the log is on the disk up to there."""
 
 
 class ConnectionsBusyError(TimeoutError):
@@ -28,10 +39,17 @@ class ConnectionsBusyError(TimeoutError):
 
 
 class Connections:
-    """Runs statements, each a transaction of its own, on at most `size` connections."""
+    """Runs statements, each a transaction of its own, on at most `size` connections.
 
-    def __init__(self, url: str, *, size: int) -> None:
+    Args:
+        url: where the ledger is.
+        size: how many.
+        waits: whether a statement is over only when it is on the disk, as the server is set up.
+    """
+
+    def __init__(self, url: str, *, size: int, waits: bool = False) -> None:
         self._url = make_conninfo(url, **SILENCE)
+        self._commits = "" if waits else "-c synchronous_commit=off"
         self._slots: asyncio.LifoQueue[psycopg.AsyncConnection[Any] | None] = asyncio.LifoQueue()
         for _ in range(size):
             self._slots.put_nowait(None)
@@ -48,11 +66,12 @@ class Connections:
         try:
             if connection is None:
                 connection = await self._connect()
-            cursor = await connection.execute(sql, values)
+            text, names = _numbered(sql)
+            cursor = await connection.execute(text, [values[name] for name in names])
             return await cursor.fetchall()
         except psycopg.OperationalError:
             if connection is None or connection.broken:
-                await self._forget_idle()
+                await self.forget_idle()
             raise
         finally:
             self._slots.put_nowait(await self._kept(connection))
@@ -60,7 +79,7 @@ class Connections:
     async def close(self) -> None:
         """Close every connection: an idle one now, one in use when its statement is done."""
         self._is_closed = True
-        await self._forget_idle()
+        await self.forget_idle()
 
     async def _take(self) -> psycopg.AsyncConnection[Any] | None:
         try:
@@ -78,12 +97,13 @@ class Connections:
             self._url,
             autocommit=True,
             prepare_threshold=0,
+            cursor_factory=AsyncRawCursor,
             application_name="pointsman-gateway",
             connect_timeout=round(_WAIT_SECONDS),
-            options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT}",
+            options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT} {self._commits}",
         )
 
-    async def _forget_idle(self) -> None:
+    async def forget_idle(self) -> None:
         """Drop every idle connection: when one of them is dead, the server was restarted and all of them are."""
         free = self._slots.qsize()
         idle = [self._slots.get_nowait() for _ in range(free)]
@@ -100,3 +120,65 @@ class Connections:
             return connection
         await connection.close()
         return None
+
+
+class Kept:
+    """Runs statements whose effect has to be on the disk before anybody hears of it.
+
+    One that is alone waits for the disk by itself, which saves it a round trip. Where several are under way each lets
+    go of its locks first, and one wait serves all.
+    """
+
+    def __init__(self, url: str, connections: Connections) -> None:
+        self._connections = connections
+        self._waiting = Connections(url, size=1, waits=True)
+        self._under_way = 0
+        self._current: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+        """Run one statement that returns rows; its effect is on the disk.
+
+        Raises:
+            psycopg.Error, ConnectionsBusyError: as of `Connections.run`; nobody knows whether it has an effect.
+        """
+        self._under_way += 1
+        try:
+            if self._under_way == 1:
+                return await self._waiting.run(sql, values)
+            rows = await self._connections.run(sql, values)
+            await self._written()
+            return rows
+        finally:
+            self._under_way -= 1
+
+    async def _written(self) -> None:
+        """Return when everything that was committed before is on the disk."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._write_out(after=self._current))
+        await asyncio.shield(self._next)
+
+    async def _write_out(self, *, after: asyncio.Task[None] | None) -> None:
+        if after is not None:
+            await asyncio.wait({after})
+        self._current, self._next = self._next, None  # who comes from now on may have committed too late for this one
+        await self._waiting.run(_WRITE_OUT, {})
+
+    async def forget_idle(self) -> None:
+        """Drop the connection that waits: others were found dead, so it will be, too."""
+        await self._waiting.forget_idle()
+
+    async def close(self) -> None:
+        """Close the connection that waits."""
+        await self._waiting.close()
+
+
+@lru_cache(maxsize=256)
+def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+    """Return a statement as the server takes it, with numbers for its values, and their names in that order.
+
+    psycopg would do so each time for a statement as long as the reserve.
+    """
+    names = tuple(dict.fromkeys(_VALUE.findall(sql)))
+    numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
+    return _VALUE.sub(lambda found: numbers[found[1]], sql), names

@@ -62,6 +62,6 @@ class Callers:
             bearer = check_bearer(await self._accounts.bearer(token_hash))
             check_door(bearer, address=address, limits=self._policy.queues[bearer.queue])
             return
-        [[is_open]] = await self._accounts.run(doors.is_open(address))
+        [[is_open]] = await self._accounts.ask(doors.is_open(address))
         if not is_open:
             raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")

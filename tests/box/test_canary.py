@@ -53,9 +53,12 @@ def dumped(value: Any) -> bytes:
 
 
 def of_processes(place: Ground, container: str, file: str) -> bytes:
-    """What a file of /proc says of every process of a container, seen from the engine's host."""
-    rows = place.engine.client.api.top(container, "-eo pid,comm")["Processes"]
-    return b"\n".join(Path(f"/proc/{row[0]}/{file}").read_bytes() for row in rows)
+    """What a file of /proc says of every process of a container that is still there, seen from the engine's host."""
+    said = []
+    for row in place.engine.client.api.top(container, "-eo pid,comm")["Processes"]:
+        with suppress(ProcessLookupError, FileNotFoundError):
+            said.append(Path(f"/proc/{row[0]}/{file}").read_bytes())
+    return b"\n".join(said)
 
 
 def while_it_runs(place: Ground, box: DockerBox) -> Iterator[tuple[str, bytes]]:

@@ -1,6 +1,8 @@
 """What every kind of box promises, asked of each kind."""
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -192,6 +194,48 @@ def test_files_go_in_before_the_first_command_only(any_box: Box) -> None:
 
     with pytest.raises(BoxFrozenError):
         any_box.put({"a": b"x"})
+
+
+WAITS = ("bash", "-c", 'trap "echo interrupted; exit 3" INT; echo "$$ $WORD"; cat; sleep 0.1; echo end')
+
+
+def test_a_command_that_stands_by_goes_on_with_the_first_run_of_just_it(any_box: Box) -> None:
+    any_box.stand_by(WAITS, env={"WORD": "a"}, token="t")
+    any_box.put({"a.txt": b"laid while it waits"})
+    _, _, others = shell(any_box, "true")
+    assert others == ""
+
+    any_box.stand_by(WAITS, env={"WORD": "b"}, token="u")
+    first = any_box.run(WAITS, env={"WORD": "b"}, clocks=CLOCKS, stdin=b"work\n")
+    second = any_box.run(WAITS, env={"WORD": "b"}, clocks=CLOCKS, stdin=b"more\n")
+
+    assert any_box.token == "u"
+    assert (first.ending, first.exit_code, second.exit_code) == (Ending.EXITED, 0, 0)
+    (number, word, *rest), again = first.stdout.split(), second.stdout.split()
+    assert (word, rest, again[2:]) == (b"b", [b"work", b"end"], [b"more", b"end"])
+    assert number != again[0]
+
+
+@pytest.mark.parametrize("other", [{"env": {"WORD": "b"}}, {"env": {"WORD": "a"}, "cwd": "/workspace/sub"}])
+def test_a_command_that_stands_by_ends_when_any_other_is_run(any_box: Box, other: dict[str, Any]) -> None:
+    any_box.put({"sub/x": b""})
+    script = ("bash", "-c", 'cat; echo "$WORD" >>ended')
+    any_box.stand_by(script, env={"WORD": "a"})
+    assert any_box.run(script, clocks=CLOCKS, stdin=b"work\n", **other).stdout == b"work\n"
+    until_two = "for i in {1..50}; do [ $(cat {.,sub}/ended | wc -l) = 2 ] && break; sleep 0.1; done"
+    ending, _, said = shell(any_box, f"{until_two}; cat {{.,sub}}/ended")
+    assert ending is Ending.EXITED, said
+    assert sorted(word for word in said.split() if len(word) == 1) == sorted(["a", other["env"]["WORD"]])
+
+
+def test_the_clocks_of_a_command_that_stood_by_begin_when_it_is_given_its_work(any_box: Box) -> None:
+    script = ("bash", "-c", 'trap "echo interrupted; exit 3" INT; read -r line; while :; do sleep 0.1; done')
+    any_box.stand_by(script, env={})
+    time.sleep(1.5)
+    clocks = Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5)
+    result = any_box.run(script, clocks=clocks, stdin=b"work\n")
+    assert (result.ending, result.exit_code, result.stdout) == (Ending.SOFT_TIMEOUT, 3, b"interrupted\n")
+    assert 1 <= result.seconds < 6
 
 
 def test_collecting_twice_gives_the_same(any_box: Box, den: Den) -> None:

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from routing.policy import platform_policy
 from sandbox.box import Clocks, CollectRules, Ending
 from sandbox.boxes import build_maker
+from sandbox.claude.command import arguments, environment, order_line
+from sandbox.claude.session import End, SessionReader
 from sandbox.den import Den
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
 from tests.engine import Listener, TestEngine
+from workers.agent import session_plan
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -77,6 +81,26 @@ def test_the_cli_edits_a_file_through_the_door(cli_box: DockerBox, den: Den) -> 
     found = den.read_tree(cli_box.collect(den, CollectRules(max_bytes=1_000_000)))
     assert list(found) == ["index.html"]
     assert b"Hello" in found["index.html"]
+
+
+def test_a_cli_that_stands_by_edits_files_that_are_laid_while_it_waits(
+    cli_box: DockerBox, den: Den, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = session_plan(platform_policy())
+    argv, env = (
+        arguments(plan, is_walled=True),
+        environment(plan, gateway_url=cli_box.door.gateway_url, token="virtual"),
+    )
+    cli_box.stand_by(argv, env=env)
+    monkeypatch.setattr(cli_box, "_exec", None)  # from here on nothing else is started
+    cli_box.put({"index.html": PAGE})
+    reader = SessionReader(plan, tell=lambda news: None)
+    result = cli_box.run(
+        argv, env=env, clocks=CLOCKS, stdin=order_line("Change the heading to Hello"), on_line=reader.take
+    )
+
+    assert (reader.judge(result).end, reader.refusal) == (End.DONE, "")
+    assert b"Hello" in den.read_tree(cli_box.collect(den, CollectRules(max_bytes=1_000_000)))["index.html"]
 
 
 @pytest.mark.threat("D3", "D4", "D5")

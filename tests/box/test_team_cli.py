@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -13,7 +12,7 @@ from routing.path_rules import RESULT_FILE, is_covered
 from routing.policy import platform_policy
 from sandbox.box import WORKSPACE, Clocks, CollectRules, Ending
 from sandbox.boxes import build_maker
-from sandbox.claude.command import SessionPlan, arguments, environment, ticket_role
+from sandbox.claude.command import SessionPlan, arguments, environment, order_line, ticket_role
 from sandbox.den import Den
 from sandbox.docker.engine import Engine
 from tests.engine import Listener, TestEngine
@@ -63,7 +62,7 @@ def step(
     )  # fmt: skip
     role = ticket_role(definition.tools, rules_file=f"{WORKSPACE}/{INSTRUCTIONS}")
     plan = SessionPlan(
-        id=uuid4(), role=role, model=definition.model, max_turns=definition.max_turns, budget_usd=2,
+        role=role, model=definition.model, max_turns=definition.max_turns, budget_usd=2,
         max_output_tokens=definition.max_output_tokens,
     )  # fmt: skip
     box = build_maker(daemon.config(gateway_port=PORT, memory_mib=1536, processes=256), engine).create()
@@ -73,7 +72,7 @@ def step(
         result = box.run(
             arguments(plan, is_walled=True),
             clocks=CLOCKS,
-            stdin=order_text(words, redact=lambda text: text).encode(),
+            stdin=order_line(order_text(words, redact=lambda text: text)),
             env=environment(plan, gateway_url=box.door.gateway_url, token="virtual"),
             on_line=lambda line: events.append(json.loads(line)) if line.startswith(b"{") else None,
         )

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from monitoring.ledger.attempts import hash_token
 from monitoring.ledger.tables import Job, Release, Site
 from producers.garbage import collect_garbage
 from producers.sites import Sites
@@ -29,9 +30,10 @@ from sandbox.unwalled import UnwalledBox
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.played_cli import PlayedMaker
-from workers.agent import edit_with_agent
+from workers.agent import edit_with_agent, session_plan
 from workers.boxes import Boxes
 from workers.control import run_control
+from workers.engine import standing_by
 
 __all__ = ["rig", "servers"]  # fixtures
 
@@ -116,6 +118,34 @@ def test_the_command_carries_the_tools_and_the_cap_and_the_environment_the_attem
     assert "--tools=Bash,Edit,Glob,Grep,Read,Write" in argv
     assert "--max-budget-usd=0.5000" in argv
     assert not any("multi-page" in word for word in argv)
+
+
+@pytest.mark.threat("C2")
+@pytest.mark.parametrize(("bill", "is_fit"), [({}, True), ({"cap_nanousd": 150_000_000}, False)])
+def test_a_cli_that_stood_by_does_a_job_that_it_fits_with_a_token_that_ends_with_the_job(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, bill: dict[str, int], is_fit: bool
+) -> None:
+    maker.program("claude", """
+init()
+status, _ = call()
+token = "".join(reversed(os.environ["ANTHROPIC_AUTH_TOKEN"]))
+write("seen.json", json.dumps([prompt, status, token, os.getpid()]))
+result("I used " + os.environ["ANTHROPIC_AUTH_TOKEN"])
+""")  # fmt: skip
+    pool = Pool(maker, prepare=standing_by(session_plan(rig.resources.policy)))
+    pool.fill()
+    assert pool.wait_until_filled(seconds=10)
+    job = edit(rig, plain_site(rig, tmp_path), pool, **bill)
+    pool.close()
+
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    box, seen = maker.boxes[0], json.loads(rig.files(job.release_id)["seen.json"])
+    assert box.token is not None
+    assert seen[:3] == ["Convert to a multi-page site", 200, box.token[::-1]]
+    assert (seen[3] == box.started[0], len(box.started)) == ((True, 1) if is_fit else (False, 2))
+    assert job.result["summary"] == "I used [token]"
+    (stored,) = rig.shop.rows("SELECT token_hash FROM attempt WHERE job_id = :id", id=job.id)
+    assert stored != (hash_token(box.token),)
 
 
 @pytest.mark.req("H-116")

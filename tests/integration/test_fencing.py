@@ -117,11 +117,12 @@ def test_a_twin_cannot_charge_a_whole_step(shop: Shop) -> None:
     assert not shop.scalar("SELECT sum(spent_nanousd + reserved_nanousd) FROM cap")
 
 
-def test_a_twin_opens_its_token_to_no_box(shop: Shop) -> None:
+@pytest.mark.parametrize("token", [None, "that of a session which stood by"])
+def test_a_twin_opens_no_token_to_a_box(shop: Shop, token: str | None) -> None:
     twin = shop.running()
     lose(shop, twin)
     with pytest.raises(FencedError), shop.ledger.begin() as session:
-        bind_door(session, twin.attempt, address="10.213.0.2")
+        bind_door(session, twin.attempt, address="10.213.0.2", token=token)
 
 
 def test_the_news_that_a_twin_s_process_died_takes_nothing_from_its_successor(shop: Shop) -> None:

@@ -1,12 +1,16 @@
 """The gateway's connections to a real ledger."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
-from sandbox.gateway.connections import Connections
+from monitoring.ledger.money import Statement
+from sandbox.gateway.accounts import Accounts
+from sandbox.gateway.connections import Connections, Kept
 from tests.services import Postgres
 
 OPEN = (
@@ -40,4 +44,79 @@ def test_a_connection_in_use_when_all_are_closed_is_closed_when_its_statement_is
         return during
 
     assert asyncio.run(work()) == 1
+    assert open_connections(url) == 0
+
+
+def test_what_is_run_is_on_the_disk_before_anybody_hears_of_it(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept (value int)")
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))
+    keep = Statement("INSERT INTO kept VALUES (%(value)s) RETURNING pg_current_wal_insert_lsn()::text", {"value": 1})
+    written = "SELECT pg_current_wal_flush_lsn() > %(place)s::pg_lsn"
+
+    async def work(at_once: int) -> list[bool]:
+        accounts = Accounts(url, connections=4)
+
+        async def one() -> list[bool]:
+            found = []
+            for _ in range(10):
+                [[place]] = await accounts.run(keep)
+                [[is_written]] = await accounts.ask(Statement(written, {"place": place}))
+                found.append(is_written)
+            return found
+
+        found = await asyncio.gather(*(one() for _ in range(at_once)))
+        await accounts.close()
+        return [is_written for own in found for is_written in own]
+
+    assert asyncio.run(work(1)) == [True] * 10
+    assert asyncio.run(work(4)) == [True] * 40
+
+
+def test_one_wait_for_the_disk_serves_all_that_was_committed_before_it_and_nothing_later(url: str) -> None:
+    committed: list[int] = []
+    waits: list[set[int]] = []
+
+    class Quick(Connections):
+        async def run(self, text: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+            committed.append(values["number"])
+            return []
+
+    class Slow(Connections):
+        async def run(self, text: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+            served = {*committed, *(values[name] for name in values)}
+            await asyncio.sleep(0.02)
+            waits.append(served)
+            return []
+
+    async def work() -> None:
+        kept = Kept(url, Quick(url, size=1))
+        kept._waiting = Slow(url, size=1)
+
+        async def one(number: int) -> None:
+            await asyncio.sleep(number * 0.003)
+            await kept.run("x", {"number": number})
+            assert number in waits[-1]
+
+        await asyncio.gather(*(one(number) for number in range(1, 31)))
+
+    asyncio.run(work())
+    assert len(committed) > 20
+    assert len(waits) < 15
+
+
+def test_who_stops_waiting_for_the_disk_takes_it_from_nobody(url: str) -> None:
+    async def work() -> list[Sequence[tuple[Any, ...]]]:
+        connections = Connections(url, size=2)
+        kept = Kept(url, connections)
+        tasks = [asyncio.create_task(kept.run(f"SELECT {number} FROM pg_sleep(0.1)", {})) for number in range(3)]
+        await asyncio.sleep(0.15)
+        tasks[1].cancel()
+        rows = [await tasks[0], await tasks[2], await kept.run("SELECT 3", {})]
+        await kept.close()
+        await connections.close()
+        return rows
+
+    assert asyncio.run(work()) == [[(0,)], [(2,)], [(3,)]]
     assert open_connections(url) == 0

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from monitoring.errors import FencedError
 from monitoring.ledger.accepting import accept
-from monitoring.ledger.attempts import bind_door, claim
+from monitoring.ledger.attempts import bind_door, claim, new_token
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Site
@@ -83,9 +84,9 @@ def agent_attempt(world: World, *, tenant: str = "acme") -> Held:
         return Held(job_id, claimed.attempt.id, claimed.token)
 
 
-def bind(world: World, held: Held, address: str | None) -> None:
+def bind(world: World, held: Held, address: str | None, *, token: str | None = None) -> None:
     with world.ledger.begin() as session:
-        bind_door(session, session.get_one(Attempt, held.attempt_id), address=address)
+        bind_door(session, session.get_one(Attempt, held.attempt_id), address=address, token=token)
 
 
 def post_from(address: str, world: World, held: Held, body: dict[str, Any]) -> httpx.Response:
@@ -111,6 +112,35 @@ def test_a_boxs_token_is_taken_from_its_own_door_alone(ledger: Ledger, ledger_ur
         assert len(up.requests) == len(world.calls()) == 1
         bind(world, held, None)
         assert post_from(HERE, world, held, message(stream=True)).status_code == 401
+
+
+@pytest.mark.threat("B9", "C2")
+def test_the_token_of_a_session_that_stood_by_opens_nothing_before_an_attempt_takes_it_nor_after_that(
+    ledger: Ledger, ledger_url: str
+) -> None:
+    def said(held: Held, address: str = HERE) -> tuple[int, str | None]:
+        answer = post_from(address, world, held, message(stream=True))
+        return answer.status_code, answer.json()["error"]["details"]["error_code"] if answer.is_error else None
+
+    with boxed_world(ledger, ledger_url) as (up, world):
+        held, other = agent_attempt(world), agent_attempt(world)
+        waiting = replace(held, token=new_token())
+        assert said(waiting) == (401, "unknown_token")
+        bind(world, held, HERE)
+        bind(world, other, HERE)
+        assert said(waiting) == (401, "unknown_token")
+
+        bind(world, held, HERE, token=waiting.token)
+        assert said(waiting) == (200, None)
+        assert said(waiting, ELSEWHERE) == (401, "wrong_door")
+        assert said(held) == (401, "unknown_token")
+        assert said(other) == (200, None)
+        assert {call.attempt_id for call in world.calls()} == {held.attempt_id, other.attempt_id}
+
+        bind(world, held, None)
+        bind(world, held, HERE)
+        assert said(waiting) == (401, "unknown_token")
+        assert len(up.requests) == 2
 
 
 def test_a_door_is_bound_only_by_an_attempt_that_holds_its_job(ledger: Ledger, ledger_url: str) -> None:

@@ -121,7 +121,7 @@ def _start(attempt: Attempt, order: StepOrder) -> _Start:
 
 def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt: Attempt) -> AgentOrder:
     order = start.order
-    known = _keys(attempt)
+    known = attempt.secrets
     words = StepWords(
         key=order.key, agent=name, task=order.task, ticket={**order.ticket, "priority": attempt.claim.job.priority},
         results=order.results, context=[part for part in order.context if part not in order.results],
@@ -151,7 +151,7 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     dropped = (*taken.report(), *ran.refused)
     if dropped:
         attempt.report(EventKind.PROGRESS, {"text": f"{len(dropped)} writes were dropped", "dropped": list(dropped)})
-    result = _refusal(taken, attempt) or ran.failed or _result(ran.files, start.policy, _keys(attempt))
+    result = _refusal(taken, attempt) or ran.failed or _result(ran.files, start.policy, attempt.secrets)
     if isinstance(result, Failed):
         return _ended(_with_kept(result, start, taken, attempt), ran)
     result, missing = _with_real_artifacts(result, start.snapshot, taken)
@@ -169,7 +169,7 @@ def _taken(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, byt
     agent = start.order.agent
     widest = start.policy.agents[agent].writes if agent is not None else ()
     return take_over(
-        start.snapshot, work.given, files, known_keys=_keys(attempt),
+        start.snapshot, work.given, files, known_keys=attempt.secrets,
         may_write=lambda path: is_covered(path, work.writes) and is_covered(path, widest),
     )  # fmt: skip
 
@@ -221,7 +221,7 @@ def _with_kept(failed: Failed, start: _Start, taken: Taken, attempt: Attempt) ->
 
 def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt, *, said: str) -> str:
     order = start.order
-    subject = redact(f"{order.key}: {said}", known=_keys(attempt)).splitlines()[0][:_MAX_SUBJECT]
+    subject = redact(f"{order.key}: {said}", known=attempt.secrets).splitlines()[0][:_MAX_SUBJECT]
     began = attempt.claim.attempt.started_at
     return start.workspace.commit_step(
         start.base, changes, step=_step_of(start), when=int(began.timestamp()),
@@ -231,10 +231,6 @@ def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt
 
 def _step_of(start: _Start) -> Step:
     return Step(start.order.key, start.order.attempt)
-
-
-def _keys(attempt: Attempt) -> tuple[str, ...]:
-    return (*attempt.known_keys, attempt.claim.token)
 
 
 def _failure(detail: str) -> Failed:

@@ -16,6 +16,7 @@ class Script:
 
     def __init__(self, *steps: bytes | Exchanged | None, code: int | None = 0, dies: bool = False) -> None:
         self.time = 0.0
+        self.has_clock = True
         self.steps: Iterator[bytes | Exchanged | None] = iter(steps)
         self.code = code
         self.dies = dies
@@ -49,6 +50,9 @@ class Script:
 
     def exit_code(self) -> int | None:
         return self.code if self.is_over else None
+
+    def close(self) -> None:
+        pass
 
 
 def run(

@@ -3,9 +3,10 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.box import BoxSpec, Target
-from sandbox.errors import SandboxStartupError
-from sandbox.pool import Pool
+from sandbox.errors import BoxLostError, SandboxStartupError
+from sandbox.pool import Pool, PooledBox
 from sandbox.unwalled import UnwalledBox, UnwalledMaker
+from tests.services import wait_until
 
 
 class Clock:
@@ -108,6 +109,37 @@ def test_a_spare_that_cannot_be_made_harms_nobody_and_a_cold_start_says_why(make
     with pytest.raises(SandboxStartupError):
         pool.acquire()
     maker.fails = False
+    assert not pool.acquire().is_warm
+    pool.close()
+
+
+def test_a_spare_is_prepared_and_a_cold_start_waits_for_no_such_thing(maker: Maker) -> None:
+    prepared: list[PooledBox] = []
+    pool = Pool(maker, size=1, prepare=prepared.append)
+    assert not pool.acquire().is_warm
+    assert pool.wait_until_filled(seconds=10)
+    assert prepared == maker.made[1:]
+    assert pool.acquire() is prepared[0]
+    pool.close()
+
+
+def test_a_spare_that_cannot_be_prepared_is_destroyed_and_a_cold_start_takes_its_place(maker: Maker) -> None:
+    def refuse(box: PooledBox) -> None:
+        raise BoxLostError("told to")
+
+    pool = Pool(maker, size=1, prepare=refuse)
+    pool.fill()
+    assert not pool.wait_until_filled(seconds=10)
+    assert not maker.made[0].is_usable()
+    assert pool.acquire().is_usable()
+    pool.close()
+
+
+def test_a_spare_whose_command_has_ended_is_replaced(maker: Maker) -> None:
+    pool = Pool(maker, size=1, prepare=lambda box: box.stand_by(["true"], env={}))
+    pool.fill()
+    assert pool.wait_until_filled(seconds=10)
+    wait_until(lambda: not maker.made[0].is_usable(), seconds=10, what="the command has ended")
     assert not pool.acquire().is_warm
     pool.close()
 

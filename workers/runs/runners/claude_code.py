@@ -64,7 +64,7 @@ class ClaudeCodeRunner:
 def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
     role = ticket_role(order.agent.tools, rules_file=f"{WORKSPACE}/{INSTRUCTIONS}")
     return SessionPlan(
-        id=attempt.claim.attempt.id, role=role, model=order.model, max_turns=order.agent.max_turns,
+        role=role, model=order.model, max_turns=order.agent.max_turns,
         budget_usd=order.cap_usd, max_output_tokens=order.agent.max_output_tokens,
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ import json
 import tomllib
 from importlib import resources
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
@@ -15,9 +14,7 @@ from sandbox.scan.engine import scan
 
 ROOT = Path(__file__).parents[4]
 
-PLAN = SessionPlan(
-    id=UUID(int=7), role=SITE, model="claude-sonnet-4-6", max_turns=40, budget_usd=0.5, max_output_tokens=6000
-)
+PLAN = SessionPlan(role=SITE, model="claude-sonnet-4-6", max_turns=40, budget_usd=0.5, max_output_tokens=6000)
 
 
 @pytest.mark.req("H-077")
@@ -32,14 +29,13 @@ def test_the_command_restricts_the_tools_and_carries_the_cap() -> None:
 @pytest.mark.req("S-059")
 def test_the_whole_command_is_what_this_version_of_the_cli_was_tried_with() -> None:
     assert arguments(PLAN, is_walled=True) == (
-        "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=text",
+        "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=stream-json",
         "--setting-sources=user", "--settings=/etc/claude-code/roles/site.json",
         "--strict-mcp-config", "--disable-slash-commands", "--no-session-persistence",
         "--tools=Bash,Edit,Glob,Grep,Read,Write",
         "--allowedTools=Bash,Edit,Glob,Grep,Read,Write", "--disallowedTools=WebFetch,WebSearch,Agent,Task,mcp__*",
         "--permission-mode=dontAsk", "--append-system-prompt-file=/etc/claude-code/roles/site.md",
         "--model=claude-sonnet-4-6", "--max-turns=40", "--max-budget-usd=0.5000",
-        "--session-id=00000000-0000-0000-0000-000000000007",
     )  # fmt: skip
     assert CLI_VERSION == CLAUDE_VERSION == "2.1.330", "a new version of the CLI: try its flags, then pin it here"
 
@@ -119,7 +115,7 @@ def test_every_model_that_the_cli_may_choose_is_the_pinned_one() -> None:
 
 
 def test_a_reply_may_never_have_more_tokens_than_the_caps_have_room_for() -> None:
-    plan = SessionPlan(id=UUID(int=7), role=SITE, model="m", max_turns=1, budget_usd=1, max_output_tokens=64_000)
+    plan = SessionPlan(role=SITE, model="m", max_turns=1, budget_usd=1, max_output_tokens=64_000)
     assert environment(plan, gateway_url="x", token="t")["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "6000"
 
 

@@ -131,28 +131,24 @@ def test_a_runner_says_why_an_agent_failed_and_still_brings_its_files(run: Run) 
 @pytest.mark.req("S-055", "S-059")
 def test_the_command_line_of_a_ticket_agent_is_pinned() -> None:
     role = ticket_role(AGENT.tools, rules_file=f"/workspace/{INSTRUCTIONS}")
-    plan = SessionPlan(
-        id=make_attempt().claim.job.id, role=role, model="m", max_turns=60, budget_usd=3, max_output_tokens=6000
-    )
+    plan = SessionPlan(role=role, model="m", max_turns=60, budget_usd=3, max_output_tokens=6000)
 
     argv = arguments(plan, is_walled=True)
 
     assert argv == (
-        "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=text",
+        "claude", "--print", "--verbose", "--output-format=stream-json", "--input-format=stream-json",
         "--setting-sources=user", "--settings=/etc/claude-code/roles/ticket.json", "--strict-mcp-config",
         "--disable-slash-commands", "--no-session-persistence", "--tools=Bash,Edit,Glob,Grep,Read,Write",
         "--allowedTools=Bash,Edit,Glob,Grep,Read,Write", "--disallowedTools=WebFetch,WebSearch,Agent,Task,mcp__*",
         "--dangerously-skip-permissions", "--append-system-prompt-file=/workspace/.agent-context/CLAUDE.md",
-        "--model=m", "--max-turns=60", "--max-budget-usd=3.0000", f"--session-id={plan.id}",
+        "--model=m", "--max-turns=60", "--max-budget-usd=3.0000",
     )  # fmt: skip
 
 
 @pytest.mark.req("S-060")
 def test_permission_checks_are_skipped_only_behind_a_wall() -> None:
     role = ticket_role(AGENT.tools, rules_file="/x")
-    plan = SessionPlan(
-        id=make_attempt().claim.job.id, role=role, model="m", max_turns=1, budget_usd=1, max_output_tokens=1
-    )
+    plan = SessionPlan(role=role, model="m", max_turns=1, budget_usd=1, max_output_tokens=1)
     with pytest.raises(UnwalledSessionError):
         arguments(plan, is_walled=False)
     assert "--dangerously-skip-permissions" not in arguments(replace(plan, role=SITE), is_walled=False)
