@@ -151,7 +151,7 @@ def _begin(session: Session, job: Job, now_standing: Standing, rules: _Rules) ->
         "lease_seconds": effective.attempts.lease_seconds, "hard_seconds": effective.queues[queue].hard_seconds,
     }  # fmt: skip
     happened = _events_of_start(job, attempt, state, waited_seconds=now_standing.waited_seconds)
-    begun = Begun(*session.execute(BEGIN, asked | told_of(happened)).one())
+    begun = Begun(*session.execute(BEGIN, asked | {"told": told_of(happened)}).one())
     if begun.started_at is None:
         if begun.may_start:
             hold_back(session, job, Hold.SITE)

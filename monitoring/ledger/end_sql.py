@@ -39,9 +39,8 @@ END = text(f"""
 TELL = text(f"""
     WITH told AS (
         INSERT INTO event (kind, job_id, tenant, data)
-        SELECT kind, :job_id, :tenant, CAST(data AS jsonb)
-          FROM unnest(CAST(:kinds AS text[]), CAST(:told AS text[])) WITH ORDINALITY AS happened (kind, data, place)
-         ORDER BY place
+        SELECT pair ->> 0, :job_id, :tenant, pair -> 1
+          FROM jsonb_array_elements(CAST(:told AS jsonb)) WITH ORDINALITY AS happened (pair, place) ORDER BY place
     ), owed AS (
         INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, delivered_at)
         SELECT :job_id, CAST(:url AS text), CAST(:payload AS jsonb), 0,

@@ -55,9 +55,8 @@ BEGIN = text(f"""
         RETURNING lease_until, deadline, started_at
     ), told AS (
         INSERT INTO event (kind, job_id, tenant, data)
-        SELECT happened.kind, taken.id, taken.tenant, CAST(happened.data AS jsonb)
-          FROM taken CROSS JOIN unnest(CAST(:kinds AS text[]), CAST(:told AS text[]))
-               WITH ORDINALITY AS happened (kind, data, place)
+        SELECT happened.pair ->> 0, taken.id, taken.tenant, happened.pair -> 1
+          FROM taken CROSS JOIN jsonb_array_elements(CAST(:told AS jsonb)) WITH ORDINALITY AS happened (pair, place)
          ORDER BY happened.place
     )
     SELECT rule.may_start, taken.started_at,
