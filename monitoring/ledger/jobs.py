@@ -272,8 +272,8 @@ def end(
 
 
 def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> EndFacts:
-    """Write the end that a locked job's object says, all but the result with one statement, and note it there."""
-    with session.no_autoflush:
+    """Write the end that a locked job's object says, and its result, with one statement; note there what that made."""
+    with session.no_autoflush:  # or what this statement writes would be written before it, too
         rows = session.execute(
             END,
             {
