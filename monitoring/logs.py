@@ -81,7 +81,9 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
     return redacted if len(redacted) <= MAX_TEXT else redacted[:MAX_TEXT] + "..."
 
 
-_CHATTY = ("alembic", "httpx", "httpx2", "httpcore", "aiohttp.access")
+_CHATTY = (
+    "alembic", "httpx", "httpx2", "httpcore", "aiohttp.access", "celery.worker.strategy", "celery.app.trace",
+)  # fmt: skip
 """Libraries that log a line for each thing they do; what matters of it is logged by their callers."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -238,7 +238,8 @@ class Dispatcher:
         if due:
             with self._ledger.begin() as session:
                 work = self._look(session)
-        self._top_up([queue for queue, count in work.ready.items() if is_low(count, highest=self._highest[queue])])
+        ready = work.ready.items()
+        self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._highest[queue])})
 
     def _look(self, session: Session) -> Work:
         work = look(session, older_than_seconds=self._config.missing_after_seconds)
@@ -251,7 +252,9 @@ class Dispatcher:
         with self._ledger.begin() as session:
             work = self._look(session)
         regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
-        self._top_up([queue for queue in QueueName if queue in work.ready or queue in regained])
+        self._top_up(
+            {queue: work.ready.get(queue, 0) for queue in QueueName if queue in work.ready or queue in regained}
+        )
 
     def _look_for_missing(self, queues: Sequence[QueueName], *, seconds: float) -> set[QueueName]:
         """Return the queues of which something was taken back."""
@@ -283,25 +286,28 @@ class Dispatcher:
                 unpush(session, missing, older_than_seconds=seconds)
         return len(missing)
 
-    def _top_up(self, queues: Sequence[QueueName]) -> None:
-        """Fill the runways, each round another queue first: a queue that cannot be pushed to holds up no other.
+    def _top_up(self, standing: Mapping[QueueName, int]) -> None:
+        """Fill runways, each round another queue first: a queue that cannot be pushed to holds up no other.
 
         Where a second one fails too the broker is away, and each further try would only cost its time limit.
+
+        Args:
+            standing: how many jobs stand on each of them.
         """
         self._rounds += 1
-        failed = 0
+        queues, failed = list(standing), 0
         for place in range(len(queues)):
             with contained("top_up", queue=(queue := queues[(place + self._rounds) % len(queues)]).value):
-                failed += not self._fill(queue)
+                failed += not self._fill(queue, standing[queue])
             if failed > 1:
                 return
 
-    def _fill(self, queue: QueueName) -> bool:
+    def _fill(self, queue: QueueName, standing_now: int) -> bool:
         """Push what has its turn on one queue; False when the broker did not take it."""
-        self._highest.pop(queue, None)
         with self._ledger.begin() as session:
             pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
             limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}
+        self._highest[queue] = standing_now + len(pushes)
         for position, push in enumerate(pushes):
             try:
                 self._stay_leader()

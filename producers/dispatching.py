@@ -24,6 +24,9 @@ from producers.dispatcher import Dispatcher, contained
 logger = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 5.0
+_REST_SECONDS = 0.01
+"""Between two rounds that the ledger wakes it for, so that many ends in a row are one round: far less than it takes to
+work off half a runway."""
 
 
 class DispatcherLoop:
@@ -65,6 +68,7 @@ class DispatcherLoop:
                 began = time.monotonic()
                 if is_leader and began < tick_at:
                     is_leader = self._dispatcher.run_woken()
+                    self._stopping.wait(_REST_SECONDS)
                 else:
                     is_leader, tick_at = self._dispatcher.run_once(), began + self._config.tick_seconds
                 self._show_life()

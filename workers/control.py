@@ -39,7 +39,7 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
     if claimed is None:
         return
     try:
-        with of_attempt(claimed), Lease(resources.ledger, claimed):
+        with of_attempt(claimed), Lease(resources.ledger, claimed, resources.leases):
             _do_or_rest(claimed, resources, observe)
     except FencedError:
         logger.warning("attempt_fenced")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -19,36 +20,88 @@ from workers.errors import CancelledByOwnerError, LeaseLostError
 logger = logging.getLogger(__name__)
 
 
-class Lease:
-    """A claim's heartbeat: renews from a thread until the block ends."""
+class LeaseKeeper:
+    """Renews the leases of a process's attempts, from one thread that ends when it finds none.
 
-    def __init__(self, ledger: Ledger, claim: Claim) -> None:
+    An attempt that is over before its first renewal costs no thread: the one that an earlier attempt began looks after
+    those that come in the meantime.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[Lease, float] = {}
+        self._changed = threading.Condition()
+        self._is_running = False
+
+    def add(self, lease: Lease) -> None:
+        """Renew a lease from now on, each time its policy's seconds have passed."""
+        with self._changed:
+            self._due[lease] = time.monotonic() + lease.renew_seconds
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._keep, name="leases", daemon=True).start()
+            elif self._due[lease] <= min(self._due.values()):
+                self._changed.notify()
+
+    def drop(self, lease: Lease) -> None:
+        """Renew a lease no more; a renewal that has begun finds its attempt ended."""
+        with self._changed:
+            self._due.pop(lease, None)
+
+    def _keep(self) -> None:
+        try:
+            while due := self._await_due():
+                for lease in due:
+                    lease.renew()
+        except BaseException:
+            with self._changed:
+                self._is_running = False  # the next attempt begins a new one
+            raise
+
+    def _await_due(self) -> list[Lease]:
+        """Return the leases that are due, waiting for the first; none when there are none any more."""
+        with self._changed:
+            while self._due:
+                now = time.monotonic()
+                if due := [lease for lease, at in self._due.items() if at <= now]:
+                    self._due |= {lease: now + lease.renew_seconds for lease in due}
+                    return due
+                self._changed.wait(min(self._due.values()) - now)
+            self._is_running = False
+            return []
+
+
+class Lease:
+    """A claim's heartbeat: renewed by the process's keeper until the block ends."""
+
+    def __init__(self, ledger: Ledger, claim: Claim, keeper: LeaseKeeper) -> None:
         self._ledger = ledger
         self._claim = claim
-        self._stopping = threading.Event()
+        self._keeper = keeper
         self._is_lost = False
-        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+
+    @property
+    def renew_seconds(self) -> float:
+        """How often it is renewed."""
+        return self._claim.policy.attempts.lease_renew_seconds
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._keeper.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=10)
+        self._keeper.drop(self)
 
-    def _beat(self) -> None:
-        attempts = self._claim.policy.attempts
-        while not self._stopping.wait(attempts.lease_renew_seconds):
-            try:
-                with self._ledger.begin() as session:
-                    answer = renew(session, self._claim.attempt, lease_seconds=attempts.lease_seconds)
-            except SQLAlchemyError:
-                logger.warning("lease_not_renewed", exc_info=True)
-                continue
-            self._is_lost = self._is_lost or not answer.holds
+    def renew(self) -> None:
+        """Prolong it; a ledger that is away is asked again when it is due the next time."""
+        try:
+            with self._ledger.begin() as session:
+                answer = renew(session, self._claim.attempt, lease_seconds=self._claim.policy.attempts.lease_seconds)
+        except SQLAlchemyError:
+            logger.warning("lease_not_renewed", exc_info=True)
+            return
+        self._is_lost = self._is_lost or not answer.holds
 
     def check(self) -> None:
         """Ask the ledger whether to go on: to be called between steps.

@@ -42,7 +42,7 @@ from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
 from workers.errors import HandBack, SoftTimeLimit
 from workers.interrupts import interruptible
-from workers.lease import Lease
+from workers.lease import Lease, LeaseKeeper
 from workers.outcomes import Ended, Outcome, Parked
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
@@ -86,6 +86,8 @@ class Resources:
     """Where the workspaces of runs are."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The worker's own, without Pointsman's settings."""
+    leases: LeaseKeeper = field(default_factory=LeaseKeeper)
+    """Keeps what this process has claimed."""
 
 
 def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
@@ -116,7 +118,7 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
     if claimed is None:
         return
     try:
-        with of_attempt(claimed), Lease(resources.ledger, claimed) as lease:
+        with of_attempt(claimed), Lease(resources.ledger, claimed, resources.leases) as lease:
             attempt = _open(claimed, resources, lease=lease, began=began)
             if attempt.site is not None:
                 attempt.report_step("lock", seconds=time.monotonic() - began)

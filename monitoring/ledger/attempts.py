@@ -142,32 +142,22 @@ class _Rules(NamedTuple):
 def _begin(session: Session, job: Job, now_standing: Standing, rules: _Rules) -> Claim | None:
     """Begin an attempt at a locked job, or say on its row why it has to wait."""
     queue, worker, effective, admission = rules
-    origin, number = State(job.state), now_standing.number
-    place = {"queue": queue.value}
-    happened: list[tuple[EventKind, dict[str, Any]]] = []
-    if is_taken_up := origin is State.QUEUED:
-        check_move(origin, State.RUNNING, is_run=is_run(job))
-        happened.append(
-            (EventKind.STATE, {"origin": origin.value, "target": State.RUNNING.value, "reason": None, **place})
-        )
-    waited = round(now_standing.waited_seconds, 3)
-    happened.append((EventKind.STARTED, {**place, "tier": job.tier, "attempt": number, "wait_seconds": waited}))
     token = new_token()
-    state = (State.RUNNING if is_taken_up else origin).value
-    own = {"number": number, "queue": queue.value, "worker": worker, "token_hash": hash_token(token)}
-    attempt_id = uuid4()
-    begun = Begun(
-        *session.execute(
-            BEGIN,
-            {
-                **own, **told_of(happened), "attempt": attempt_id, "job": job.id, "tenant": job.tenant, "state": state,
-                "site": job.site_id if queue in WRITING_QUEUES else None,
-                "limited": queue is not QueueName.CONTROL, "running": admission.running_per_tenant,
-                "lease_seconds": effective.attempts.lease_seconds, "hard_seconds": effective.queues[queue].hard_seconds,
-            },
-        ).one()
+    attempt = Attempt(
+        id=uuid4(), job_id=job.id, number=now_standing.number, queue=queue.value, tier=job.tier, fence=job.fence + 1,
+        worker=worker, token_hash=hash_token(token),
     )  # fmt: skip
-    if begun.fence is None:
+    state = State.RUNNING if job.state == State.QUEUED else State(job.state)
+    asked = {
+        "attempt": attempt.id, "number": attempt.number, "token_hash": attempt.token_hash, "worker": worker,
+        "job": job.id, "tenant": job.tenant, "queue": queue.value, "state": state.value, "fence": attempt.fence,
+        "site": job.site_id if queue in WRITING_QUEUES else None,
+        "limited": queue is not QueueName.CONTROL, "running": admission.running_per_tenant,
+        "lease_seconds": effective.attempts.lease_seconds, "hard_seconds": effective.queues[queue].hard_seconds,
+    }  # fmt: skip
+    happened = _events_of_start(job, attempt, state, waited_seconds=now_standing.waited_seconds)
+    begun = Begun(*session.execute(BEGIN, asked | {"told": told_of(happened)}).one())
+    if begun.started_at is None:
         if begun.may_start:
             hold_back(session, job, Hold.SITE)
         else:
@@ -175,15 +165,24 @@ def _begin(session: Session, job: Job, now_standing: Standing, rules: _Rules) ->
             session.flush()
         return None
     learn(
-        job, fence=begun.fence, state=state, started_at=begun.started_at, waiting_since=None, pushed_at=None,
+        job, fence=attempt.fence, state=state.value, started_at=begun.started_at, waiting_since=None, pushed_at=None,
         held_for=None, held_until=None,
     )  # fmt: skip
+    learn(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
     note_start(session, job)
-    attempt = Attempt(
-        id=attempt_id, job_id=job.id, tier=job.tier, fence=begun.fence, **own,
-        lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at,
-    )  # fmt: skip
     return Claim(job, attempt, token, effective, now_standing.waited_seconds, now_standing.booked_nanousd)
+
+
+def _events_of_start(
+    job: Job, attempt: Attempt, state: State, *, waited_seconds: float
+) -> list[tuple[EventKind, dict[str, Any]]]:
+    place, origin = {"queue": attempt.queue}, State(job.state)
+    waited = {"tier": job.tier, "attempt": attempt.number, "wait_seconds": round(waited_seconds, 3)}
+    started = (EventKind.STARTED, place | waited)
+    if state is origin:
+        return [started]
+    check_move(origin, state, is_run=is_run(job))
+    return [(EventKind.STATE, {"origin": origin.value, "target": state.value, "reason": None, **place}), started]
 
 
 def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:

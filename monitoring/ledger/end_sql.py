@@ -11,13 +11,8 @@ _CLOSED = """
      WHERE job_id = :job AND ended_at IS NULL
     RETURNING id, queue, tier, number, extract(epoch FROM ended_at - started_at)::float AS seconds
 """
-_CLOSED_FACTS = """
-    closed.queue, closed.tier, closed.number, closed.seconds, coalesce((
-        SELECT sum(cost_nanousd) FROM call WHERE job_id = :job AND attempt_id = closed.id
-    ), 0)::bigint AS cost
-"""
 
-CLOSE = text(f"WITH closed AS ({_CLOSED}) SELECT {_CLOSED_FACTS} FROM closed")
+CLOSE = text(_CLOSED)
 
 END = text(f"""
     WITH ended AS (
@@ -31,7 +26,7 @@ END = text(f"""
     ), closed AS ({_CLOSED})
     SELECT ended.fence, ended.ended_at, ended.seconds AS job_seconds,
            (SELECT count(*) FROM event WHERE job_id = :job AND kind = :box) AS boxes,
-           coalesce((SELECT sum(cost_nanousd) FROM call WHERE job_id = :job), 0)::bigint AS job_cost, {_CLOSED_FACTS}
+           closed.id, closed.queue, closed.tier, closed.number, closed.seconds
       FROM ended LEFT JOIN closed ON true
 """)
 """An update that found the site by its lock would read the whole table: the job's own site is asked."""
@@ -39,9 +34,8 @@ END = text(f"""
 TELL = text(f"""
     WITH told AS (
         INSERT INTO event (kind, job_id, tenant, data)
-        SELECT kind, :job_id, :tenant, CAST(data AS jsonb)
-          FROM unnest(CAST(:kinds AS text[]), CAST(:told AS text[])) WITH ORDINALITY AS happened (kind, data, place)
-         ORDER BY place
+        SELECT pair ->> 0, :job_id, :tenant, pair -> 1
+          FROM jsonb_array_elements(CAST(:told AS jsonb)) WITH ORDINALITY AS happened (pair, place) ORDER BY place
     ), owed AS (
         INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, delivered_at)
         SELECT :job_id, CAST(:url AS text), CAST(:payload AS jsonb), 0,

@@ -72,12 +72,9 @@ def row_of(kind: EventKind, job: Job | NewJob | None, data: Mapping[str, Any]) -
     }
 
 
-def told_of(happened: Sequence[tuple[EventKind, Mapping[str, Any]]]) -> dict[str, list[str]]:
-    """Return `kinds` and `told` for a statement that appends what happened to a job together with other rows."""
-    return {
-        "kinds": [kind.value for kind, _ in happened],
-        "told": [dump_json(redact_all(data)) for _, data in happened],
-    }
+def told_of(happened: Sequence[tuple[EventKind, Mapping[str, Any]]]) -> str:
+    """Return what happened to a job for a statement that appends it together with other rows: pairs, as JSON."""
+    return dump_json([(kind.value, redact_all(data)) for kind, data in happened])
 
 
 def wake_dispatcher(session: Session) -> None:

@@ -20,6 +20,7 @@ from monitoring.ledger.events import EventKind, record, record_all, wake_dispatc
 from monitoring.ledger.failures import Consequence, count_end
 from monitoring.ledger.holds import set_hold
 from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.spending import spent_at_end
 from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import dump_json, storable
 from monitoring.ledger.tables import Job
@@ -198,9 +199,9 @@ def end(
 
 
 def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> EndFacts:
-    """Write the end that a locked job's object says, all but the result with one statement, and note it there."""
-    with session.no_autoflush:
-        rows = session.execute(
+    """Write the end that a locked job's object says, and its result, with one statement; note there what that made."""
+    with session.no_autoflush:  # or what this statement writes would be written before it, too
+        ended = session.execute(
             END,
             {
                 "job": job.id,
@@ -214,15 +215,14 @@ def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID
                 "outcome": job.state,
                 "box": EventKind.BOX.value,
             },
-        ).all()
-    ended = rows[0]
+        ).one()
     learn(
         job, state=job.state, reason=job.reason, detail=job.detail, result=result, fence=ended.fence,
         failure_signature=job.failure_signature, waiting_since=None, pushed_at=None, held_for=None, held_until=None,
         expires_at=None, ended_at=ended.ended_at,
     )  # fmt: skip
-    closed = [ClosedAttempt(*row[5:]) for row in rows if row.number is not None]
-    return EndFacts(ended.job_seconds, ended.boxes, ended.job_cost, closed)
+    closed = ClosedAttempt(*ended[4:]) if ended.id is not None else None
+    return EndFacts(ended.job_seconds, ended.boxes, closed)
 
 
 def _follow_up(session: Session, job: Job, consequence: Consequence, successor: NewJob | None) -> dict[str, Any]:
@@ -278,6 +278,8 @@ def _another_try(job: Job) -> NewJob:
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
     """End the live attempt of a locked job; does nothing when it has none."""
-    rows = session.execute(CLOSE, {"job": job.id, "outcome": outcome, "reason": reason.value})
-    if happened := [ClosedAttempt(*row).told(outcome, reason) for row in rows]:
-        record_all(session, happened, job=job)
+    row = session.execute(CLOSE, {"job": job.id, "outcome": outcome, "reason": reason.value}).one_or_none()
+    if row is not None:
+        closed = ClosedAttempt(*row)
+        cost = spent_at_end(session, job, closed.id).by_attempt
+        record_all(session, [closed.told(outcome, reason, cost=cost)], job=job)

@@ -19,7 +19,7 @@ from monitoring.ledger.record_tables import Leader, QueueControl
 from monitoring.ledger.tables import Job
 from routing.admission import Admission
 from routing.policy import Runway
-from routing.tiers import QUEUE_OF_TIER, TASK_OF_QUEUE, QueueName
+from routing.tiers import QUEUE_OF_TIER, QueueName
 from routing.turns import Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
 
 ALL_TENANTS = ""
@@ -79,8 +79,7 @@ def look(session: Session, *, older_than_seconds: float) -> Work:
         session: the caller's transaction.
         older_than_seconds: a message is only missed when it was pushed so long ago.
     """
-    values = {"queues": [queue.value for queue in TASK_OF_QUEUE], "older": older_than_seconds}
-    rows = session.execute(runway_sql.LOOK, values).all()
+    rows = session.execute(runway_sql.LOOK, {"older": older_than_seconds}).all()
     return Work(
         {QueueName(row.queue): row.standing for row in rows if row.has_ready},
         tuple(QueueName(row.queue) for row in rows if row.has_pushed),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
+from routing.tiers import TASK_OF_QUEUE
+
 IS_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
 IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
 AT_WORK = "attempt.ended_at IS NULL AND attempt.queue <> 'control'"
@@ -20,11 +22,14 @@ LOOK = text(f"""
            pushed.jobs AS standing,
            coalesce(pushed.first < clock_timestamp() - make_interval(secs => CAST(:older AS double precision)), false)
                AS has_pushed
-      FROM unnest(CAST(:queues AS text[])) WITH ORDINALITY AS queues (queue, place) CROSS JOIN LATERAL (
+      FROM (VALUES {", ".join(f"('{queue.value}')" for queue in TASK_OF_QUEUE)}) AS queues (queue) CROSS JOIN LATERAL (
           SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {IS_PUSHED}
-      ) AS pushed ORDER BY place
+      ) AS pushed
 """)
-"""One row is asked for in the whole order of its index: with less the planner may walk another and hope to meet one."""
+"""One row is asked for in the whole order of its index: with less the planner may walk another and hope to meet one.
+
+The queues stand in the statement: with an array as a parameter it would be planned anew each time.
+"""
 
 NEWS = text("""
     SELECT EXISTS (SELECT FROM attempt WHERE ended_at IS NULL AND lease_until < (SELECT clock_timestamp())) AS lapsed,

@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import CompoundSelect, Uuid, func, literal, select
+from sqlalchemy import CompoundSelect, Uuid, func, literal, select, text
 from sqlmodel import Session, col
 
 from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
+
+_SPENT = text("""
+    SELECT coalesce(sum(cost_nanousd), 0)::bigint,
+           coalesce(sum(cost_nanousd) FILTER (WHERE attempt_id = CAST(:attempt AS uuid)), 0)::bigint
+      FROM call WHERE job_id = :job
+""")
 
 
 def members_of(job_id: UUID) -> CompoundSelect[UUID]:
@@ -33,6 +39,23 @@ def booked_on_bill(session: Session, root_id: UUID) -> Booked:
     """
     cap = session.get(Cap, ("job", str(root_id)), populate_existing=True)
     return Booked(cap.spent_nanousd, cap.reserved_nanousd) if cap is not None else Booked(0, 0)
+
+
+class Spent(NamedTuple):
+    """What settled calls have cost, in nanodollars."""
+
+    by_job: int
+    """Over all its attempts."""
+    by_attempt: int
+
+
+def spent_at_end(session: Session, job: Job, attempt_id: UUID | None) -> Spent:
+    """Return what a job and an attempt of it have cost.
+
+    In a statement of its own, after the one that ended the attempt: that has waited for calls which were being settled
+    (money_sql.BOOK), and only a later statement sees them.
+    """
+    return Spent(*session.execute(_SPENT, {"job": job.id, "attempt": attempt_id}).one())
 
 
 def wasted_at_end(session: Session, job: Job) -> int:

@@ -41,7 +41,7 @@ BEGIN = text(f"""
            AND (site.lock_job_id IS NULL OR site.lock_job_id = :job)
         RETURNING site.id
     ), taken AS (
-        UPDATE job SET fence = fence + 1, state = :state, waiting_since = NULL, pushed_at = NULL, held_for = NULL,
+        UPDATE job SET fence = :fence, state = :state, waiting_since = NULL, pushed_at = NULL, held_for = NULL,
                        held_until = NULL, started_at = coalesce(started_at, clock_timestamp())
           FROM rule
          WHERE job.id = :job AND rule.may_start AND (CAST(:site AS uuid) IS NULL OR EXISTS (SELECT FROM locked))
@@ -55,12 +55,11 @@ BEGIN = text(f"""
         RETURNING lease_until, deadline, started_at
     ), told AS (
         INSERT INTO event (kind, job_id, tenant, data)
-        SELECT happened.kind, taken.id, taken.tenant, CAST(happened.data AS jsonb)
-          FROM taken CROSS JOIN unnest(CAST(:kinds AS text[]), CAST(:told AS text[]))
-               WITH ORDINALITY AS happened (kind, data, place)
+        SELECT happened.pair ->> 0, taken.id, taken.tenant, happened.pair -> 1
+          FROM taken CROSS JOIN jsonb_array_elements(CAST(:told AS jsonb)) WITH ORDINALITY AS happened (pair, place)
          ORDER BY happened.place
     )
-    SELECT rule.may_start, taken.fence, taken.started_at,
+    SELECT rule.may_start, taken.started_at,
            begun.lease_until, begun.deadline, begun.started_at AS attempt_started_at
       FROM rule LEFT JOIN taken ON true LEFT JOIN begun ON true
 """)
@@ -84,10 +83,8 @@ class Begun(NamedTuple):
 
     may_start: bool
     """False where queue or tenant is paused, or the tenant has as many attempts as it may have: nothing was done."""
-    fence: int | None
-    """The attempt's; None where none began: if it may start, because its site is busy."""
     started_at: datetime | None
-    """When the job was first begun with."""
+    """When the job was first begun with; None where no attempt began: if it may start, because its site is busy."""
     lease_until: datetime | None
     deadline: datetime | None
     attempt_started_at: datetime | None

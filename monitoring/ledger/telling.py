@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from sqlalchemy import cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
@@ -15,7 +16,7 @@ from monitoring.ledger.events import EventKind, told_of
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.run_tables import Gate
 from monitoring.ledger.run_usage import tokens_by_part
-from monitoring.ledger.spending import wasted_at_end
+from monitoring.ledger.spending import spent_at_end, wasted_at_end
 from monitoring.ledger.step_ends import is_run, is_step
 from monitoring.ledger.storable import dump_json
 from monitoring.ledger.tables import Job
@@ -52,16 +53,14 @@ def made(session: Session, job: Job, origin: State, target: State) -> dict[str, 
 class ClosedAttempt(NamedTuple):
     """An attempt that was live, and has just been ended."""
 
+    id: UUID
     queue: str
     tier: int | None
     number: int
     seconds: float
-    cost_nanousd: int
-    """What its settled calls have cost."""
 
-    def told(self, outcome: str, reason: Reason) -> Happened:
-        """Return the event that says so."""
-        cost = self.cost_nanousd
+    def told(self, outcome: str, reason: Reason, *, cost: int) -> Happened:
+        """Return the event that says so, and what its settled calls have cost in nanodollars."""
         return EventKind.ATTEMPT_ENDED, {
             "queue": self.queue, "tier": self.tier, "attempt": self.number, "outcome": outcome,
             "reason": reason.value, "seconds": round(self.seconds, 3), "cost_nanousd": cost,
@@ -76,9 +75,8 @@ class EndFacts(NamedTuple):
     """From its acceptance."""
     boxes: int
     """That its attempts worked in."""
-    cost_nanousd: int
-    """What its settled calls have cost, over all its attempts."""
-    closed: Sequence[ClosedAttempt]
+    closed: ClosedAttempt | None
+    """The attempt that held it."""
 
 
 def tell_end(
@@ -95,20 +93,24 @@ def tell_end(
         left: the queue on which it still waited.
         actor: who ended it.
     """
-    closed = [attempt.told(job.state, reason) for attempt in facts.closed]
-    happened = [*closed, *_events_of_end(session, job, facts, origin=origin, reason=reason, left=left)]
+    closed = facts.closed
+    spent = spent_at_end(session, job, closed.id if closed else None)
+    happened = [closed.told(job.state, reason, cost=spent.by_attempt)] if closed else []
+    ended = (facts.seconds, facts.boxes, spent.by_job)
+    happened += _events_of_end(session, job, ended, origin=origin, reason=reason, left=left)
     audited = audit.row_of(
         "job_ended", actor=actor, job=job, facts=audit.facts_of(session, job),
         detail={"state": job.state, "reason": reason.value},
     )  # fmt: skip
     payload = None if is_step(job) else dump_json(_notification(job))  # of a step its run tells, once
     values = {**audited, "detail": dump_json(audited["detail"]), "url": job.request.get("callback_url")}
-    session.execute(TELL, {**values, **told_of(happened), "payload": payload})
+    session.execute(TELL, {**values, "told": told_of(happened), "payload": payload})
 
 
 def _events_of_end(
-    session: Session, job: Job, facts: EndFacts, *, origin: State, reason: Reason, left: str | None
+    session: Session, job: Job, facts: tuple[float, int, int], *, origin: State, reason: Reason, left: str | None
 ) -> list[Happened]:  # fmt: skip
+    seconds, boxes, cost_nanousd = facts
     decided = made(session, job, origin, State(job.state))
     place = {"queue": job.queue, "tier": job.tier}
     moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decided}
@@ -118,8 +120,8 @@ def _events_of_end(
     elif limit := _LIMIT_OF_END.get(State(job.state)):
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
     ended = {
-        "state": job.state, "reason": reason.value, **place, "seconds": round(facts.seconds, 3), "detail": job.detail,
-        "left": left, "boxes": facts.boxes, "cost_nanousd": facts.cost_nanousd,
+        "state": job.state, "reason": reason.value, **place, "seconds": round(seconds, 3), "detail": job.detail,
+        "left": left, "boxes": boxes, "cost_nanousd": cost_nanousd,
         "wasted_nanousd": wasted_at_end(session, job), "output_bytes": _output_bytes(job),
         **(_of_run(session, job) if is_run(job) else {}),
     }  # fmt: skip

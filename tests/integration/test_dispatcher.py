@@ -2,7 +2,10 @@
 
 import base64
 import json
+import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,10 +13,12 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
+from monitoring.ledger.events import WORK_CHANNEL
 from monitoring.ledger.releases import activate, add_release
 from monitoring.ledger.tables import Site
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
+from producers.dispatching import DispatcherLoop
 from producers.projections import Projector
 from producers.publisher import Publisher
 from producers.runway import BrokerLists
@@ -275,6 +280,89 @@ def test_a_preview_that_cannot_expire_holds_up_no_other_job(shop: Shop, broker: 
     shop.execute("UPDATE job SET expires_at = now() - interval '1 hour' WHERE id = :id", id=claimed.job.id)
     assert dispatcher().run_once()
     assert shop.job(claimed.job.id).state == "expired"
+
+
+def test_woken_it_does_what_news_is_about_and_leaves_what_time_brings_to_the_next_tick(
+    shop: Shop, broker: Any, dispatcher: Make
+) -> None:
+    one = dispatcher()
+    assert one.run_once()
+    writing, lost = shop.running(), shop.running(tier=None)
+    waiting = shop.accept()
+    overdue = shop.running(site_id=shop.site("other"))
+    shop.offer(overdue)
+    shop.execute("UPDATE job SET expires_at = now() - interval '1 hour' WHERE id = :id", id=overdue.job.id)
+    shop.lapse(lost)
+    assert one.run_woken()
+    assert shop.job(waiting).held_for == "site"
+    assert shop.job(lost.job.id).state == "queued"
+    assert shop.job(overdue.job.id).state == "awaiting_approval"
+    question = shop.accept(tier=None)
+    shop.end(writing)
+    assert one.run_woken()
+    assert (ids(broker, "spec"), ids(broker, "answer")) == ([waiting], [question])
+    assert one.run_once()
+    assert shop.job(overdue.job.id).state == "expired"
+
+
+def test_a_runway_is_filled_again_when_half_of_it_is_taken(shop: Shop, broker: Any, dispatcher: Make) -> None:
+    one = dispatcher(runway=Runway(per_queue=8, per_tenant=8))
+    jobs = [shop.accept(tier=None) for _ in range(20)]
+    assert one.run_once()
+    assert ids(broker, "answer") == jobs[:8]
+    for taken, pushed in ((jobs[:3], 8), (jobs[3:4], 12), (jobs[4:6], 12), (jobs[6:8], 16)):
+        for job in taken:
+            shop.claim(job)
+        assert one.run_woken()
+        assert ids(broker, "answer") == jobs[:pushed]
+    shop.claim(jobs[8])
+    assert one.run_once(), "a tick fills up whatever is missing"
+    assert ids(broker, "answer") == jobs[:17]
+
+
+@pytest.mark.parametrize(("leads", "rounds"), [(True, ["whole", "woken", "whole"]), (False, ["whole", "whole"])])
+def test_between_two_ticks_the_ledger_wakes_the_leader_alone(shop: Shop, leads: bool, rounds: list[str]) -> None:
+    class Rounds:
+        has_more = False
+
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def run_once(self) -> bool:
+            return self.note("whole")
+
+        def run_woken(self) -> bool:
+            return self.note("woken")
+
+        def resign(self) -> None:
+            pass
+
+        def note(self, kind: str) -> bool:
+            self.seen.append(kind)
+            if self.seen == rounds:
+                loop.stop()
+            if len(self.seen) == 1:
+                shop.execute(f"NOTIFY {WORK_CHANNEL}")
+            return leads
+
+    made = Rounds()
+    loop = DispatcherLoop(
+        made,  # type: ignore[arg-type]
+        ledger_url=shop.url, config=DispatcherConfig(tick_seconds=0.3),
+    )  # fmt: skip
+    began = time.monotonic()
+    with handlers_kept():
+        loop.run()
+    assert made.seen == rounds
+    assert time.monotonic() - began >= 0.3
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 def test_a_step_that_fails_holds_up_no_other_step(shop: Shop, broker: Any, dispatcher: Make) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.turns import Ready, Share, first_tenants, order_of, take_turns, turns_after
+from routing.turns import Ready, Share, first_tenants, is_low, order_of, take_turns, turns_after
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -71,3 +71,10 @@ def test_a_tenant_without_room_of_its_own_takes_no_turn() -> None:
     order = order_of(shares, before=0.0)
     assert first_tenants(shares, order, room=5) == ["b"]
     assert take_turns(shares, [job("b", 1), job("b", 2)], order, room=5) == [job("b", 1)]
+
+
+def test_a_runway_is_low_when_half_of_what_stood_there_was_taken() -> None:
+    assert [standing for standing in range(17) if is_low(standing, highest=16)] == list(range(9))
+    assert is_low(0, highest=0), "what never stood anywhere is pushed at once"
+    assert is_low(0, highest=1)
+    assert not is_low(1, highest=1)

@@ -1,0 +1,69 @@
+"""Leases are renewed for as long as they are held, and a job that is over before costs no thread."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from workers.lease import Lease, LeaseKeeper
+
+
+class Held(Lease):
+    """A lease without a ledger."""
+
+    def __init__(self, keeper: LeaseKeeper, every: float) -> None:
+        self._keeper = keeper
+        self._every = every
+        self.renewed = 0
+
+    @property
+    def renew_seconds(self) -> float:
+        return self._every
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def keepers() -> int:
+    return sum(thread.name == "leases" for thread in threading.enumerate())
+
+
+def test_a_lease_is_renewed_again_and_again_until_it_is_let_go() -> None:
+    with Held(LeaseKeeper(), 0.01) as held:
+        wait_until(lambda: held.renewed > 2)
+    wait_until(lambda: not keepers())
+    renewed = held.renewed
+    time.sleep(0.03)
+    assert held.renewed == renewed
+
+
+def test_short_attempts_share_one_thread_and_renew_nothing() -> None:
+    keeper = LeaseKeeper()
+    seen = []
+    for _ in range(50):
+        with Held(keeper, 0.2) as held:
+            seen.append(keepers())
+        assert not held.renewed
+    assert set(seen) == {1}
+    wait_until(lambda: not keepers())
+
+
+def test_a_lease_that_is_due_sooner_does_not_wait_for_one_that_is_due_later() -> None:
+    keeper = LeaseKeeper()
+    with Held(keeper, 0.5) as slow, Held(keeper, 0.01) as fast:
+        wait_until(lambda: fast.renewed > 1)
+        assert not slow.renewed
+
+
+def test_after_a_pause_the_next_attempt_is_looked_after_as_well() -> None:
+    keeper = LeaseKeeper()
+    for _ in range(2):
+        with Held(keeper, 0.01) as held:
+            wait_until(lambda held=held: held.renewed > 0)  # type: ignore[misc]
+        wait_until(lambda: not keepers())
