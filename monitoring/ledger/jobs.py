@@ -201,7 +201,7 @@ def end(
 def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> EndFacts:
     """Write the end that a locked job's object says, and its result, with one statement; note there what that made."""
     with session.no_autoflush:  # or what this statement writes would be written before it, too
-        ended = session.execute(
+        rows = session.execute(
             END,
             {
                 "job": job.id,
@@ -215,13 +215,14 @@ def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID
                 "outcome": job.state,
                 "box": EventKind.BOX.value,
             },
-        ).one()
+        ).all()
+    ended = rows[0]
     learn(
         job, state=job.state, reason=job.reason, detail=job.detail, result=result, fence=ended.fence,
         failure_signature=job.failure_signature, waiting_since=None, pushed_at=None, held_for=None, held_until=None,
         expires_at=None, ended_at=ended.ended_at,
     )  # fmt: skip
-    closed = ClosedAttempt(*ended[4:]) if ended.id is not None else None
+    closed = [ClosedAttempt(*row[4:]) for row in rows if row.id is not None]
     return EndFacts(ended.job_seconds, ended.boxes, closed)
 
 
@@ -278,8 +279,7 @@ def _another_try(job: Job) -> NewJob:
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
     """End the live attempt of a locked job; does nothing when it has none."""
-    row = session.execute(CLOSE, {"job": job.id, "outcome": outcome, "reason": reason.value}).one_or_none()
-    if row is not None:
-        closed = ClosedAttempt(*row)
-        cost = spent_at_end(session, job, closed.id).by_attempt
-        record_all(session, [closed.told(outcome, reason, cost=cost)], job=job)
+    rows = session.execute(CLOSE, {"job": job.id, "outcome": outcome, "reason": reason.value}).all()
+    if closed := [ClosedAttempt(*row) for row in rows]:
+        spent = spent_at_end(session, job)
+        record_all(session, [each.told(outcome, reason, cost=spent.get(each.id, 0)) for each in closed], job=job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -12,11 +13,7 @@ from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 
-_SPENT = text("""
-    SELECT coalesce(sum(cost_nanousd), 0)::bigint,
-           coalesce(sum(cost_nanousd) FILTER (WHERE attempt_id = CAST(:attempt AS uuid)), 0)::bigint
-      FROM call WHERE job_id = :job
-""")
+_SPENT = text("SELECT attempt_id, sum(cost_nanousd)::bigint FROM call WHERE job_id = :job GROUP BY attempt_id")
 
 
 def members_of(job_id: UUID) -> CompoundSelect[UUID]:
@@ -41,21 +38,13 @@ def booked_on_bill(session: Session, root_id: UUID) -> Booked:
     return Booked(cap.spent_nanousd, cap.reserved_nanousd) if cap is not None else Booked(0, 0)
 
 
-class Spent(NamedTuple):
-    """What settled calls have cost, in nanodollars."""
-
-    by_job: int
-    """Over all its attempts."""
-    by_attempt: int
-
-
-def spent_at_end(session: Session, job: Job, attempt_id: UUID | None) -> Spent:
-    """Return what a job and an attempt of it have cost.
+def spent_at_end(session: Session, job: Job) -> Mapping[UUID, int]:
+    """Return the nanodollars that the settled calls of each of a job's attempts have cost.
 
     In a statement of its own, after the one that ended the attempt: that has waited for calls which were being settled
     (money_sql.BOOK), and only a later statement sees them.
     """
-    return Spent(*session.execute(_SPENT, {"job": job.id, "attempt": attempt_id}).one())
+    return {attempt_id: cost for attempt_id, cost in session.execute(_SPENT, {"job": job.id})}
 
 
 def wasted_at_end(session: Session, job: Job) -> int:

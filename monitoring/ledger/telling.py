@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -75,8 +75,7 @@ class EndFacts(NamedTuple):
     """From its acceptance."""
     boxes: int
     """That its attempts worked in."""
-    closed: ClosedAttempt | None
-    """The attempt that held it."""
+    closed: Sequence[ClosedAttempt]
 
 
 def tell_end(
@@ -93,10 +92,9 @@ def tell_end(
         left: the queue on which it still waited.
         actor: who ended it.
     """
-    closed = facts.closed
-    spent = spent_at_end(session, job, closed.id if closed else None)
-    happened = [closed.told(job.state, reason, cost=spent.by_attempt)] if closed else []
-    ended = (facts.seconds, facts.boxes, spent.by_job)
+    spent = spent_at_end(session, job)
+    happened = [each.told(job.state, reason, cost=spent.get(each.id, 0)) for each in facts.closed]
+    ended = (facts.seconds, facts.boxes, sum(spent.values()))
     happened += _events_of_end(session, job, ended, origin=origin, reason=reason, left=left)
     audited = audit.row_of(
         "job_ended", actor=actor, job=job, facts=audit.facts_of(session, job),
