@@ -7,6 +7,7 @@ each figure is a floor for a part that has a machine to itself. The answer's `li
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -44,6 +45,8 @@ from tests.factories import Shop
 from tests.services import wait_until
 
 _CALLERS = 4
+_CALLS_OF_A_JOB = 10
+"""So many calls of a job that is held are far below its caps."""
 _DONE = "SELECT count(*) FROM job WHERE ended_at IS NULL"
 _WRITES = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 """The next transaction number: only transactions that write take one."""
@@ -171,13 +174,13 @@ class Fleet:
 
     def call(self, count: int) -> Rate:
         """Call models through the gateway, for jobs that are held."""
-        held = [self._claim() for _ in range(_CALLERS)]
+        held = [self._claim() for _ in range(max(_CALLERS, math.ceil(count / _CALLS_OF_A_JOB)))]
         body = {"model": self._policy.calls["answer"].model, "max_tokens": 1500,
                 "messages": [{"role": "user", "content": "Explain how bread rises"}]}  # fmt: skip
         with httpx.Client(base_url=self._embedded.gateway_url, timeout=30, trust_env=False) as http:
 
             def one(number: int) -> None:
-                headers = {"authorization": f"Bearer {held[number % _CALLERS].token}"}
+                headers = {"authorization": f"Bearer {held[number % len(held)].token}"}
                 found = http.post("/v1/messages", json=body, headers=headers)
                 assert found.status_code == httpx.codes.OK, found.text
 

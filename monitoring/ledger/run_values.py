@@ -106,7 +106,7 @@ class RunRows:
     executions: Sequence[AgentExecution]
     gates: Sequence[Gate]
     cancelling: frozenset[str]
-    """Keys of the steps whose running execution was asked to stop."""
+    """Keys of the steps whose execution was asked to stop, or has ended and only waits to be taken note of."""
     costs: Mapping[UUID, int]
     """What each execution's settled calls have cost, nanodollars, by its job."""
     spent_nanousd: int

@@ -122,8 +122,8 @@ def load_run(session: Session, job: Job) -> RunRows:
     cancelling = session.scalars(
         select(col(AgentExecution.step_key))
         .join(Job, col(Job.id) == col(AgentExecution.job_id))
-        .where(col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None))
-        .where(col(Job.cancel_requested_at).is_not(None))
+        .where(col(AgentExecution.run_id) == job.id, col(AgentExecution.absorbed_at).is_(None))
+        .where(col(AgentExecution.settled_at).is_not(None) | col(Job.cancel_requested_at).is_not(None))
     ).all()
     return RunRows(
         job=job, run=run, project=session.get_one(Project, run.project_id), steps=steps, executions=executions,

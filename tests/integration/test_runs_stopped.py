@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from monitoring.errors import WrongStateError
-from monitoring.ledger.attempts import recover
+from monitoring.ledger.attempts import hold, recover
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError, decide_gate, expire_gate, overdue_gates
-from monitoring.ledger.jobs import lock_job
+from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.runs import wake_run
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
@@ -29,6 +29,7 @@ from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
 from workers.attempt import Attempt
 from workers.lifecycle import take
 from workers.outcomes import Outcome, StepDone
+from workers.runs.coordinator import Point
 from workers.runs.workspace import Step
 
 LEAK = b'export const key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";\n'
@@ -298,6 +299,28 @@ def test_a_run_whose_workspace_is_lost_ends_and_says_so(yard: Yard) -> None:
     ended = yard.job(run_id)
     assert (ended.state, ended.reason) == (State.FAILED, Reason.INTERNAL_ERROR)
     assert "no workspace" in (ended.detail or "")
+
+
+def test_a_step_that_ends_while_its_run_is_being_stopped_is_waited_for_and_not_cancelled_in_a_circle(
+    yard: Yard,
+) -> None:
+    run_id = yard.submit("Fix the broken header")
+    while not (waiting := yard.waiting(QueueName.STEPS)):
+        yard.turn()
+    step = take(yard.shop.message(waiting[0].id), QueueName.STEPS, yard.resources)
+    assert step is not None
+    cancel(yard, run_id)
+    with yard.shop.ledger.begin() as session:
+        wake_run(session, lock_job(session, run_id))  # as the end of another step does
+    (job,) = yard.waiting(QueueName.CONTROL)
+
+    def let_the_step_end(point: Point) -> None:
+        if point is Point.TAKEN_IN:
+            with yard.shop.ledger.begin() as session:
+                end(session, hold(session, step.attempt), State.CANCELLED, reason=Reason.CANCELLED)
+
+    yard.work_control(job, let_the_step_end)
+    assert yard.play(run_id).state == State.CANCELLED
 
 
 # ---------------------------------------------------------------- all at once

@@ -108,7 +108,7 @@ class StepView(NewStep):
     changed: tuple[str, ...] = ()
     """Paths that its commit changed, `artifacts/` included."""
     cancelling: bool = False
-    """The cancellation of its running attempt was asked for."""
+    """Its running attempt was asked to stop, or has ended by itself: there is nothing to cancel."""
 
 
 @dataclass(frozen=True)
