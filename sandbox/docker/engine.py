@@ -157,16 +157,27 @@ class Engine:
         )
 
     def leftovers(self, slot: str | None = None) -> Iterator[Leftover]:
-        """Yield what this installation has on the engine, or what one slot has: containers, then networks, volumes."""
+        """Yield what this installation has on the engine, or what one slot has: containers, then networks, volumes.
+
+        An engine that was killed while it removed a container may list that for ever, and know nothing else of it.
+        """
         labels = [f"{INSTALL}={self.install}"] + ([f"{SLOT}={slot}"] if slot else [])
         filters = {"label": labels}
         api = self.client.api
         for found in api.containers(all=True, filters=filters):
-            yield Leftover("container", found["Id"], found["Labels"])
+            if self._knows(found["Id"]):
+                yield Leftover("container", found["Id"], found["Labels"])
         for found in api.networks(filters=filters):
             yield Leftover("network", found["Id"], found["Labels"])
         for found in (api.volumes(filters=filters) or {}).get("Volumes") or []:
             yield Leftover("volume", found["Name"], found["Labels"])
+
+    def _knows(self, container: str) -> bool:
+        try:
+            self.client.api.inspect_container(container)
+        except docker.errors.NotFound:
+            return False
+        return True
 
     @contextmanager
     def archive(self, container: str, path: str) -> Iterator[Iterator[bytes]]:
