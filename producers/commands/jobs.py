@@ -59,20 +59,16 @@ def submit(
 
     With --batch, exit 1 if any of them was refused.
     """
-    if (prompt is None) == (batch is None):
-        fail("submit: give a PROMPT or --batch FILE", code=USAGE)
     wanted: dict[str, Any] = {
         "prompt": prompt, "site": site, "new_site": new_site, "project": project, "tier": tier, "budget_usd": budget,
-        "supersede_key": supersede, "start_at": start_at,
+        "supersede_key": supersede, "start_at": start_at, "pin": pin or None, "advanced_edit": advanced or None,
     }  # fmt: skip
     body = {name: value for name, value in wanted.items() if value is not None}
-    body |= {"pin": True} if pin else {}
-    body |= {"advanced_edit": True} if advanced else {}
     if batch is not None:
-        if body or wait:
-            fail("submit: with --batch FILE each line has its own options, and nothing is followed", code=USAGE)
-        _submit_batch(ctx, batch, tenant)
+        _submit_batch(ctx, batch, tenant, has_more=bool(body) or wait)
         return
+    if prompt is None:
+        fail("submit: give a PROMPT or --batch FILE", code=USAGE)
     with installed(ctx) as installation:
         from producers.commands.follow import follow, look
 
@@ -82,7 +78,9 @@ def submit(
     show_end(found.view, found.waits_for, as_json=as_json)
 
 
-def _submit_batch(ctx: typer.Context, path: Path, tenant: str) -> None:
+def _submit_batch(ctx: typer.Context, path: Path, tenant: str, *, has_more: bool) -> None:
+    if has_more:
+        fail("submit: with --batch FILE each line has its own options, and nothing is followed", code=USAGE)
     bodies = [body for _, body in read_lines(path, command="submit")]
     with installed(ctx) as installation:
         from producers.submit import Submitted

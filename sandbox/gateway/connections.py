@@ -1,4 +1,4 @@
-"""Connections to the ledger: a fixed number of slots, the one used last first, and one that waits for the disk.
+"""Connections to the ledger: a fixed number of slots, the one used last first, and two that wait for the disk.
 
 psycopg's own pool is made for much more than this (waiting clients, background workers, checks) and costs as much CPU
 for each statement as the driver itself; the gateway makes three statements for each call.
@@ -126,12 +126,13 @@ class Kept:
     """Runs statements whose effect has to be on the disk before anybody hears of it.
 
     One that is alone waits for the disk by itself, which saves it a round trip. Where several are under way each lets
-    go of its locks first, and one wait serves all.
+    go of its locks first, and one wait serves all. It has a connection of its own beside that of the one that was
+    alone, which may wait long for a row that somebody holds.
     """
 
     def __init__(self, url: str, connections: Connections) -> None:
         self._connections = connections
-        self._waiting = Connections(url, size=1, waits=True)
+        self._waiting = Connections(url, size=2, waits=True)
         self._under_way = 0
         self._current: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
@@ -165,11 +166,11 @@ class Kept:
         await self._waiting.run(_WRITE_OUT, {})
 
     async def forget_idle(self) -> None:
-        """Drop the connection that waits: others were found dead, so it will be, too."""
+        """Drop the connections that wait: others were found dead, so they will be, too."""
         await self._waiting.forget_idle()
 
     async def close(self) -> None:
-        """Close the connection that waits."""
+        """Close the connections that wait."""
         await self._waiting.close()
 
 

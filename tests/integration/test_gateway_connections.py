@@ -120,3 +120,21 @@ def test_who_stops_waiting_for_the_disk_takes_it_from_nobody(url: str) -> None:
 
     assert asyncio.run(work()) == [[(0,)], [(2,)], [(3,)]]
     assert open_connections(url) == 0
+
+
+def test_a_statement_that_waits_for_a_row_keeps_no_other_from_the_disk(url: str) -> None:
+    async def work() -> float:
+        connections = Connections(url, size=2)
+        kept = Kept(url, connections)
+        held = asyncio.create_task(kept.run("SELECT 1 FROM pg_sleep(1.5)", {}))
+        await asyncio.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+        assert await kept.run("SELECT 2", {}) == [(2,)]
+        took = asyncio.get_running_loop().time() - began
+        assert not held.done()
+        await held
+        await kept.close()
+        await connections.close()
+        return took
+
+    assert asyncio.run(work()) < 1.4
