@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell audit test check chaos compose runs bench demo up clean
+.PHONY: docs setup fmt lint types imports spell audit system test quick collect check chaos compose runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -30,14 +30,23 @@ imports: setup
 spell: setup
 	$(BIN)/codespell
 
-test: setup ## the whole suite; SYSTEM=1 installs what Docker and browser tests need (root on Debian or Ubuntu)
-	@SYSTEM=$(SYSTEM) $(BIN)/python -m tests.run $(PYTEST_ARGS)
+system: ## what Docker and browser tests need; SYSTEM=1 installs it (root on Debian or Ubuntu)
+	@SYSTEM=$(SYSTEM) $(PYTHON) -m tests.system
+
+test: setup system ## the whole suite
+	@$(BIN)/python -m tests.run $(PYTEST_ARGS)
+
+quick: setup ## unit tests and the short ones of integration: what to run after a change; four minutes
+	@$(BIN)/python -m tests.run --quick
+
+collect: setup ## import and compile every test, so that no process of `test` has to
+	@$(BIN)/python -m tests.run -qqq --collect-only
 
 audit: setup ## known advisories about the pinned dependencies
 	@$(BIN)/python -m tests.audit_dependencies
 
-check: setup ## what CI runs; what needs no servers two at a time
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint imports spell audit
+check: ## what CI runs; what needs no servers at once: packages come while others are there already
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync $(if $(SYSTEM),system) types collect lint imports spell audit
 	@$(MAKE) --no-print-directory test
 
 chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JOBS=10000, SEED=2, MINUTES=15

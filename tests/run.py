@@ -1,34 +1,13 @@
-"""`make test`: runs the suite, and with SYSTEM=1 installs what its system tests need."""
+"""`make test` and `make quick`: how pytest is started."""
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from pathlib import Path
 
+from tests.order import LONGEST_FIRST
 
-class Need(NamedTuple):
-    """Something that no Python package brings."""
-
-    name: str
-    is_there: Callable[[], bool]
-    package: str
-    what_for: str
-
-
-NEEDS = [
-    Need("Chromium", lambda: shutil.which("chromium") is not None, "chromium", "browser tests"),
-    Need("npm", lambda: shutil.which("npm") is not None, "npm", "tests beside the real json-render"),
-    Need("Docker", lambda: shutil.which("dockerd") is not None, "docker.io", "tests of boxes"),
-    Need("debootstrap", lambda: shutil.which("debootstrap") is not None, "debootstrap", "tests of boxes"),
-    Need("Prometheus", lambda: shutil.which("prometheus") is not None, "prometheus", "tests of panels and alerts"),
-    Need("docker-compose", lambda: shutil.which("docker-compose") is not None, "docker-compose", "tests of compose/"),
-    Need("faketime", lambda: shutil.which("faketime") is not None, "faketime", "tests of skewed clocks"),
-    Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
-]
-
-TOGETHER = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+WHOLE = ("-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Three processes for two processors, as half of what a test does is wait; each has servers and network of its own.
 
 A file's tests stay together and share them. The longest files come first (tests/order.py): left to itself xdist begins
@@ -36,30 +15,23 @@ with the files of most tests, and ends with the longest, files of one test each.
 for their engine most of the time and leave the processors to the others."""
 
 
-def install(needs: Sequence[Need]) -> None:
-    """Install what is missing with the system's package manager (root on Debian or Ubuntu), in one go."""
-    print(f"tests: installing {', '.join(need.name for need in needs)}", flush=True)
-    packages = [need.package for need in needs]
-    for argv in (
-        ["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages],
-    ):  # fmt: skip
-        done = subprocess.run(
-            argv, capture_output=True, text=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        )
-        if done.returncode != 0:
-            sys.exit(f"tests: {' '.join(argv)} failed:\n{done.stderr[-2000:]}")
+def quick() -> list[str]:
+    """Return the arguments for what is done in a few minutes: unit and integration tests but for the long files."""
+    long = [path for path in Path("tests/integration").glob("test_*.py") if path.name in LONGEST_FIRST]
+    return [
+        "-q", "-n", "2", "--dist", "loadfile", "tests/unit", "tests/integration", *(f"--ignore={path}" for path in long)
+    ]  # fmt: skip
 
 
-def main() -> int:
-    """Run all tests, or what the arguments say; return pytest's exit status."""
-    missing = [need for need in NEEDS if not need.is_there()]
-    if missing and os.environ.get("SYSTEM") == "1":
-        install(missing)
-    else:
-        for need in missing:
-            print(f"tests: no {need.name}: {need.what_for} are skipped; `make test SYSTEM=1` as root installs it")
-    return subprocess.run([sys.executable, "-m", "pytest", *(sys.argv[1:] or ["-q", *TOGETHER])]).returncode
+def main(arguments: list[str]) -> int:
+    """Run the whole suite, the quick part (`--quick`), or what the arguments say; return pytest's exit status.
+
+    The tests start some hundred programs of this product, which are compiled once and not by each of them.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    chosen = quick() if arguments == ["--quick"] else arguments or list(WHOLE)
+    return subprocess.run([sys.executable, "-m", "pytest", *chosen], env=environment).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
