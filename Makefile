@@ -40,7 +40,7 @@ quick: setup ## unit tests and the short ones of integration: what to run after 
 	@$(BIN)/python -m tests.run --quick
 
 collect: setup ## import and compile every test, so that no process of `test` has to
-	@$(BIN)/python -m tests.run -qqq --collect-only
+	@$(BIN)/python -m tests.run -qq --collect-only >$(VENV)/collect.log || (cat $(VENV)/collect.log; exit 1)
 
 audit: setup ## known advisories about the pinned dependencies
 	@$(BIN)/python -m tests.audit_dependencies

@@ -14,9 +14,12 @@ NO_ENGINE = {"POINTSMAN_BOX__ENGINE": "unix:///nonexistent.sock"}
 """Boxes have tests of their own (tests/box); here no tier 3 is installed, whatever the machine has."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installation() -> Iterator[Installation]:
-    """Everything that `pointsman up` starts, with a rehearsal model that does not pause and obeys fault tags."""
+    """Everything that `pointsman up` starts, with a rehearsal model that does not pause and obeys fault tags.
+
+    It ends with the tests of this package: a dozen programs cost something even when they idle.
+    """
     with tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
         rehearsal = RehearsalConfig(speed="max", faults=True, scenarios=(SCENARIOS,))
         options = Options(home=Path(home), rehearsal=rehearsal, api_port=0, environment=NO_ENGINE)

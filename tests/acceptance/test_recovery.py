@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import text
 
+from producers.embedded import WORKERS
 from routing.policy import platform_policy
 from sandbox.rehearsal.log import billed_nanousd, read_log
 from tests.acceptance.installation import Installation, settle
@@ -14,14 +15,14 @@ QUICK = "worker-quick"
 """Serves the queues of these jobs; a worker takes seconds of processor time to start."""
 
 
-def test_sigkill_of_a_worker_with_its_pool_during_a_job_ends_it_once_with_one_bill(installation: Installation) -> None:
+def test_sigkill_of_every_worker_during_a_job_ends_it_once_with_one_bill(installation: Installation) -> None:
     seen = len(read_log(installation.embedded.request_log))
     job_id = installation.submit("Explain how bread rises [rehearse:linger]")
     installation.wait_for(job_id, "running")
     wait_until(lambda: installation.job(job_id)["bill"]["calls"] == 1, seconds=10, what="the model is being called")
 
-    installation.kill_workers(QUICK)
-    installation.start_workers(QUICK)
+    installation.kill_workers(*WORKERS)
+    installation.start_workers(*WORKERS)
     job = installation.wait_for(job_id, "answered")
 
     ends = [event for event in installation.events(job_id) if event["kind"] == "ended"]

@@ -22,28 +22,28 @@ def require_engine() -> None:
         pytest.skip(why)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def daemon() -> Iterator[TestEngine]:
-    """A Docker engine of the tests' own, with the image."""
+    """A Docker engine of the tests' own, with the image; it ends with the tests of this package."""
     require_engine()
     with TestEngine() as engine:
         engine.build_image()
         yield engine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gateway(daemon: TestEngine) -> Listener:
     """Stands for the gateway on the engine's host."""
     return daemon.listen(8090, says="gateway")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def mirror(daemon: TestEngine) -> Listener:
     """Stands for the package mirror on the engine's host."""
     return daemon.listen(8091, says="mirror")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def outside(daemon: TestEngine) -> Listener:
     """Stands for everything that a box must not reach: a service of the host's, the internet, a cloud's metadata."""
     return daemon.listen(8000, says="outside")
