@@ -20,7 +20,7 @@ LONGEST_FIRST = (
     "test_smoke.py",
     "test_recovery.py", "test_hard_limit.py", "test_main_job.py", "test_browser.py",
     # what has a fleet of its own, or a browser
-    "test_wheel.py", "test_design.py", "test_killed.py", "test_scan_in_browser.py",
+    "test_wheel.py", "test_design.py", "test_scan_in_browser.py",
     "test_real_sites.py", "test_json_render.py",
     # unit and integration
     "test_steps.py", "test_publish.py", "test_rounds.py", "test_backup.py", "test_runs_killed.py",

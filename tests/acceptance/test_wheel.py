@@ -1,4 +1,7 @@
-"""The built wheel runs `pointsman up` in an empty environment outside the checkout, data files included."""
+"""The built wheel runs `pointsman up` in an empty environment outside the checkout, data files included.
+
+It leaves nothing behind, even when it is killed, and starts again where it was.
+"""
 
 import json
 import os
@@ -47,41 +50,85 @@ def installed() -> Iterator[Path]:
         yield scratch
 
 
-@pytest.mark.timeout(400)
-def test_the_wheel_runs_everything_embedded_and_leaves_nothing_behind(installed: Path) -> None:
-    home = installed / "home"
-    home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    pointsman = installed / "venv" / "bin" / "pointsman"
-    up = subprocess.Popen(
-        [str(pointsman), "up", "--port", "0", "--speed", "max"],
-        cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    try:
-        assert up.stdout is not None
-        said = ""
-        while "Ctrl-C stops" not in said:
-            line = up.stdout.readline()
-            assert line, f"it ended: {said}"
-            said += line
-        api = re.search(r"API\s+(http://\S+)/docs", said)
-        assert api is not None, said
-        pages = re.search(r"pages\s+(http://\S+)", said)
-        assert pages is not None, said
-        assert httpx.get(f"{api[1]}/readyz", trust_env=False).status_code == httpx.codes.OK
-        assert "<main" in httpx.get(f"{pages[1]}/live/demo/bakery/", trust_env=False).text
+class Up:
+    """`pointsman up` of the wheel, and what it says."""
 
+    def __init__(self, installed: Path) -> None:
+        self.home = installed / "home"
+        self.home.mkdir(exist_ok=True)
+        self._environment = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
+        self._pointsman = installed / "venv" / "bin" / "pointsman"
+        self.process = self.start()
+        self.said = ""
+        assert self.process.stdout is not None
+        while "Ctrl-C stops" not in self.said:
+            line = self.process.stdout.readline()
+            assert line, f"it ended: {self.said}"
+            self.said += line
+        self.processes = self._processes()
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self._pointsman), "up", "--port", "0", "--speed", "max"],
+            cwd=self.home, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def url(self, name: str) -> str:
+        found = re.search(rf"{name}\s+(http://[^\s/]+)", self.said)
+        assert found is not None, self.said
+        return found[1]
+
+    def run(self, *argv: str) -> str:
+        return run(self._pointsman, *argv, cwd=self.home, env=self._environment)
+
+    def live_page(self) -> str:
+        return httpx.get(f"{self.url('pages')}/live/demo/bakery/", trust_env=False).text
+
+    def _processes(self) -> list[psutil.Process]:
+        """Everything that it runs; the database is nobody's child."""
+        [postmaster] = self.home.rglob("postmaster.pid")
+        database = psutil.Process(int(postmaster.read_text().split()[0]))
+        return [database, *psutil.Process(self.process.pid).children(recursive=True)]
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal, and see that nothing is left."""
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+        wait_until(
+            lambda: not [process for process in self.processes if is_alive(process)],
+            seconds=30, what=f"nothing is left after {number.name}",
+        )  # fmt: skip
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.timeout(400)
+def test_the_wheel_runs_everything_embedded_and_starts_again_where_it_was_when_it_was_killed(installed: Path) -> None:
+    up = Up(installed)
+    try:
+        assert len(up.processes) > 9
+        assert httpx.get(f"{up.url('API')}/readyz", trust_env=False).status_code == httpx.codes.OK
+        assert "<main" in up.live_page()
         prompt = "Change the hero heading to 'Bread since 1932'"
-        job = json.loads(run(pointsman, "submit", prompt, "--site", "bakery", "--wait", "--json", cwd=home,
-                             env=environment))  # fmt: skip
+        job = json.loads(up.run("submit", prompt, "--site", "bakery", "--wait", "--json"))
         assert job["state"] == "awaiting_approval"
-        assert run(pointsman, "doctor", cwd=home, env=environment).count("OK  ") >= 5
-        children = psutil.Process(up.pid).children(recursive=True)
-        assert len(children) > 8
+        assert up.run("doctor").count("OK  ") >= 5
+        second = up.start()
+        said, _ = second.communicate(timeout=60)
+        assert second.returncode == 1
+        assert "is used by another installation that runs" in " ".join(said.split())
     finally:
-        up.send_signal(signal.SIGINT)
-        up.wait(60)
-        if up.stdout is not None:
-            up.stdout.close()
-    wait_until(lambda: not [child for child in children if child.is_running()], seconds=30, what="all have ended")
-    assert up.returncode == 0
+        up.end(signal.SIGKILL)
+
+    up = Up(installed)
+    try:
+        up.run("approve", job["id"])
+        wait_until(lambda: "Bread since 1932" in up.live_page(), seconds=30, what="what was done before is published")
+    finally:
+        up.end(signal.SIGINT)
+    assert up.process.returncode == 0

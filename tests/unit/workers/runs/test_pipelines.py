@@ -45,6 +45,18 @@ def test_a_build_runs_in_the_phases_of_the_pipeline(parts: int, backend: bool) -
     assert game.published
 
 
+@pytest.mark.req("P-016", "P-017", "P-018", "P-019", "P-020")
+def test_each_step_of_a_build_is_its_own_agent_s_and_the_developer_sets_up_before_it_builds() -> None:
+    plan = expand_template(BuildChoice.model_validate(build_choice(1, backend=True)))
+
+    assert {one.id: one.agent for one in plan.steps} == {
+        "research": "research", "architect": "architect", "setup": "frontend-dev", "frontend-1": "frontend-dev",
+        "app": "frontend-dev", "backend": "backend-dev", "styling": "styling", **{name: name for name in REVIEWERS},
+    }  # fmt: skip
+    tasks = {one.id: one.task.partition(":")[0] for one in plan.steps}
+    assert (tasks["setup"], tasks["frontend-1"], tasks["app"]) == ("Prepare the project", "part 0", "Join the parts")
+
+
 @pytest.mark.req("P-014", "P-017", "P-022", "P-035")
 def test_what_the_pipeline_draws_side_by_side_depends_on_nothing_of_each_other() -> None:
     plan = expand_template(BuildChoice.model_validate(build_choice(3, backend=True)))
