@@ -7,7 +7,7 @@ import pytest
 from routing.command_matcher import DownstreamTier
 from routing.ladder import HandledByTier, Outcome
 from routing.ladder_state import LadderState, show_options
-from routing.llm_fallback import ArbiterReply, Failure
+from routing.llm_fallback import ArbiterReply, Failure, LadderFlags, read_ladder_flags
 from routing.option_match import AmbiguityReason
 from routing.options import OptionSet, Source
 from tests.unit.routing.ladder_world import (
@@ -88,6 +88,7 @@ def test_a_suggestion_puts_its_option_first_keeps_the_set_and_executes_nothing_b
     result = talk.say(TYPO)
     assert (result.order, result.auto_execute, talk.executed) == (("a3", "a1", "a2"), False, [])
     assert set(result.order) == set(LINKS.ids)
+    assert LadderFlags() == read_ladder_flags({}) == LadderFlags(llm_enabled=False, auto_execute_enabled=False)
 
 
 # --- pre-gate and escape ---------------------------------------------------------------------------------------------
