@@ -1,7 +1,8 @@
 """Phrases of the vocabulary, found in one pass over the tokens of a prompt.
 
-A phrase is a row of words to choose from and gaps. Phrases are looked up by their first word, and those that begin with
-the same word by what may stand second, so that most tokens of a prompt cost one look-up.
+A phrase is a row of words to choose from and gaps. All of them stand in one tree, in which each word leads to what may
+follow it, so that from a token only those phrases are followed whose words are there. Phrases that go on alike share
+their branches.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from routing.tokens import WORD, Kind, Token, singular
@@ -28,12 +30,8 @@ _KIND_WORDS = {
     Kind.FENCE: "<code>",
 }
 _END = ("\n",)
-"""The key of what closes a sentence: no phrase reaches over it."""
-_STOP, _QUESTION = Kind.STOP, Kind.QUESTION
-
-_PLACE = itemgetter(0)
-_LONG = 2
-"""Words after the first from which on a phrase is compared word by word; one of fewer is looked up whole."""
+"""The key of what closes a sentence, and of the end of a prompt: no phrase reaches over it."""
+_ENDS = frozenset({Kind.STOP, Kind.QUESTION})
 
 Words = frozenset[str]
 
@@ -49,48 +47,61 @@ Hits = Mapping[str, Sequence[Hit]]
 
 
 class Phrase(NamedTuple):
-    """What a group looks for after the first word."""
+    """What a group looks for."""
 
     group: str
-    rest: tuple[Words | None, ...]
-    """The words after the first; None is a gap."""
-
-    @property
-    def after_gap(self) -> Words:
-        """The words that must stand somewhere behind the gap that the phrase goes on with."""
-        return next(wanted for wanted in self.rest if wanted is not None)
+    words: tuple[Words | None, ...]
+    """The words that may stand at each place; None is a gap. It begins and ends with words."""
 
 
-class _Opening(NamedTuple):
-    """All phrases that begin with one word, by what may stand second; each with its place in the file."""
+class _Begun(NamedTuple):
+    """A phrase that has been read up to some word."""
 
-    whole: tuple[tuple[int, Phrase], ...]
-    """Those that are this word alone."""
-    gapped: tuple[tuple[Words, tuple[int, Phrase]], ...]
-    """Those that go on with a gap, each under what stands behind it."""
+    place: int
+    """In the file: phrases that begin at one token are told in its order."""
+    group: str
+    left: tuple[Words | None, ...]
+    """What of it is still to be read."""
+
+
+_Found = tuple[int, str, int]
+"""Place and group of a phrase that has been read to its end, and its last token."""
+
+
+class _Node(NamedTuple):
+    """What may follow after some words."""
+
+    ended: tuple[_Begun, ...]
+    gapped: tuple[_Begun, ...]
+    """The phrases that go on with a gap."""
     behind: Words
-    """What stands behind any of these gaps."""
-    by_second: Mapping[str, tuple[tuple[int, Phrase], ...]]
+    """What stands behind any of these gaps: without one of them in the prompt, none is there."""
+    following: Mapping[str, _Node]
+    """By the next word."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhraseIndex:
     """All phrases of a vocabulary."""
 
-    openings: Mapping[str, _Opening]
+    root: _Node
     unspaced: tuple[tuple[str, str], ...]
     """(text, group) of phrases in scripts that put no blanks between words."""
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
         hits: dict[str, list[Hit]] = {}
-        keys = [_keys(token) for token in tokens]
-        present = {key for names in keys for key in names}
+        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
+        keys.append(_END)
+        present = set(chain.from_iterable(keys))
+        openings = self.root.following
         for at, names in enumerate(keys):
             for name in names:
-                opening = self.openings.get(name)
-                if opening is not None:
-                    _find_at(hits, keys, at, opening=opening, present=present)
+                if name in openings:
+                    found: list[_Found] = []
+                    _read_on(openings[name], keys, at, present=present, found=found)
+                    if found:
+                        _note(hits, at, found)
         if not shown.isascii() and UNSPACED.search(shown):
             self._find_unspaced(tokens, hits)
         return hits
@@ -103,98 +114,111 @@ class PhraseIndex:
                         hits.setdefault(group, []).append(Hit(at, at))
 
 
-def build_index(phrases: Mapping[str, Sequence[Phrase]], unspaced: Sequence[tuple[str, str]]) -> PhraseIndex:
-    """Make an index of phrases by their first word.
+def build_index(phrases: Sequence[Phrase], unspaced: Sequence[tuple[str, str]]) -> PhraseIndex:
+    """Make an index of phrases.
 
     Args:
-        phrases: by first word, in the order in which they are tried.
+        phrases: in the order in which they are told.
         unspaced: (text, group) of phrases in scripts that put no blanks between words.
     """
-    return PhraseIndex({word: _opening(begun) for word, begun in phrases.items()}, tuple(unspaced))
+    begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(phrases))
+    return PhraseIndex(_node(begun, {}), tuple(unspaced))
 
 
-def _opening(phrases: Sequence[Phrase]) -> _Opening:
-    by_second: dict[str, list[tuple[int, Phrase]]] = {}
-    for place, phrase in enumerate(phrases):
-        for word in (phrase.rest[0] or ()) if phrase.rest else ():
-            by_second.setdefault(word, []).append((place, phrase))
-    gapped = tuple(
-        (phrase.after_gap, (place, phrase))
-        for place, phrase in enumerate(phrases)
-        if phrase.rest and phrase.rest[0] is None
-    )
-    return _Opening(
-        tuple((place, phrase) for place, phrase in enumerate(phrases) if not phrase.rest),
-        gapped,
-        frozenset().union(*(wanted for wanted, _ in gapped)),
-        {word: tuple(begun) for word, begun in by_second.items()},
-    )
+def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) -> _Node:
+    """Return the node from which these phrases go on; `made` holds those that there are."""
+    if phrases in made:
+        return made[phrases]
+    ended: list[_Begun] = []
+    gapped: list[_Begun] = []
+    following: dict[str, list[_Begun]] = {}
+    for phrase in phrases:
+        place, group, left = phrase
+        if not left:
+            ended.append(phrase)
+        elif left[0] is None:
+            gapped.append(phrase)
+        else:
+            begun = _Begun(place, group, left[1:])
+            for word in left[0]:
+                following.setdefault(word, []).append(begun)
+    behind = frozenset().union(*map(_behind_gap, gapped))
+    further = {word: _node(tuple(rest), made) for word, rest in following.items()}
+    made[phrases] = _Node(tuple(ended), tuple(gapped), behind, further)
+    return made[phrases]
 
 
-def _find_at(
-    hits: dict[str, list[Hit]], keys: Sequence[tuple[str, ...]], at: int, *, opening: _Opening, present: set[str]
-) -> None:
-    """Add the phrases that begin at a token, in the order of the file."""
-    following = keys[at + 1] if at + 1 < len(keys) else _END
-    candidates = opening.whole
-    for word in following:
-        if word in opening.by_second:
-            candidates += opening.by_second[word]
-    if opening.gapped and not opening.behind.isdisjoint(present):
-        candidates += tuple(begun for wanted, begun in opening.gapped if not wanted.isdisjoint(present))
-    if len(candidates) > 1:
-        candidates = tuple(sorted(candidates, key=_PLACE))
-    for _, (group, rest) in candidates:
-        last = at + len(rest) if len(rest) < _LONG else _match(keys, at, rest)
-        if last >= 0:
-            found = hits.setdefault(group, [])
-            if not found or found[-1] != (at, last):
-                found.append(Hit(at, last))
+def _behind_gap(phrase: _Begun) -> Words:
+    """Return the words of which one must stand somewhere behind the gap that a phrase goes on with."""
+    return next(wanted for wanted in phrase.left if wanted is not None)
 
 
-def _keys(token: Token) -> tuple[str, ...]:
-    kind = token.kind
-    if kind is WORD:
-        single = singular(token.word)
-        return (token.word,) if single == token.word else (token.word, single)
-    if kind is _STOP or kind is _QUESTION:
+def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, *, present: set[str], found: list[_Found]) -> None:
+    """Add the phrases that go on from a node after the token `at` and come to their end."""
+    for place, group, _ in node.ended:
+        found.append((place, group, at))
+    if not node.behind.isdisjoint(present):
+        for phrase in node.gapped:
+            if not _behind_gap(phrase).isdisjoint(present):
+                last = _match(keys, at, phrase.left)
+                if last >= 0:
+                    found.append((phrase.place, phrase.group, last))
+    for name in keys[at + 1]:
+        if name in node.following:
+            _read_on(node.following[name], keys, at + 1, present=present, found=found)
+
+
+def _note(hits: dict[str, list[Hit]], first: int, found: list[_Found]) -> None:
+    """Add what begins at one token, in the order of the file; what was found in two ways is one hit."""
+    for _, group, last in sorted(found):
+        known = hits.setdefault(group, [])
+        if not known or known[-1] != (first, last):
+            known.append(Hit(first, last))
+
+
+@lru_cache(maxsize=8192)
+def _names(word: str) -> tuple[str, ...]:
+    """Return what phrases call a word: by itself, and by its singular."""
+    single = singular(word)
+    return (word,) if single == word else (word, single)
+
+
+def _keys_of_mark(token: Token) -> tuple[str, ...]:
+    if token.kind in _ENDS:
         return _END
     if token.word == ":":
         return ("<colon>",)
-    word = _KIND_WORDS.get(kind)
+    word = _KIND_WORDS.get(token.kind)
     return (word, token.word) if word else ()
 
 
-def _match(keys: Sequence[tuple[str, ...]], at: int, rest: tuple[Words | None, ...]) -> int:
-    """Return the index of the last token of a match that starts at `at`, or -1."""
-    position = at
-    for number, wanted in enumerate(rest):
+def _match(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Words | None]) -> int:
+    """Return the index of the last token of a match of what is left after `at`, or -1."""
+    for number, wanted in enumerate(left):
         if wanted is None:
-            return _match_after_gap(keys, position, rest[number + 1 :])
-        position += 1
-        if position >= len(keys) or wanted.isdisjoint(keys[position]):
+            return _match_after_gap(keys, at, left[number + 1 :])
+        at += 1
+        if wanted.isdisjoint(keys[at]):
             return -1
-    return position
+    return at
 
 
-def _match_after_gap(keys: Sequence[tuple[str, ...]], position: int, rest: tuple[Words | None, ...]) -> int:
-    wanted = rest[0]
-    for skipped in range(_GAP_TOKENS + 1):
-        start = position + skipped
-        if start + 1 >= len(keys) or (skipped and keys[start] is _END):
+def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Words | None]) -> int:
+    """Return the index of the last token of the nearest match behind a gap, or -1."""
+    wanted = left[0]
+    for start in range(at, at + _GAP_TOKENS + 1):
+        if keys[start] is _END:
             return -1
         if wanted is not None and wanted.isdisjoint(keys[start + 1]):
             continue
-        last = _match(keys, start, rest)
+        last = _match(keys, start, left)
         if last >= 0:
             return last
     return -1
 
 
-def words_of(phrases: Mapping[str, Sequence[Phrase]]) -> Iterator[str]:
+def words_of(phrases: Sequence[Phrase]) -> Iterator[str]:
     """Yield every word that some phrase is made of."""
-    for word, begun in phrases.items():
-        yield word
-        for phrase in begun:
-            for wanted in phrase.rest:
-                yield from wanted or ()
+    for phrase in phrases:
+        for wanted in phrase.words:
+            yield from wanted or ()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from routing.acts import CONJUNCTIONS, Act, ActReader, Sentence
 from routing.phrases import Hit
@@ -56,8 +56,7 @@ class Talk(StrEnum):
     CHAT = "chat"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A prompt with the phrases found in it and what its sentences do."""
 
     text: Text

@@ -239,8 +239,9 @@ def tokenise(folded: str) -> tuple[list[Token], bool]:
     position = _add_tokens(tokens, masked, 0, inner, stop_at=beginning)
     if len(tokens) < beginning:
         return tokens, True
-    position = _add_tokens(tokens, masked, max(position, len(masked) - TOKEN_LIMIT), inner, stop_at=TOKEN_LIMIT)
-    return tokens, position >= len(masked)
+    resumed = max(position, len(masked) - TOKEN_LIMIT)
+    end = _add_tokens(tokens, masked, resumed, inner, stop_at=TOKEN_LIMIT)
+    return tokens, resumed == position and end >= len(masked)
 
 
 def _add_tokens(tokens: list[Token], masked: str, at: int, inner: dict[int, str], *, stop_at: int) -> int:

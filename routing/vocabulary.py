@@ -148,7 +148,7 @@ class _Reader:
         self.lists: dict[str, frozenset[str]] = {}
         self.bases: dict[str, str] = {}
         self.because: dict[str, str] = {}
-        self.index: dict[str, list[Phrase]] = {}
+        self.phrases: list[Phrase] = []
         self.unspaced: list[tuple[str, str]] = []
 
     def refuse(self, node: yaml.Node | None, rule: str) -> PolicyError:
@@ -159,7 +159,7 @@ class _Reader:
         """Return a reader of an extension, which collects into the same groups."""
         adder = _Reader(source)
         adder.lists, adder.bases, adder.because = self.lists, self.bases, self.because
-        adder.index, adder.unspaced = self.index, self.unspaced
+        adder.phrases, adder.unspaced = self.phrases, self.unspaced
         adder.is_extension = True
         return adder
 
@@ -190,8 +190,8 @@ class _Reader:
     def vocabulary(self, text: str) -> Vocabulary:
         """Return what was read; `text` is all that it was read from."""
         version = hashlib.sha256(text.encode()).hexdigest()[:12]
-        index = build_index(self.index, self.unspaced)
-        known = frozenset().union(words_of(self.index), *self.lists.values())
+        index = build_index(self.phrases, self.unspaced)
+        known = frozenset().union(words_of(self.phrases), *self.lists.values())
         return Vocabulary(self.lists, self.bases, self.because, index, known, version)
 
     def pairs(self, node: yaml.Node | None, name: str) -> Iterator[tuple[str, yaml.Node]]:
@@ -243,11 +243,9 @@ class _Reader:
                 self.unspaced += [(fold_word(text), name) for text in item.value.split("|")]
                 continue
             for variant in self._variants(item, name):
-                first = variant[0]
-                if first is None or variant[-1] is None:
+                if variant[0] is None or variant[-1] is None:
                     raise self.refuse(item, f"{name}: `{item.value}` must begin and end with a word")
-                for word in sorted(first):
-                    self.index.setdefault(word, []).append(Phrase(name, variant[1:]))
+                self.phrases.append(Phrase(name, variant))
 
     def _read_meaning(self, name: str, node: yaml.Node, because: yaml.Node | None) -> None:
         if not self.is_extension:

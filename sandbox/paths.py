@@ -69,6 +69,8 @@ def check_path(path: str) -> str:
 
 def collision_key(path: str) -> str:
     """Return what two names share when some file system would hold them as one file."""
+    if path.isascii():  # in its normal forms as it stands
+        return path.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKC", path).casefold())
 
 

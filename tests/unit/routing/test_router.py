@@ -589,6 +589,8 @@ def test_any_prompt_of_32_kib_is_decided_in_bounded_time(pieces: list[str]) -> N
 
 def test_a_prompt_too_long_to_be_read_whole_is_never_a_mere_question() -> None:
     assert route("What is this? " * 2000).mode is Mode.ACTION
+    question = "Where are the opening times? "
+    assert route(question * 85 + "Delete the blog. " + question * 40 + "Why?").mode is Mode.ACTION  # too many tokens
 
 
 # --- the batch ----------------------------------------------------------------------------------------------------
