@@ -23,13 +23,13 @@ class Statement:
     def __init__(self, sql: str) -> None:
         self.sql = sql
 
-    def all(self, session: Session, values: Mapping[str, Any] | None = None) -> list[Any]:
-        """Run it in a session's transaction and return its rows, as named tuples.
+    def all(self, asked: Session | Connection, values: Mapping[str, Any] | None = None) -> list[Any]:
+        """Run it in a session's transaction, or on a connection, and return its rows, as named tuples.
 
         Raises:
             DBAPIError: what SQLAlchemy raises; the message names no parameters.
         """
-        connection = session.connection()
+        connection = asked.connection() if isinstance(asked, Session) else asked
         driver: Any = connection.connection.driver_connection
         try:
             with driver.cursor(row_factory=namedtuple_row) as cursor:
@@ -40,9 +40,9 @@ class Statement:
         except psycopg.Error as error:
             raise self._told(error, connection, is_lost=driver.closed) from error
 
-    def one_or_none(self, session: Session, values: Mapping[str, Any] | None = None) -> Any:
+    def one_or_none(self, asked: Session | Connection, values: Mapping[str, Any] | None = None) -> Any:
         """Return the one row, or None; see `all`."""
-        rows = self.all(session, values)
+        rows = self.all(asked, values)
         return rows[0] if rows else None
 
     def _told(self, error: psycopg.Error, connection: Connection, *, is_lost: bool) -> BaseException:
