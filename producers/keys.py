@@ -11,12 +11,13 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, select, text
+from sqlalchemy import Connection, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from monitoring.ledger import audit
 from monitoring.ledger.clock import now
+from monitoring.ledger.statement import Statement
 from monitoring.ledger.tables import ApiKey, Tenant
 from producers.errors import AuthenticationError, ProducerError, UnknownTenantError
 from routing.jobs import SITE_NAME_RULE, check_site_name
@@ -26,7 +27,8 @@ KEY_NAME_RULE = "1 to 64 of letters, digits, space and . _ @ -"
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 _SECRET = re.compile(r"pmk_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES = 32
-_KEY = text("SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = :key_hash AND revoked_at IS NULL")
+_NO_KEY = "this needs a valid API key"
+_KEY = Statement("SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = %(key_hash)s AND revoked_at IS NULL")
 
 
 class Scope(StrEnum):
@@ -158,17 +160,26 @@ def keys_of(session: Session, tenant: str) -> Sequence[ApiKey]:
     return session.scalars(query.order_by(col(ApiKey.created_at))).all()
 
 
+def check_shape(secret: str) -> str:
+    """Return what looks like the secret of a key.
+
+    Raises:
+        AuthenticationError: the caller's fault; see `authenticate`.
+    """
+    if not _SECRET.fullmatch(secret):
+        raise AuthenticationError(_NO_KEY)
+    return secret
+
+
 def authenticate(ledger: Session | Connection, secret: str) -> Caller:
     """Return who holds a secret.
 
     Raises:
         AuthenticationError: the caller's fault: no key, a wrong one or a revoked one; the message does not tell which.
     """
-    key = None
-    if _SECRET.fullmatch(secret):
-        key = ledger.execute(_KEY, {"key_hash": hash_secret(secret)}).one_or_none()
+    key = _KEY.one_or_none(ledger, {"key_hash": hash_secret(check_shape(secret))})
     if key is None:
-        raise AuthenticationError("this needs a valid API key")
+        raise AuthenticationError(_NO_KEY)
     return _caller(key)
 
 
@@ -178,7 +189,7 @@ def holder_of(session: Session, key_id: UUID) -> Caller | None:
     return None if key is None or key.revoked_at is not None else _caller(key)
 
 
-def _caller(key: ApiKey | Row[Any]) -> Caller:
+def _caller(key: Any) -> Caller:
     return Caller(key.tenant, key.name, frozenset(Scope(scope) for scope in key.scopes), key.id)
 
 

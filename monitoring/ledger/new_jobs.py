@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -56,6 +57,11 @@ class NewJob:
     held_until: datetime | None = None
     """When it may, where a time decides; one that is over already keeps nothing."""
 
+    @cached_property
+    def asked(self) -> str:
+        """Hash of what was asked."""
+        return self.digest or request_digest(self.request)
+
 
 def request_digest(request: JobRequest) -> str:
     """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
@@ -83,7 +89,7 @@ def known_of(new: NewJob) -> KnownJob:
     """Return what is told of a job that has just been accepted."""
     return KnownJob(
         new.id, new.tenant, new.state.value, new.queue.value, new.mode, new.tier, new.route, new.trace, None,
-        new.digest or request_digest(new.request), new.request.idempotency_key,
+        new.asked, new.request.idempotency_key,
     )  # fmt: skip
 
 
@@ -102,7 +108,7 @@ def new_row(new: NewJob) -> dict[str, Any]:
         "state": new.state.value,
         "prompt": new.request.prompt,
         "request": new.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True),
-        "request_digest": new.digest or request_digest(new.request),
+        "request_digest": new.asked,
         "idempotency_key": new.request.idempotency_key,
         "priority": new.request.priority,
         "site_id": _text(new.site_id),

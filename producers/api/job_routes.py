@@ -21,13 +21,13 @@ from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body, with_key
 from producers.api.examples import EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError
-from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller
+from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller, SubmitKey
 from producers.api.stream import Tail, as_json, look, watch
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.comparison import Comparison
 from producers.job_views import JobSummary, JobView
 from producers.jobs import describe, summarise, tier_name
-from producers.keys import Caller
+from producers.keys import Caller, Scope
 from producers.review import changes_of_job
 from producers.submit import Submitted
 from routing.errors import FieldError, InvalidJobError
@@ -99,11 +99,12 @@ class ReplyView(BaseModel):
 @router.post("", status_code=202, response_model=AcceptedView, openapi_extra=SUBMIT_BODY, responses=NO_ROOM)
 def submit_job(
     resources: ResourcesDep,
-    caller: SubmitCaller,
+    key: SubmitKey,
     raw: Body,
     idempotency_key: Annotated[str | None, Header(description="The same key and body return the same job.")] = None,
 ) -> Response:
     """Submit a job. It is accepted when this answers 202; no later failure of the broker can lose it."""
+    caller = resources.caller(key, Scope.SUBMIT)
     with refusing(resources, caller):
         body = parse_json(raw)
         if idempotency_key is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from monitoring.ledger.store import Ledger
 from producers.clarify import Clarifier
 from producers.dead_letters import DeadLetters
 from producers.jobs import PreviewLinks
-from producers.keys import Caller, Scope, authenticate
+from producers.keys import Caller, Scope, authenticate, check_shape
 from producers.notifications import Notifications
 from producers.replays import Replays
 from producers.rounds import Asker, Rounds
@@ -48,6 +48,17 @@ class Resources:
     """Secrets of this installation that no site may hold."""
     poll_seconds: float = 0.25
     """How often an open event stream looks for news."""
+
+    def caller(self, key: str, scope: Scope) -> Caller:
+        """Return who shows a key, if it allows this.
+
+        Raises:
+            AuthenticationError: the caller's fault.
+        """
+        with self.ledger.look() as connection:
+            caller = authenticate(connection, key)
+        caller.require(scope)
+        return caller
 
     @property
     def sites(self) -> Sites:
@@ -102,19 +113,26 @@ _BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer pmk_.
 _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="`X-API-Key: pmk_...`")
 
 
+def key_for(scope: Scope) -> Callable[..., Awaitable[str]]:
+    """Return a dependency that gives the key that a request shows: `Resources.caller` says whose it is.
+
+    Who shows nothing like a key is refused here, before a body is read.
+    """
+
+    async def key_of(
+        bearer: HTTPAuthorizationCredentials | None = Security(_BEARER, scopes=[scope.value]),
+        api_key: str | None = Security(_HEADER, scopes=[scope.value]),
+    ) -> str:
+        return check_shape(bearer.credentials if bearer is not None else api_key or "")
+
+    return key_of
+
+
 def require(scope: Scope) -> Callable[..., Caller]:
     """Return a dependency that lets only keys with this scope through. The tenant comes from the key alone."""
 
-    def caller_of(
-        resources: ResourcesDep,
-        bearer: HTTPAuthorizationCredentials | None = Security(_BEARER, scopes=[scope.value]),
-        api_key: str | None = Security(_HEADER, scopes=[scope.value]),
-    ) -> Caller:
-        secret = bearer.credentials if bearer is not None else api_key or ""
-        with resources.ledger.look() as connection:
-            caller = authenticate(connection, secret)
-        caller.require(scope)
-        return caller
+    def caller_of(resources: ResourcesDep, key: str = Depends(key_for(scope))) -> Caller:
+        return resources.caller(key, scope)
 
     return caller_of
 
@@ -126,5 +144,7 @@ def asker_of(caller: Caller) -> Asker:
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]
 SubmitCaller = Annotated[Caller, Depends(require(Scope.SUBMIT))]
+SubmitKey = Annotated[str, Depends(key_for(Scope.SUBMIT))]
+"""For what is asked so often that the thread which a dependency takes for itself would show."""
 Approver = Annotated[Caller, Depends(require(Scope.APPROVE))]
 Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
