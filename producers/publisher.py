@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 from celery import Celery
-from kombu.exceptions import OperationalError
+from kombu.exceptions import BatchPublishError, OperationalError
+from kombu.messaging import Producer
+from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as SlowBrokerError
 
 from monitoring import traces
 from monitoring.ledger.runway import Push
 from producers.errors import PublishError
 from routing.jobs import JobMessage
 from routing.tiers import TASK_OF_QUEUE, Limits
-from routing.topology import list_of
+from routing.topology import PUBLISH_RETRY, list_of
 
 REST_SECONDS = 2.0
 """While the broker does not answer nothing is sent for so long: the first caller has paid for all that come then."""
@@ -35,35 +39,52 @@ class Publisher:
         self._rests_until = float("-inf")
 
     def push(self, push: Push, *, limits: Limits) -> None:
-        """Send one job's message to its queue, with the time limits that hold for its tenant.
+        """Send one job's message; see `push_all`."""
+        self.push_all([(push, limits)])
+
+    def push_all(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
+        """Send jobs' messages to their queues in one go, each with the time limits that hold for its tenant.
 
         Raises:
-            PublishError: nobody's fault: the broker is away, or was a moment ago; or it refused this one message.
+            PublishError: nobody's fault: the broker is away, or was a moment ago; or it refused one of the messages.
+                Which of them it has taken is not known then.
         """
         if self._clock() < self._rests_until:
             raise PublishError("the broker did not answer a moment ago")
         try:
-            with _traced(push):
-                self._send(push, limits)
-        except (OperationalError, OSError) as error:
+            with ExitStack() as spans, self._app.producer_or_acquire() as producer:
+                for push, _ in pushes:
+                    spans.enter_context(_traced(push))
+                # What is sent once more, and had come through, is refused at the claim: its fence is used up.
+                producer.connection.ensure(producer, self._send, **PUBLISH_RETRY)(producer, pushes)
+        except (OperationalError, BatchPublishError, OSError) as error:
             if not isinstance(error.__cause__, ResponseError):  # a refusal costs no time, and other queues may be well
                 self._rests_until = self._clock() + REST_SECONDS
             raise PublishError(str(error)) from error
 
-    def _send(self, push: Push, limits: Limits) -> None:
+    def _send(self, producer: Producer, pushes: Sequence[tuple[Push, Limits]]) -> None:
+        producer.connection.ensure_connection(**PUBLISH_RETRY)
+        try:
+            with producer.batch():
+                for push, limits in pushes:
+                    headers, properties, body, _ = self._message(push, limits)
+                    producer.publish(
+                        body, exchange="", routing_key=list_of(push.queue), serializer="json", headers=headers,
+                        **properties,
+                    )  # fmt: skip
+        except BatchPublishError as error:
+            if isinstance(error.__cause__, LostConnectionError | SlowBrokerError):
+                raise error.__cause__ from None  # the connection was lost, which kombu tries once more
+            raise
+
+    def _message(self, push: Push, limits: Limits) -> Any:
+        """Return what Celery's `send_task` would send, without what nothing of ours hears or waits for."""
         message = JobMessage(job_id=push.job_id, fence=push.fence)
-        self._app.send_task(
-            TASK_OF_QUEUE[push.queue].value,
-            args=[message.model_dump(mode="json")],
-            task_id=message_id(push),
-            queue=list_of(push.queue),
-            soft_time_limit=limits.soft_seconds,
-            time_limit=limits.hard_seconds,
-            ignore_result=True,
-            argsrepr="-",
+        return self._app.amqp.create_task_message(
+            message_id(push), TASK_OF_QUEUE[push.queue].value, [message.model_dump(mode="json")],
+            soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds, ignore_result=True, argsrepr="-",
             kwargsrepr="-",
-            retry=True,
-        )
+        )  # fmt: skip
 
 
 def _traced(push: Push) -> AbstractContextManager[traces.Span]:

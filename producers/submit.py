@@ -37,7 +37,7 @@ from routing.jobs import Door, JobRequest, parse_request
 from routing.policy import Policy
 from routing.run_estimate import estimate_run
 from routing.stages import RouteRules
-from routing.tiers import QueueName
+from routing.tiers import Limits, QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 from routing.waits import Hold
 
@@ -183,9 +183,10 @@ class Submitter:
                 else:
                     outcomes[place] = _twin(session, new)
         told |= outcomes
-        for new, about in news.values():
-            if new.is_pushed and new.id in taken:
-                self._push(Push(new.id, 0, new.queue, new.tenant, new.trace), policy=about.policy)
+        self._push([
+            (Push(new.id, 0, new.queue, new.tenant, new.trace), about.policy.queues[new.queue])
+            for new, about in news.values() if new.is_pushed and new.id in taken
+        ])  # fmt: skip
 
     def _decide(
         self, session: Session, batch: Sequence[Asked], origin: _Origin, told: dict[int, Outcome]
@@ -215,11 +216,14 @@ class Submitter:
                 told[one.place] = error
         return decided
 
-    def _push(self, push: Push, *, policy: Policy) -> None:
+    def _push(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
         try:
-            self._publisher.push(push, limits=policy.queues[push.queue])
+            if pushes:
+                self._publisher.push_all(pushes)
         except PublishError:
-            logger.warning("push_failed_dispatcher_will_retry", extra={"job_id": str(push.job_id)})
+            logger.warning(
+                "push_failed_dispatcher_will_retry", extra={"jobs": [str(push.job_id) for push, _ in pushes]}
+            )
 
 
 def batches(asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:

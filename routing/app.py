@@ -29,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "worker_redirect_stdouts": False,
     "worker_send_task_events": False,
     "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "broker_transport": "routing.kombu_transport:Transport",
     "broker_transport_options": TRANSPORT_OPTIONS,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,

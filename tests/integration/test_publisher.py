@@ -1,0 +1,85 @@
+"""Messages are what Celery's own client would send, many of them go in one go, and a channel makes one client."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from redis import Redis
+
+from monitoring.ledger.runway import Push
+from producers.errors import PublishError
+from producers.publisher import Publisher, message_id
+from routing.app import create_app
+from routing.policy import platform_policy
+from routing.tiers import TASK_OF_QUEUE, QueueName
+
+LIMITS = platform_policy().queues[QueueName.PATCH]
+
+
+@pytest.fixture
+def broker(broker_url: str) -> Iterator[Any]:
+    with Redis.from_url(broker_url) as client:
+        yield client
+
+
+@pytest.fixture
+def app(broker_url: str) -> Iterator[Celery]:
+    app = create_app(broker_url)
+    yield app
+    app.close()
+
+
+def pushes(count: int, queue: QueueName = QueueName.PATCH) -> list[tuple[Push, Any]]:
+    return [(Push(uuid4(), 0, queue, "acme"), LIMITS) for _ in range(count)]
+
+
+def standing(broker: Any, queue: QueueName = QueueName.PATCH) -> list[Any]:
+    return [json.loads(text) for text in reversed(broker.lrange(queue.value, 0, -1))]
+
+
+def test_a_message_is_the_one_that_celery_sends(app: Celery, broker: Any) -> None:
+    push = pushes(1)[0][0]
+    Publisher(app).push(push, limits=LIMITS)
+    app.send_task(
+        TASK_OF_QUEUE[push.queue].value, args=[{"schema_version": 1, "job_id": str(push.job_id), "fence": 0}],
+        task_id=message_id(push), queue="patch", soft_time_limit=LIMITS.soft_seconds, time_limit=LIMITS.hard_seconds,
+        ignore_result=True, argsrepr="-", kwargsrepr="-",
+    )  # fmt: skip
+    ours, theirs = standing(broker)
+    for message in (ours, theirs):
+        del message["properties"]["delivery_tag"]
+    assert theirs["properties"].pop("reply_to") != ours["properties"].pop("reply_to") == ""
+    assert ours == theirs | {"properties": ours["properties"]}
+    assert ours["properties"].items() <= theirs["properties"].items()
+
+
+def test_many_messages_are_one_trip_to_the_broker_and_keep_their_order(app: Celery, broker: Any) -> None:
+    publisher, many = Publisher(app), pushes(60)
+    publisher.push(pushes(1, QueueName.AGENT)[0][0], limits=LIMITS)
+    before = broker.info("stats")["total_reads_processed"]
+    publisher.push_all(many)
+    assert broker.info("stats")["total_reads_processed"] - before < 30
+    assert [message["headers"]["id"] for message in standing(broker)] == [message_id(push) for push, _ in many]
+
+
+def test_a_queue_that_refuses_keeps_no_other_from_its_messages_and_gets_none_twice(app: Celery, broker: Any) -> None:
+    publisher, good = Publisher(app), pushes(2)
+    broker.set(QueueName.AGENT.value, "no list")
+    with pytest.raises(PublishError):
+        publisher.push_all([good[0], *pushes(1, QueueName.AGENT), good[1]])
+    assert [message["headers"]["id"] for message in standing(broker)] == [message_id(push) for push, _ in good]
+    publisher.push(pushes(1)[0][0], limits=LIMITS)  # and it does not rest
+
+
+def test_a_channel_makes_one_client_and_another_one_for_another_pool(app: Celery) -> None:
+    with app.connection_for_write() as connection:
+        channel = connection.default_channel
+        with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
+            assert first is second
+        channel._after_fork()  # what was opened before a fork is no child's
+        with channel.conn_or_acquire() as third:
+            assert third is not first
+            assert third.ping()
