@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import or_, select, text
+from sqlalchemy import or_, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -15,12 +15,13 @@ from monitoring.ledger import audit, events
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind
 from monitoring.ledger.new_jobs import NewJob, new_row, request_digest, waits
+from monitoring.ledger.statement import Statement
 from monitoring.ledger.storable import dump_json
 from monitoring.ledger.tables import Job
 from routing.jobs import JobRequest
 from routing.tiers import QueueName
 
-ACCEPT = text("""
+ACCEPT = Statement("""
     WITH taken AS (
         INSERT INTO job (
             id, tenant, door, requested_by, state, prompt, request, request_digest, idempotency_key, priority, site_id,
@@ -33,7 +34,7 @@ ACCEPT = text("""
                CASE WHEN is_pushed THEN clock_timestamp() END, held_for, held_until, supersede_key, cap_nanousd,
                clarification, clock_timestamp() + make_interval(secs => open_seconds), 0, 0, result, trace,
                now() + make_interval(secs => 0.000001 * place)
-          FROM jsonb_to_recordset(CAST(:jobs AS jsonb)) AS new (
+          FROM jsonb_to_recordset(CAST(%(jobs)s AS jsonb)) AS new (
                    place integer, id uuid, tenant text, door text, requested_by text, state text, prompt text,
                    request jsonb, request_digest text, idempotency_key text, priority text, site_id uuid,
                    parent_id uuid, root_id uuid, start_release_id uuid, route jsonb, mode text, tier integer,
@@ -45,14 +46,14 @@ ACCEPT = text("""
     ), told AS (
         INSERT INTO event (kind, job_id, tenant, data)
         SELECT kind, job_id, tenant, data
-          FROM jsonb_populate_recordset(CAST(NULL AS event), CAST(:events AS jsonb)) WITH ORDINALITY AS happened
+          FROM jsonb_populate_recordset(CAST(NULL AS event), CAST(%(events)s AS jsonb)) WITH ORDINALITY AS happened
           JOIN taken ON taken.id = job_id ORDER BY ordinality
     ), audited AS (
         INSERT INTO audit (action, actor, tenant, job_id, tier, prompt, prompt_sha256, input_hash, output_hash, scan,
                            approval, detail)
         SELECT action, actor, tenant, job_id, tier, prompt, prompt_sha256, input_hash, output_hash, scan, approval,
                detail
-          FROM jsonb_populate_recordset(CAST(NULL AS audit), CAST(:audit AS jsonb)) WITH ORDINALITY AS done
+          FROM jsonb_populate_recordset(CAST(NULL AS audit), CAST(%(audit)s AS jsonb)) WITH ORDINALITY AS done
           JOIN taken ON taken.id = job_id ORDER BY ordinality
     )
     SELECT id FROM taken
@@ -110,7 +111,7 @@ def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None =
         for new in batch
     ]  # fmt: skip
     values = {"jobs": dump_json(jobs), "events": _dump(happened), "audit": _dump(audited)}
-    taken = frozenset(session.scalars(ACCEPT, values))
+    taken = frozenset(row.id for row in ACCEPT.all(session, values))
     for new in batch:
         if new.id in taken and new.parent_id is not None and new.queue is not QueueName.STEPS:
             _lay_to_rest(session, new.parent_id)

@@ -7,13 +7,14 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import insert, select
 from sqlmodel import Session, col
 
 from monitoring.ledger.columns import table_of
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
+from monitoring.ledger.statement import Statement
 from monitoring.ledger.storable import dump_json
 from monitoring.ledger.tables import Job
 from monitoring.redact import redact_all
@@ -21,7 +22,7 @@ from monitoring.redact import redact_all
 _APPEND = insert(table_of(Event)).inline()
 WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel on which the dispatcher hears that there is something to push, end or deliver."""
-_WAKE = text(f"NOTIFY {WORK_CHANNEL}")
+_WAKE = Statement(f"NOTIFY {WORK_CHANNEL}")
 
 
 class EventKind(StrEnum):
@@ -79,7 +80,7 @@ def told_of(happened: Sequence[tuple[EventKind, Mapping[str, Any]]]) -> str:
 
 def wake_dispatcher(session: Session) -> None:
     """Tell the dispatcher, once this transaction commits, that it has work."""
-    session.execute(_WAKE)
+    _WAKE.all(session)
 
 
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:

@@ -11,34 +11,34 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import text
 from sqlmodel import Session
 
 from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.new_jobs import KnownJob, request_digest
+from monitoring.ledger.statement import Statement
 from routing.debate_record import DebateKind, Verdict
 from routing.jobs import JobRequest
 
-_GROUND = text("""
+_GROUND = Statement("""
     SELECT tenant.overrides, clock_timestamp() AS read_at,
            set_config('plan_cache_mode', 'force_generic_plan', true), (
                SELECT jsonb_agg(jsonb_build_array(
                           site.name, site.id, site.active_release_id IS NOT NULL, site.lock_job_id IS NOT NULL,
                           coalesce(release.signals, '{}')))
                  FROM site LEFT JOIN release ON release.id = site.active_release_id
-                WHERE site.tenant = :tenant AND site.name = ANY(CAST(:sites AS text[]))
+                WHERE site.tenant = %(tenant)s AND site.name = ANY(CAST(%(sites)s AS text[]))
            ) AS sites, (
                SELECT jsonb_agg(jsonb_build_array(debate.session, debate.decision_key)) FROM debate
-                WHERE debate.tenant = :tenant AND debate.session = ANY(CAST(:sessions AS text[]))
-                  AND debate.kind = :kind AND debate.verdict <> :stop
+                WHERE debate.tenant = %(tenant)s AND debate.session = ANY(CAST(%(sessions)s AS text[]))
+                  AND debate.kind = %(kind)s AND debate.verdict <> %(stop)s
            ) AS debated, (
                SELECT jsonb_agg(jsonb_build_array(
                           id, tenant, state, queue, mode, tier, route, trace, detail, request_digest, idempotency_key))
                  FROM job
-                WHERE id = ANY(CAST(:ids AS uuid[]))
-                   OR job.tenant = :tenant AND idempotency_key = ANY(CAST(:keys AS text[]))
+                WHERE id = ANY(CAST(%(ids)s AS uuid[]))
+                   OR job.tenant = %(tenant)s AND idempotency_key = ANY(CAST(%(keys)s AS text[]))
            ) AS known
-      FROM tenant WHERE tenant.name = :tenant
+      FROM tenant WHERE tenant.name = %(tenant)s
 """)
 """What follows in its transaction keeps its plan. Left to itself the server takes a list that it does not know for ten
 long, finds a plan for just these values cheaper, and makes one each time: four times the work of carrying it out."""
@@ -99,15 +99,15 @@ def survey(
     Returns:
         None when there is no such tenant.
     """
-    row = session.execute(
-        _GROUND,
+    row = _GROUND.one_or_none(
+        session,
         {
             "tenant": tenant, "ids": list(ids), "kind": DebateKind.PLANNING.value, "stop": Verdict.STOP.value,
             "sites": [name for request in requests if (name := request.site or request.new_site) is not None],
             "sessions": [request.session for request in requests if request.session is not None],
             "keys": [request.idempotency_key for request in requests if request.idempotency_key is not None],
         },
-    ).one_or_none()  # fmt: skip
+    )  # fmt: skip
     if row is None:
         return None
     known = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]

@@ -11,19 +11,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import text
 from sqlmodel import Session
 
 from monitoring.ledger.runway import WRITING_QUEUES
 from monitoring.ledger.runway_sql import AT_WORK, IS_PUSHED, IS_READY
+from monitoring.ledger.statement import Statement
 from routing.admission import Admission, retry_after_seconds
 from routing.policy import Runway
 from routing.tiers import QueueName
 from routing.waits import Hold
 
-LOOK = text(f"""
+LOOK = Statement(f"""
     SELECT asked.queue, ARRAY(
-               SELECT site.id FROM unnest(CAST(:sites AS uuid[]), CAST(:site_queues AS text[])) AS wanted (id, queue)
+               SELECT site.id
+                 FROM unnest(CAST(%(sites)s AS uuid[]), CAST(%(site_queues)s AS text[])) AS wanted (id, queue)
                  JOIN site ON site.id = wanted.id
                 WHERE wanted.queue = asked.queue
                   AND (site.lock_job_id IS NOT NULL
@@ -34,13 +35,13 @@ LOOK = text(f"""
                             ORDER BY priority LIMIT 1) IS NOT NULL)
            ) AS crowded,
            (SELECT count(*) FROM job WHERE queue = asked.queue AND {IS_PUSHED}) AS standing,
-           (SELECT count(*) FROM job WHERE queue = asked.queue AND job.tenant = :tenant
+           (SELECT count(*) FROM job WHERE queue = asked.queue AND job.tenant = %(tenant)s
                AND {IS_PUSHED}) AS own_standing,
            (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-             WHERE {AT_WORK} AND job.tenant = :tenant) AS at_work,
+             WHERE {AT_WORK} AND job.tenant = %(tenant)s) AS at_work,
            tenant.paused_at IS NOT NULL
            OR EXISTS (SELECT FROM queue_control WHERE queue = asked.queue AND paused_at IS NOT NULL)
-           OR (SELECT id FROM job WHERE queue = asked.queue AND job.tenant = :tenant AND {IS_READY}
+           OR (SELECT id FROM job WHERE queue = asked.queue AND job.tenant = %(tenant)s AND {IS_READY}
                 ORDER BY priority, created_at LIMIT 1) IS NOT NULL AS is_closed,
            tenant.weight, tenant.max_running,
            coalesce(own.waiting, 0) AS own_waiting, coalesce(own.drained_per_second, 0) AS own_rate,
@@ -51,8 +52,8 @@ LOOK = text(f"""
            greatest(1, ceil(extract(epoch FROM date_trunc('day', today) + interval '1 day' - today))) AS seconds_left
       FROM (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
               FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
-     CROSS JOIN unnest(CAST(:queues AS text[])) AS asked (queue)
-      JOIN tenant ON tenant.name = :tenant
+     CROSS JOIN unnest(CAST(%(queues)s AS text[])) AS asked (queue)
+      JOIN tenant ON tenant.name = %(tenant)s
       LEFT JOIN backlog AS own ON own.queue = asked.queue AND own.tenant = tenant.name
       LEFT JOIN backlog AS everyone ON everyone.queue = asked.queue AND everyone.tenant = ''
 """)
@@ -171,8 +172,8 @@ def look_for_room(
         wanted: the queues, and the sites that those jobs work on.
     """
     sites = [(site_id, queue.value) for queue, ids in wanted.items() for site_id in ids]
-    rows = session.execute(
-        LOOK,
+    rows = LOOK.all(
+        session,
         {
             "tenant": tenant, "queues": [queue.value for queue in wanted], "sites": [site_id for site_id, _ in sites],
             "site_queues": [queue for _, queue in sites],

@@ -98,7 +98,7 @@ def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None
 def test_the_look_for_room_has_a_plan_that_is_good_for_any_values(crowd: Shop) -> None:
     crowd.execute("ANALYZE")
     places: dict[str, int] = {}
-    numbered = re.sub(r":(\w+)", lambda found: f"${places.setdefault(found[1], len(places) + 1)}", room.LOOK.text)
+    numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${places.setdefault(found[1], len(places) + 1)}", room.LOOK.sql)
     with crowd.ledger.engine.connect() as connection, connection.connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (GENERIC_PLAN) {numbered}")
         plan = "\n".join(line for (line,) in cursor.fetchall())

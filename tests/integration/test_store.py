@@ -4,8 +4,9 @@ import traceback
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
+from monitoring.ledger.statement import Statement
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from tests.factories import Shop
 
@@ -42,5 +43,42 @@ def test_a_connection_to_which_the_server_said_something_is_used_again(shop: Sho
         shop.execute("NOTIFY news")
         with ledger.begin() as session:
             assert session.scalar(whose) == before
+    finally:
+        ledger.close()
+
+
+def test_a_statement_of_psycopg_s_own_is_in_the_session_s_transaction(shop: Shop) -> None:
+    shop.tenant()
+    rename = Statement("UPDATE tenant SET provider = %(provider)s RETURNING name, provider")
+    with shop.ledger.begin() as session:
+        row = rename.one_or_none(session, {"provider": "another"})
+        assert (row.name, row.provider) == ("acme", "another")
+        assert session.scalar(text("SELECT provider FROM tenant")) == "another"
+        session.rollback()
+    assert shop.rows("SELECT provider FROM tenant")[0].provider != "another"
+    with shop.ledger.begin() as session:
+        assert Statement("NOTIFY news").all(session) == []
+        assert Statement("SELECT 1 WHERE false").one_or_none(session) is None
+
+
+def test_its_errors_are_those_of_any_other_statement_and_name_no_value(shop: Shop) -> None:
+    secret = "my private prompt"
+    with pytest.raises(DBAPIError) as error, shop.ledger.begin() as session:
+        Statement("SELECT 1 / 0 WHERE %(prompt)s <> ''").all(session, {"prompt": secret})
+    assert secret not in "".join(traceback.format_exception(error.value))
+
+
+def test_a_connection_that_breaks_under_it_is_replaced(shop: Shop) -> None:
+    ledger, whose = Ledger(create_ledger_engine(shop.url, pool_size=1)), Statement("SELECT pg_backend_pid() AS pid")
+    try:
+        with ledger.begin() as session:
+            before = whose.one_or_none(session).pid
+            shop.execute(f"SELECT pg_terminate_backend({before}, 5000)")
+            with pytest.raises(OperationalError) as error:
+                whose.all(session)
+            session.rollback()
+        assert error.value.connection_invalidated
+        with ledger.begin() as session:
+            assert whose.one_or_none(session).pid != before
     finally:
         ledger.close()
