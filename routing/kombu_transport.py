@@ -4,8 +4,8 @@ kombu makes a client for every message that it pushes, acknowledges or restores,
 read 170 answers: more work than the message itself. A client has no connection of its own, it takes one from its pool
 for each command; so threads may share it, and it serves for as long as the pool does.
 
-Nor does it leave out acknowledging where a queue wants none: what was never noted as delivered is dropped from that note
-all the same, in a transaction of its own for each message.
+Nor does it leave out acknowledging where a queue wants none: what was never noted as delivered is dropped from that
+note all the same, in a transaction of its own for each message.
 """
 
 from __future__ import annotations
