@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -33,7 +33,7 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.queue_time import expire_waiting, stale_jobs
 from monitoring.ledger.runs import unabsorbed_runs, wake_run
-from monitoring.ledger.runway import DISPATCHER, Work, lead, look, news, resign, standing, top_up, unpush
+from monitoring.ledger.runway import DISPATCHER, Work, lead, look, resign, standing, top_up, unpush
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
 from monitoring.ledger.workers import sweep_workers
@@ -46,7 +46,7 @@ from producers.runway import BrokerLists
 from routing.errors import PolicyError
 from routing.policy import Policy
 from routing.tiers import Limits, QueueName
-from routing.turns import is_low
+from routing.turns import is_low, seconds_to_low
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,10 @@ _WAIT_FOR_ROW = text("SET LOCAL lock_timeout = '500ms'")
 _ONE_ROW = (QueryCanceled, DeadlockDetected, LockNotAvailable, SerializationFailure)
 """What the ledger says when one statement waited in vain for rows that somebody holds: it is not away."""
 ItemT = TypeVar("ItemT")
+REST_SECONDS = 0.01
+"""Between two rounds that the ledger wakes it for, at least: what came about meanwhile is one round."""
+LONGEST_REST_SECONDS = 0.05
+"""At most, where jobs wait for a runway that is far from low: nobody sees that their end was noted so much later."""
 
 
 class LeadLostError(ProducerError):
@@ -83,6 +87,14 @@ def contained(what: str, **facts: Any) -> Iterator[None]:
         logger.warning("left_for_next_round", exc_info=True, extra={"step": what, **facts})
     except Exception:
         logger.exception("left_for_next_round", extra={"step": what, **facts})
+
+
+class _Filled(NamedTuple):
+    """How a runway stood when it was as full as it has been lately."""
+
+    jobs: int
+    at: float
+    """In seconds of the monotonic clock."""
 
 
 class Dispatcher:
@@ -108,14 +120,19 @@ class Dispatcher:
         self._archived_at = -math.inf
         self._renewed_at = 0.0
         self._rounds = 0
-        self._highest: dict[QueueName, int] = {}
-        """How many jobs were seen standing on each runway since it was filled."""
+        self._filled: dict[QueueName, _Filled] = {}
         self._has_more = False
+        self._rest_seconds = REST_SECONDS
 
     @property
     def has_more(self) -> bool:
         """Whether the last round left something over that is due already."""
         return self._has_more
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long to rest after the last round that the ledger woke it for, so that many ends in a row are one."""
+        return self._rest_seconds
 
     def run_once(self) -> bool:
         """Do everything that is due now, as the leader; False while another leads, or once another has taken over."""
@@ -224,33 +241,42 @@ class Dispatcher:
 
     def _follow_news(self) -> None:
         """Do what came about since the last look; most of the time that look shows that there is nothing."""
-        with self._ledger.begin() as session:
-            found, work = news(session), self._look(session)
+        work = self._look()
         due = [
             step for is_due, step in (
-                (found.has_lapsed, self._recover), (found.has_settled, self._wake_runs),
-                (found.has_held, self._release_holds),
+                (work.has_lapsed, self._recover), (work.has_settled, self._wake_runs),
+                (work.has_held, self._release_holds),
             ) if is_due
         ]  # fmt: skip
         for step in due:
             with contained(step.__name__):
                 step()
         if due:
-            with self._ledger.begin() as session:
-                work = self._look(session)
+            work = self._look()
+        self._rest_seconds = self._time_to_rest(work)
         ready = work.ready.items()
-        self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._highest[queue])})
+        self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._filled[queue].jobs)})
 
-    def _look(self, session: Session) -> Work:
-        work = look(session, older_than_seconds=self._config.missing_after_seconds)
+    def _look(self) -> Work:
+        with self._ledger.look() as connection:
+            work = look(connection, older_than_seconds=self._config.missing_after_seconds)
         for queue, count in work.ready.items():
-            self._highest[queue] = max(count, self._highest.get(queue, 0))
+            if count >= self._filled.get(queue, _Filled(0, 0.0)).jobs:
+                self._filled[queue] = _Filled(count, time.monotonic())
         return work
+
+    def _time_to_rest(self, work: Work) -> float:
+        """Return how long nothing can be missing on a runway for which jobs wait; the least where none do."""
+        now, filled = time.monotonic(), self._filled
+        times = [
+            seconds_to_low(count, highest=filled[queue].jobs, seconds=now - filled[queue].at)
+            for queue, count in work.ready.items()
+        ]
+        return min(LONGEST_REST_SECONDS, max(REST_SECONDS, min(times, default=0.0)))
 
     def _keep_runways(self) -> None:
         """Take back what got lost on the runways, and fill them."""
-        with self._ledger.begin() as session:
-            work = self._look(session)
+        work = self._look()
         regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
         self._top_up(
             {queue: work.ready.get(queue, 0) for queue in QueueName if queue in work.ready or queue in regained}
@@ -307,18 +333,19 @@ class Dispatcher:
         with self._ledger.begin() as session:
             pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
             limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}
-        self._highest[queue] = standing_now + len(pushes)
-        for position, push in enumerate(pushes):
-            try:
-                self._stay_leader()
-                self._publisher.push(push, limits=limits[push.tenant])
-            except (PublishError, LeadLostError) as error:
-                with self._ledger.begin() as session:
-                    unpush(session, pushes[position:])
-                if isinstance(error, LeadLostError):
-                    raise
-                logger.warning("push_failed", extra={"queue": queue.value})
-                return False
+        self._filled[queue] = _Filled(standing_now + len(pushes), time.monotonic())
+        if not pushes:
+            return True
+        try:
+            self._stay_leader()
+            self._publisher.push_all([(push, limits[push.tenant]) for push in pushes])
+        except (PublishError, LeadLostError) as error:
+            with self._ledger.begin() as session:
+                unpush(session, pushes)  # a copy of what got through is refused at the claim
+            if isinstance(error, LeadLostError):
+                raise
+            logger.warning("push_failed", extra={"queue": queue.value})
+            return False
         return True
 
     def _limits(self, session: Session, tenant: str, queue: QueueName) -> Limits:

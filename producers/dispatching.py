@@ -24,9 +24,6 @@ from producers.dispatcher import Dispatcher, contained
 logger = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 5.0
-_REST_SECONDS = 0.01
-"""Between two rounds that the ledger wakes it for, so that many ends in a row are one round: far less than it takes to
-work off half a runway."""
 
 
 class DispatcherLoop:
@@ -68,7 +65,7 @@ class DispatcherLoop:
                 began = time.monotonic()
                 if is_leader and began < tick_at:
                     is_leader = self._dispatcher.run_woken()
-                    self._stopping.wait(_REST_SECONDS)
+                    self._stopping.wait(self._dispatcher.rest_seconds)
                 else:
                     is_leader, tick_at = self._dispatcher.run_once(), began + self._config.tick_seconds
                 self._show_life()

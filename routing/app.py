@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {
     "task_default_queue": QueueName.UNROUTED.value,
     "task_ignore_result": True,
     "task_store_errors_even_if_ignored": False,
-    # Early ack: the ledger's lease recovers a crash (DESIGN.md section 4).
+    # Queues of ours wait for no ack at all: the ledger's lease recovers a crash (DESIGN.md section 4).
     "task_acks_late": False,
     "task_reject_on_worker_lost": False,
     "worker_prefetch_multiplier": 1,

@@ -1,7 +1,7 @@
 """The broker's shape: one direct queue for each kind of work, and what its connections are told.
 
-Messages carry ids, are JSON and are acknowledged before the work begins: recovery is the ledger's business, so no
-visibility timeout and no private kombu field takes part in it (docs/why.md).
+Messages carry ids, are JSON and are a worker's for good once it has them: recovery is the ledger's business, so no
+acknowledgement, no visibility timeout and no private kombu field takes part in it (docs/why.md).
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ def list_of(queue: QueueName) -> str:
 
 
 def build_queues() -> list[Queue]:
-    """Return every queue of the fleet, `unrouted` included."""
+    """Return every queue of the fleet, `unrouted` included.
+
+    None waits for an acknowledgement: a message that is lost with its worker is missed on the runway and sent again.
+    """
     return [
-        Queue(name, Exchange(name, type="direct"), routing_key=name, durable=True) for name in map(list_of, QueueName)
+        Queue(name, Exchange(name, type="direct"), routing_key=name, durable=True, no_ack=True)
+        for name in map(list_of, QueueName)
     ]

@@ -69,6 +69,17 @@ def is_low(standing: int, *, highest: int) -> bool:
     return standing <= highest // 2
 
 
+def seconds_to_low(standing: int, *, highest: int, seconds: float) -> float:
+    """Return in how many seconds a runway gets low, if its jobs go on being taken as they were.
+
+    Args:
+        standing: jobs that stand there.
+        highest: how many there have been since it was filled.
+        seconds: how long ago that was.
+    """
+    return seconds * max(0, standing - highest // 2) / max(1, highest - standing)
+
+
 def first_tenants(shares: Sequence[Share], order: Order, *, room: int) -> list[str]:
     """Return the tenants whose turn may come while so many jobs are taken: those who are next."""
     able = [share.tenant for share in shares if share.room > 0]

@@ -30,8 +30,9 @@ class WorkerConfig(Section):
 
     gateway_url: str = "http://127.0.0.1:8090"
     """The gateway: the only way to a model."""
-    max_tasks_per_child: int = Field(default=100, ge=1)
-    """A pool child is replaced after so many tasks."""
+    max_tasks_per_child: int = Field(default=1_000, ge=1)
+    """A pool child is replaced after so many tasks. A new one costs as much as dozens of small jobs; what grows too
+    large is replaced earlier, see `max_memory_kib_per_child`."""
     max_memory_kib_per_child: int = Field(default=524_288, ge=1024)
     """A pool child above this resident size, in KiB, is replaced after its task."""
     most_memory_kib_per_child: int = Field(default=4_194_304, ge=262_144)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from celery import Celery
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import configure_mappers
 
 from monitoring import traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
@@ -146,6 +147,7 @@ def build_worker(
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
+    configure_mappers()  # or each pool child would, for as long as a dozen small jobs take
     policy = load_policy(settings.policy.path)
     vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(

@@ -156,7 +156,8 @@ def _begin(session: Session, job: Job, now_standing: Standing, rules: _Rules) ->
         "lease_seconds": effective.attempts.lease_seconds, "hard_seconds": effective.queues[queue].hard_seconds,
     }  # fmt: skip
     happened = _events_of_start(job, attempt, state, waited_seconds=now_standing.waited_seconds)
-    begun = Begun(*session.execute(BEGIN, asked | {"told": told_of(happened)}).one())
+    (written,) = BEGIN.all(session, asked | {"told": told_of(happened)})
+    begun = Begun(*written)
     if begun.started_at is None:
         if begun.may_start:
             hold_back(session, job, Hold.SITE)

@@ -200,22 +200,21 @@ def end(
 
 def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> EndFacts:
     """Write the end that a locked job's object says, and its result, with one statement; note there what that made."""
-    with session.no_autoflush:  # or what this statement writes would be written before it, too
-        rows = session.execute(
-            END,
-            {
-                "job": job.id,
-                "state": job.state,
-                "reason": job.reason,
-                "detail": job.detail,
-                "result": dump_json(result),
-                "signature": job.failure_signature,
-                "site": job.site_id,
-                "heir": heir,
-                "outcome": job.state,
-                "box": EventKind.BOX.value,
-            },
-        ).all()
+    rows = END.all(
+        session,
+        {
+            "job": job.id,
+            "state": job.state,
+            "reason": job.reason,
+            "detail": job.detail,
+            "result": dump_json(result),
+            "signature": job.failure_signature,
+            "site": job.site_id,
+            "heir": heir,
+            "outcome": job.state,
+            "box": EventKind.BOX.value,
+        },
+    )
     ended = rows[0]
     learn(
         job, state=job.state, reason=job.reason, detail=job.detail, result=result, fence=ended.fence,
@@ -279,7 +278,7 @@ def _another_try(job: Job) -> NewJob:
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
     """End the live attempt of a locked job; does nothing when it has none."""
-    rows = session.execute(CLOSE, {"job": job.id, "outcome": outcome, "reason": reason.value}).all()
+    rows = CLOSE.all(session, {"job": job.id, "outcome": outcome, "reason": reason.value})
     if closed := [ClosedAttempt(*row) for row in rows]:
         spent = spent_at_end(session, job)
         record_all(session, [each.told(outcome, reason, cost=spent.get(each.id, 0)) for each in closed], job=job)

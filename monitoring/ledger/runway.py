@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -56,14 +56,9 @@ class Work(NamedTuple):
     """What a look at all queues shows."""
 
     ready: Mapping[QueueName, int]
-    """Queues with jobs that may go to the broker, and how many of each stand there already."""
+    """Queues that are not paused, with jobs that may go to the broker, and how many of each stand there already."""
     pushed: tuple[QueueName, ...]
     """Queues with jobs whose message should stand in the broker."""
-
-
-class News(NamedTuple):
-    """What may have come about that no queue shows."""
-
     has_lapsed: bool
     """An attempt lost its lease."""
     has_settled: bool
@@ -72,23 +67,19 @@ class News(NamedTuple):
     """A time has come for which jobs were held, or some are held for their site."""
 
 
-def look(session: Session, *, older_than_seconds: float) -> Work:
-    """Return where there is something to do: most of the time nowhere, and that is known with one statement.
+def look(session: Session | Connection, *, older_than_seconds: float) -> Work:
+    """Return what there is to do: most of the time nothing, and that is known with one statement.
 
     Args:
-        session: the caller's transaction.
+        session: the caller's transaction, or a connection for this one look.
         older_than_seconds: a message is only missed when it was pushed so long ago.
     """
     rows = session.execute(runway_sql.LOOK, {"older": older_than_seconds}).all()
     return Work(
         {QueueName(row.queue): row.standing for row in rows if row.has_ready},
         tuple(QueueName(row.queue) for row in rows if row.has_pushed),
-    )
-
-
-def news(session: Session) -> News:
-    """Return what the ledger may have woken the dispatcher for, beside jobs that may go to the broker."""
-    return News(*session.execute(runway_sql.NEWS).one())
+        rows[0].has_lapsed, rows[0].has_settled, rows[0].has_held,
+    )  # fmt: skip
 
 
 def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Admission) -> Sequence[Push]:

@@ -17,11 +17,19 @@ AT_WORK = "attempt.ended_at IS NULL AND attempt.queue <> 'control'"
 
 LOOK = text(f"""
     SELECT queue,
-           (SELECT id FROM job WHERE job.queue = queues.queue AND {IS_READY}
-             ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL AS has_ready,
+           NOT EXISTS (SELECT FROM queue_control WHERE queue_control.queue = queues.queue AND paused_at IS NOT NULL)
+           AND (SELECT id FROM job WHERE job.queue = queues.queue AND {IS_READY}
+                 ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL AS has_ready,
            pushed.jobs AS standing,
            coalesce(pushed.first < clock_timestamp() - make_interval(secs => CAST(:older AS double precision)), false)
-               AS has_pushed
+               AS has_pushed,
+           (SELECT EXISTS (SELECT FROM attempt
+                            WHERE ended_at IS NULL AND lease_until < (SELECT clock_timestamp()))) AS has_lapsed,
+           (SELECT EXISTS (SELECT FROM agent_executions
+                            WHERE settled_at IS NOT NULL AND absorbed_at IS NULL)) AS has_settled,
+           (SELECT min(held_until) <= clock_timestamp() FROM job WHERE held_until IS NOT NULL) IS TRUE
+           OR (SELECT id FROM job WHERE held_for = 'site'
+                ORDER BY site_id, queue, priority, created_at LIMIT 1) IS NOT NULL AS has_held
       FROM (VALUES {", ".join(f"('{queue.value}')" for queue in TASK_OF_QUEUE)}) AS queues (queue) CROSS JOIN LATERAL (
           SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {IS_PUSHED}
       ) AS pushed
@@ -30,13 +38,6 @@ LOOK = text(f"""
 
 The queues stand in the statement: with an array as a parameter it would be planned anew each time.
 """
-
-NEWS = text("""
-    SELECT EXISTS (SELECT FROM attempt WHERE ended_at IS NULL AND lease_until < (SELECT clock_timestamp())) AS lapsed,
-           EXISTS (SELECT FROM agent_executions WHERE settled_at IS NOT NULL AND absorbed_at IS NULL) AS settled,
-           EXISTS (SELECT FROM job WHERE held_until <= (SELECT clock_timestamp()))
-           OR EXISTS (SELECT FROM job WHERE held_for = 'site') AS held
-""")
 
 SHARES = text(f"""
     WITH RECURSIVE ready AS (
@@ -56,14 +57,15 @@ SHARES = text(f"""
          WHERE {AT_WORK} GROUP BY job.tenant
     ), shares AS (
         SELECT tenant.name AS tenant, tenant.weight, tenant.max_running, coalesce(live.attempts, 0) AS live,
-               coalesce(standing.jobs, 0) AS standing, coalesce(backlog.turn, 0) AS turn
+               coalesce(standing.jobs, 0) AS standing, coalesce(backlog.turn, 0) AS turn, NULL AS plans
           FROM busy JOIN tenant ON tenant.name = busy.tenant AND tenant.paused_at IS NULL
           LEFT JOIN live ON live.tenant = tenant.name
           LEFT JOIN standing ON standing.tenant = tenant.name
           LEFT JOIN backlog ON backlog.queue = :queue AND backlog.tenant = tenant.name
         UNION ALL
         SELECT '', 1, NULL, 0, (SELECT coalesce(sum(jobs), 0)::bigint FROM standing),
-               coalesce((SELECT turn FROM backlog WHERE queue = :queue AND tenant = ''), 0)
+               coalesce((SELECT turn FROM backlog WHERE queue = :queue AND tenant = ''), 0),
+               set_config('plan_cache_mode', 'force_generic_plan', true)
     )
     SELECT * FROM shares
      WHERE NOT EXISTS (SELECT FROM queue_control WHERE queue = :queue AND paused_at IS NOT NULL)
@@ -71,7 +73,7 @@ SHARES = text(f"""
 """The tenants with ready jobs are found one by one through the index, so that this costs what tenants there are.
 
 The row without a tenant's name is of all of them: what stands on the whole queue, and where the order of turns stood.
-A queue that is paused has no rows at all.
+A queue that is paused has no rows at all. What follows in the transaction keeps its plan, as in `ground`.
 """
 
 READY = text(f"""

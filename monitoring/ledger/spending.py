@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import CompoundSelect, Uuid, func, literal, select, text
+from sqlalchemy import CompoundSelect, Uuid, func, literal, select
 from sqlmodel import Session, col
 
 from monitoring.ledger.run_tables import AgentExecution
+from monitoring.ledger.statement import Statement
 from monitoring.ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 
-_SPENT = text("SELECT attempt_id, sum(cost_nanousd)::bigint FROM call WHERE job_id = :job GROUP BY attempt_id")
+_SPENT = Statement("SELECT attempt_id, sum(cost_nanousd)::bigint FROM call WHERE job_id = %(job)s GROUP BY attempt_id")
 
 
 def members_of(job_id: UUID) -> CompoundSelect[UUID]:
@@ -44,7 +45,7 @@ def spent_at_end(session: Session, job: Job) -> Mapping[UUID, int]:
     In a statement of its own, after the one that ended the attempt: that has waited for calls which were being settled
     (money_sql.BOOK), and only a later statement sees them.
     """
-    return {attempt_id: cost for attempt_id, cost in session.execute(_SPENT, {"job": job.id})}
+    return {attempt_id: cost for attempt_id, cost in _SPENT.all(session, {"job": job.id})}
 
 
 def wasted_at_end(session: Session, job: Job) -> int:

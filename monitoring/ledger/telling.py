@@ -102,7 +102,7 @@ def tell_end(
     )  # fmt: skip
     payload = None if is_step(job) else dump_json(_notification(job))  # of a step its run tells, once
     values = {**audited, "detail": dump_json(audited["detail"]), "url": job.request.get("callback_url")}
-    session.execute(TELL, {**values, "told": told_of(happened), "payload": payload})
+    TELL.all(session, {**values, "told": told_of(happened), "payload": payload})
 
 
 def _events_of_end(

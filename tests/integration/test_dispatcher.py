@@ -324,6 +324,7 @@ def test_a_runway_is_filled_again_when_half_of_it_is_taken(shop: Shop, broker: A
 def test_between_two_ticks_the_ledger_wakes_the_leader_alone(shop: Shop, leads: bool, rounds: list[str]) -> None:
     class Rounds:
         has_more = False
+        rest_seconds = 0.01
 
         def __init__(self) -> None:
             self.seen: list[str] = []

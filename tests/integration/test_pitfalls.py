@@ -108,12 +108,13 @@ def test_01_and_09_a_job_far_longer_than_the_visibility_timeout_runs_once_and_it
     assert len(worker.started("nap 4")) == 1
 
 
-def test_02_the_keys_of_unacknowledged_messages_are_our_own_and_no_message_is_in_them_while_its_job_runs() -> None:
+def test_02_the_keys_of_unacknowledged_messages_are_our_own_and_no_message_of_the_fleet_s_is_ever_in_them() -> None:
     names = {TRANSPORT_OPTIONS[name] for name in ("unacked_key", "unacked_index_key", "unacked_mutex_key")}
     assert len(names) == 3
     assert all(name.startswith("pointsman:") for name in names)
     assert "visibility_timeout" not in TRANSPORT_OPTIONS
-    assert SETTINGS["task_acks_late"] is False  # so that it could only touch a message on its way to a pool child
+    assert all(queue.no_ack for queue in build_queues())
+    assert SETTINGS["task_acks_late"] is False
 
 
 @pytest.mark.long

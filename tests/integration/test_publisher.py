@@ -15,6 +15,7 @@ from producers.publisher import Publisher, message_id
 from routing.app import create_app
 from routing.policy import platform_policy
 from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.topology import TRANSPORT_OPTIONS
 
 LIMITS = platform_policy().queues[QueueName.PATCH]
 
@@ -83,3 +84,23 @@ def test_a_channel_makes_one_client_and_another_one_for_another_pool(app: Celery
         with channel.conn_or_acquire() as third:
             assert third is not first
             assert third.ping()
+
+
+@pytest.mark.parametrize(("no_ack", "noted"), [(True, 0), (False, 1)])
+def test_a_message_of_ours_is_its_worker_s_for_good_and_another_s_waits_for_its_ack(
+    app: Celery, broker: Any, no_ack: bool, noted: int
+) -> None:
+    Publisher(app).push_all(pushes(2))
+    seen: list[Any] = []
+    with app.connection_for_read() as connection:
+        queue = app.amqp.queues["patch"]
+        assert queue.no_ack
+        with connection.Consumer([queue], callbacks=[lambda _, message: seen.append(message)], no_ack=no_ack):
+            while len(seen) < 2:
+                connection.drain_events(timeout=5)
+                assert broker.hlen(TRANSPORT_OPTIONS["unacked_key"]) == noted * len(seen)
+        calls = broker.info("commandstats").get("cmdstat_exec", {"calls": 0})["calls"]
+        seen[0].ack()
+        seen[1].reject()
+        assert broker.info("commandstats").get("cmdstat_exec", {"calls": 0})["calls"] - calls == 2 * noted
+    assert not broker.exists(TRANSPORT_OPTIONS["unacked_key"], "patch")

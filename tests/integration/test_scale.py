@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlmodel import Session
 
-from monitoring.ledger import room
+from monitoring.ledger import room, runway_sql
 from monitoring.ledger.approvals import overdue_jobs
 from monitoring.ledger.attempts import lapsed_attempts
 from monitoring.ledger.gates import overdue_gates
@@ -95,10 +95,21 @@ def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None
         assert looked.rows < 200
 
 
-def test_the_look_for_room_has_a_plan_that_is_good_for_any_values(crowd: Shop) -> None:
+KEPT = {
+    "room": room.LOOK.sql, "look": runway_sql.LOOK.text, "shares": runway_sql.SHARES.text,
+    "ready": runway_sql.READY.text, "crowded": runway_sql.CROWDED.text, "park": runway_sql.PARK.text,
+    "mark": runway_sql.MARK.text,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_keeps_its_plan_has_one_that_is_good_for_any_values(crowd: Shop, name: str) -> None:
     crowd.execute("ANALYZE")
     places: dict[str, int] = {}
-    numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${places.setdefault(found[1], len(places) + 1)}", room.LOOK.sql)
+    numbered = re.sub(
+        r"%\((\w+)\)s|(?<!:):(\w+)",
+        lambda found: f"${places.setdefault(found[1] or found[2], len(places) + 1)}", KEPT[name],
+    )  # fmt: skip
     with crowd.ledger.engine.connect() as connection, connection.connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (GENERIC_PLAN) {numbered}")
         plan = "\n".join(line for (line,) in cursor.fetchall())

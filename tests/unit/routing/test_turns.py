@@ -4,10 +4,11 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.turns import Ready, Share, first_tenants, is_low, order_of, take_turns, turns_after
+from routing.turns import Ready, Share, first_tenants, is_low, order_of, seconds_to_low, take_turns, turns_after
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -78,3 +79,10 @@ def test_a_runway_is_low_when_half_of_what_stood_there_was_taken() -> None:
     assert is_low(0, highest=0), "what never stood anywhere is pushed at once"
     assert is_low(0, highest=1)
     assert not is_low(1, highest=1)
+
+
+def test_a_runway_gets_low_at_the_pace_at_which_its_jobs_were_taken() -> None:
+    assert seconds_to_low(12, highest=16, seconds=0.2) == pytest.approx(0.2), "four in 0.2 s, and four more until half"
+    assert seconds_to_low(8, highest=16, seconds=0.2) == seconds_to_low(0, highest=16, seconds=9.0) == 0.0
+    assert seconds_to_low(16, highest=16, seconds=0.1) == pytest.approx(0.8), "nothing yet: as if one were taken now"
+    assert seconds_to_low(0, highest=0, seconds=5.0) == 0.0
