@@ -104,11 +104,11 @@ def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int 
     """
     newest = select(Event).where(col(Event.job_id).in_(members_of(job_id))).order_by(col(Event.id).desc()).limit(limit)
     if before_id is None:
-        last = session.scalars(newest.limit(1)).one_or_none()
+        last = session.scalar(newest.with_only_columns(col(Event.id)).limit(1))
         if last is None:
             return ()
         outlive_writers(session, "event")
-        before_id = last.id + 1
+        before_id = last + 1
     return session.scalars(newest.where(col(Event.id) < before_id)).all()[::-1]
 
 
