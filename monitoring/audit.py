@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -26,6 +25,7 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, SQLModel, col
 
 from monitoring.ledger.clock import now
+from monitoring.ledger.numbering import PATIENCE_SECONDS, outlive_writers
 from monitoring.ledger.record_tables import AuditRow, AuditSeal
 
 GENESIS = "0" * 64
@@ -34,7 +34,6 @@ MAX_ROWS = 10_000
 """Rows that one seal covers at most."""
 _AUDIT: Table = SQLModel.metadata.tables[str(AuditRow.__tablename__)]
 _PAGE_ROWS = 2_000
-_POLL_SECONDS = 0.01
 _LOCK_KEY = 7_041_778
 """PostgreSQL advisory lock: one sealer at a time."""
 
@@ -70,7 +69,7 @@ class AuditVerdict(NamedTuple):
 
 
 def seal(
-    session: Session, *, signing_key: bytes, every_seconds: float = 0.0, patience_seconds: float = 0.25
+    session: Session, *, signing_key: bytes, every_seconds: float = 0.0, patience_seconds: float = PATIENCE_SECONDS
 ) -> AuditSeal | None:  # fmt: skip
     """Chain the unsealed rows, at most `MAX_ROWS` of them, in the caller's transaction.
 
@@ -237,32 +236,9 @@ def _stop_sealing(session: Session) -> None:
 
 
 def _final_seq(session: Session, *, patience_seconds: float) -> int | None:
-    """Return a `seq` up to which every row has been committed or rolled back; None when patience ran out.
-
-    An INSERT locks the table before it draws its `seq`, and keeps the lock until its transaction ends. So once the
-    writers of this moment are gone, no row can appear at or below what had been drawn before.
-    """
+    """Return a `seq` up to which every row has been committed or rolled back; None when patience ran out."""
     drawn: int | None = session.scalar(text("SELECT CASE WHEN is_called THEN last_value END FROM audit_seq_seq"))
-    writers = _writers(session)
-    give_up_at = time.monotonic() + patience_seconds
-    while writers:
-        if time.monotonic() >= give_up_at:
-            return None
-        time.sleep(_POLL_SECONDS)
-        writers &= _writers(session)
-    return drawn
-
-
-def _writers(session: Session) -> set[str]:
-    found = session.scalars(
-        text("""
-            SELECT virtualtransaction FROM pg_locks
-             WHERE locktype = 'relation' AND relation = 'audit'::regclass AND mode = 'RowExclusiveLock' AND granted
-               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-               AND pid IS DISTINCT FROM pg_backend_pid()
-        """)
-    )
-    return set(found)
+    return drawn if outlive_writers(session, "audit", patience_seconds=patience_seconds) else None
 
 
 def _rows(session: Session, *, after: int, until: int | None) -> Iterator[RowMapping]:

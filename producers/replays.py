@@ -32,9 +32,11 @@ from monitoring.ledger.rounds import (
     Ground,
     NotContinuableError,
     is_about_earlier_work,
+    rounds_of,
     stand_on,
     successor_of,
     verb_of,
+    work_so_far,
 )
 from monitoring.ledger.run_tables import Project
 from monitoring.ledger.runs import new_run
@@ -51,7 +53,7 @@ from routing.jobs import ENDS, JobRequest, Reason, State, parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
 from routing.project import MissingKeyError
-from routing.rounds import Verb, Work, added_nanousd, can_go_on, check_tier, hard_floor, higher_stakes
+from routing.rounds import Verb, added_nanousd, can_go_on, fit_to, higher_stakes
 from routing.router import Mode, Route, SiteSignals, decide
 from routing.run_estimate import estimate_run
 from routing.signals import signals_of
@@ -143,9 +145,6 @@ class Replays:
             today = self._today(session, job)
             request = _request_of(job, tier=tier)
             route = self._route(session, job, request, today)
-            if (start := today.ground.start) is not None:
-                work = Work(None, start.total_bytes, read_stored(SiteSignals, start.signals).has_build)
-                check_tier(route, hard_floor(work, today.policy))
             cap = today.ground.spent_nanousd + today.policy.job_cap_nanousd(request.budget_usd)
             new = self._new_job(job, today, request, route, asker=asker, cap=cap, verb=Verb.OVERRIDE)
             check_room(session, new.queue, job.tenant, policy=today.policy)
@@ -200,6 +199,10 @@ class Replays:
         asked = signals_of(request, site=site, debated=debated)
         asked = asked.model_copy(update={"new_site": asked.new_site and site is None})
         route = decide(asked, today.policy, self._vocabularies.of(job.tenant))
+        if (start := today.ground.start) is not None:
+            before = [one for one in rounds_of(session, job.root_id) if one.id != job.id]
+            work = work_so_far(start, before)
+            route = fit_to(route, work, today.policy, is_chosen=request.tier is not None)
         return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
 
 

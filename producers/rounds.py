@@ -23,7 +23,7 @@ from monitoring.ledger.approvals import send_back
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.jobs import KEPT_FACTS, lock_job
 from monitoring.ledger.new_jobs import NewJob, request_digest
-from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on
+from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on, work_so_far
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Site
 from producers.decisions import policy_of
@@ -39,18 +39,15 @@ from routing.rounds import (
     added_nanousd,
     can_go_on,
     check_changes_something,
-    check_tier,
     earlier_requests,
-    floor_of,
-    hard_floor,
+    fit_to,
     higher_stakes,
     place_of_resumed,
-    raise_to,
 )
 from routing.router import Route, SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import first_stage
-from routing.tiers import QueueName, Tier
+from routing.tiers import QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 _PASSED_ON = ("session", "callback_url", "priority", "preference", "advanced_edit")
@@ -158,9 +155,7 @@ class Rounds:
         policy = policy_of(session, job.tenant, self._policy)
         so_far = rounds_of(session, job.root_id)
         signals = read_stored(SiteSignals, start.signals)
-        highest = max((one.tier for one in so_far if one.tier is not None), default=None)
-        work = Work(Tier(highest) if highest is not None else None, start.total_bytes, signals.has_build)
-        route = self._route(session, new.request, job, signals, work=work, policy=policy)
+        route = self._route(session, new.request, job, signals, work=work_so_far(start, so_far), policy=policy)
         stage = first_stage(route, policy, environment=self._environment())
         return replace(
             new,
@@ -182,10 +177,7 @@ class Rounds:
         asked = signals_of(request, site=signals, debated=debated)
         route = decide(asked, policy, self._vocabularies.of(job.tenant))
         check_changes_something(route)
-        if request.tier is not None:
-            check_tier(route, hard_floor(work, policy))
-        else:
-            route = raise_to(route, floor_of(work, policy))
+        route = fit_to(route, work, policy, is_chosen=request.tier is not None)
         return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
 
 

@@ -117,6 +117,24 @@ def check_tier(route: Route, floor: Floor) -> None:
         raise InvalidJobError((FieldError("tier", f"has to be {name} or above: {floor.because}"),))
 
 
+def fit_to(route: Route, work: Work, policy: Policy, *, is_chosen: bool) -> Route:
+    """Return a route on a tier that can go on with the work so far.
+
+    Args:
+        route: as the rules decide on the request alone.
+        work: what it starts from.
+        policy: says what each tier may put out.
+        is_chosen: whether a person named the tier, and thereby may go below `floor_of`.
+
+    Raises:
+        InvalidJobError: the caller's fault: the tier that was named cannot hold the work.
+    """
+    if is_chosen:
+        check_tier(route, hard_floor(work, policy))
+        return route
+    return raise_to(route, floor_of(work, policy))
+
+
 def higher_stakes(first: str | None, second: Stakes | None) -> Stakes | None:
     """Return the higher of two stakes: a small revision of risky work still is risky."""
     order = [None, Stakes.MEDIUM, Stakes.HIGH]

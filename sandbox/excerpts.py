@@ -6,8 +6,9 @@ Pure and deterministic: the same files and prompt give the same text, so that a 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from sandbox.media import is_text_file
@@ -37,9 +38,11 @@ class Excerpt:
     of: int
 
     def shown(self) -> str:
-        """Return it as a model sees it."""
+        """Return it as a model sees it, byte for byte, between marks that its own text cannot end."""
+        text = self.text.lower()
+        mark = next(mark for mark in _marks() if f"</{mark}" not in text)
         part = "" if (self.first, self.last) == (1, self.of) else f' lines="{self.first}-{self.last} of {self.of}"'
-        return f'<file path="{self.path}"{part}>\n{self.text}\n</file>'
+        return f'<{mark} path="{self.path}"{part}>\n{self.text}\n</{mark}>'
 
 
 def excerpts(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> list[Excerpt]:
@@ -69,6 +72,11 @@ def show_tree(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_S
     more = len(listed) - _MAX_LISTED
     listing = "\n".join(listed[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else []))
     return "\n".join(["All files:", listing or "none yet", "", *(part.shown() for part in chosen)])
+
+
+def _marks() -> Iterator[str]:
+    yield "file"
+    yield from (f"file-{number}" for number in count(2))
 
 
 def _text_of(path: str, data: bytes) -> str | None:

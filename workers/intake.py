@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from monitoring.ledger.clarifications import pending_question
+from monitoring.ledger.rounds import work_so_far
 from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
 from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
@@ -24,7 +25,7 @@ from routing.llm_fallback import Failure as ArbiterFailure
 from routing.messages import read_stored
 from routing.planning import Debate
 from routing.policy import CallPurpose, ModelCall
-from routing.rounds import Work, hard_floor, raise_to
+from routing.rounds import hard_floor, raise_to
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
 from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
@@ -100,8 +101,7 @@ def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
         route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
     if attempt.begun is not None:
-        work = Work(None, attempt.begun.total_bytes, read_stored(SiteSignals, attempt.begun.signals).has_build)
-        route = raise_to(route, hard_floor(work, attempt.policy))
+        route = raise_to(route, hard_floor(work_so_far(attempt.begun), attempt.policy))
     if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(rules.switches)):
         route = merge_intent(route, _reply(attempt, intent_call(signals)))
     return route

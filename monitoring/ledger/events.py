@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import insert, select
@@ -12,6 +12,7 @@ from sqlmodel import Session, col
 
 from monitoring.ledger.columns import table_of
 from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.numbering import outlive_writers
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
 from monitoring.ledger.statement import Statement
@@ -53,6 +54,14 @@ class EventKind(StrEnum):
     LANE = "lane"
 
 
+class Told(NamedTuple):
+    """Events that are told in their order."""
+
+    events: Sequence[Event]
+    is_all: bool
+    """Whether there were no more of them at this moment."""
+
+
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:
     """Append one event in the caller's transaction, without keys that people or models wrote into it."""
     session.execute(_APPEND, row_of(kind, job, data))
@@ -86,16 +95,22 @@ def wake_dispatcher(session: Session) -> None:
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:
     """Return the newest of a job's events, oldest first; a run's are those of its steps too.
 
+    The newest of all are such that `events_after` can go on from the last, unless a transaction hangs.
+
     Args:
         session: the caller's transaction.
         job_id: whose.
         limit: how many.
         before_id: only events with an id below this one.
     """
-    newest = select(Event).where(col(Event.job_id).in_(members_of(job_id)))
-    if before_id is not None:
-        newest = newest.where(col(Event.id) < before_id)
-    return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
+    newest = select(Event).where(col(Event.job_id).in_(members_of(job_id))).order_by(col(Event.id).desc()).limit(limit)
+    if before_id is None:
+        last = session.scalar(newest.with_only_columns(col(Event.id)).limit(1))
+        if last is None:
+            return ()
+        outlive_writers(session, "event")
+        before_id = last + 1
+    return session.scalars(newest.where(col(Event.id) < before_id)).all()[::-1]
 
 
 def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], *, limit: int) -> Sequence[Event]:
@@ -104,8 +119,19 @@ def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], 
     return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
 
 
-def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> Sequence[Event]:
-    """Return a job's events with an id above `after_id`, oldest first; a run's stream holds those of its steps."""
+def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> Told:
+    """Return a job's events with an id above `after_id`, oldest first; a run's stream holds those of its steps.
+
+    An event is told once no running transaction can still add one with a lower id, so that whoever goes on from the
+    last id that it has seen misses nothing. While a transaction hangs, until its timeout, nothing new is told.
+    """
     members = session.scalars(members_of(job_id)).all()
     query = select(Event).where(col(Event.job_id).in_(members), col(Event.id) > after_id)
-    return session.scalars(query.order_by(col(Event.id)).limit(limit)).all()
+    query = query.order_by(col(Event.id)).limit(limit)
+    found = session.scalars(query).all()
+    if not found:
+        return Told((), is_all=True)
+    if not outlive_writers(session, "event"):
+        return Told((), is_all=False)
+    final = session.scalars(query.where(col(Event.id) <= found[-1].id)).all()
+    return Told(final, is_all=len(final) < limit)

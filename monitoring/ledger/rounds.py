@@ -18,7 +18,10 @@ from monitoring.errors import MonitoringError
 from monitoring.ledger.releases import lock_site
 from monitoring.ledger.spending import booked_on_bill
 from monitoring.ledger.tables import Job, Release, Site
-from routing.tiers import QueueName
+from routing.messages import read_stored
+from routing.rounds import Work
+from routing.router import SiteSignals
+from routing.tiers import QueueName, Tier
 
 MAX_ROUNDS = 50
 """Jobs of one session: whoever sees one of them sees all."""
@@ -88,6 +91,12 @@ def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
     return session.scalars(
         select(Job).where(col(Job.root_id) == root_id, _IS_ROUND).order_by(col(Job.created_at))
     ).all()
+
+
+def work_so_far(start: Release, made_by: Sequence[Job] = ()) -> Work:
+    """Return what a round goes on with that starts from a release, made by these rounds."""
+    tiers = (Tier(one.tier) for one in made_by if one.tier is not None)
+    return Work(max(tiers, default=None), start.total_bytes, read_stored(SiteSignals, start.signals).has_build)
 
 
 def verb_of(job: Job) -> str | None:

@@ -22,7 +22,7 @@ from producers.api.bodies import parse_json, parse_model, read_body, with_key
 from producers.api.examples import EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller, SubmitKey
-from producers.api.stream import Tail, as_json, look, watch
+from producers.api.stream import as_json, look, watch
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.comparison import Comparison
 from producers.job_views import JobSummary, JobView
@@ -201,14 +201,14 @@ async def get_events(
     last_event_id: Annotated[int | None, Header(ge=0, lt=2**63, description="Resume a stream here.")] = None,
 ) -> Response:
     """Follow a job: server-sent events until its final state, or what there is so far with `format=json`."""
-    tail = Tail(after if last_event_id is None else last_event_id)
-    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=caller.tenant, tail=tail)
+    after = after if last_event_id is None else last_event_id
+    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=caller.tenant, after=after)
     if format == "json":
         return JSONResponse([event.model_dump(mode="json") for event in first.events])
     if first.is_over and not first.events:
         return Response(status_code=204)
     found = watch(
-        resources.ledger, job_id, tenant=caller.tenant, tail=tail, first=first,
+        resources.ledger, job_id, tenant=caller.tenant, after=after, first=first,
         poll_seconds=resources.poll_seconds, stopping=request.app.state.stopping,
     )  # fmt: skip
     return EventSourceResponse(as_json(found), ping=15, headers={"Cache-Control": "no-store"})

@@ -7,8 +7,6 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,18 +16,12 @@ from starlette.concurrency import run_in_threadpool
 
 from monitoring.ledger.events import events_after
 from monitoring.ledger.jobs import find_job
-from monitoring.ledger.record_tables import Event
 from monitoring.ledger.store import Ledger
 from producers.job_views import EventView
 from producers.jobs import describe_events
 from routing.jobs import State, is_end
 
 logger = logging.getLogger(__name__)
-
-PAGE = 500
-_LATE = timedelta(seconds=15)
-"""An event's id is taken before its transaction commits, so an event may appear below one that was sent already. No
-transaction of the ledger lasts this long (monitoring/ledger/store.py)."""
 
 
 class News(NamedTuple):
@@ -40,43 +32,20 @@ class News(NamedTuple):
     """The job has ended and its events are all here."""
 
 
-@dataclass
-class Tail:
-    """Where one reader of a job's events stands."""
-
-    floor: int
-    """Every event up to this id is done with."""
-    sent: set[int] = field(default_factory=set)
-
-    def fresh(self, events: Sequence[Event]) -> list[Event]:
-        """Return those of the events above the floor that were not sent yet, and move on."""
-        news = [event for event in events if event.id not in self.sent]
-        self.sent.update(event.id for event in news if event.id is not None)
-        if events:
-            self._raise_floor(events, events[-1].at - _LATE, is_full=len(events) >= PAGE)
-        return news
-
-    def _raise_floor(self, events: Sequence[Event], settled_before: datetime, *, is_full: bool) -> None:
-        settled = [event.id or 0 for event in events if is_full or event.at < settled_before]
-        self.floor = max([self.floor, *settled])
-        self.sent = {event_id for event_id in self.sent if event_id > self.floor}
-
-
-def look(ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail) -> News:
-    """Read what is new. The state is read first: when it is an end, all that led there is visible.
+def look(ledger: Ledger, job_id: UUID, *, tenant: str, after: int) -> News:
+    """Read what came after an event. The state is read first: when it is an end, all that led there is visible.
 
     Raises:
         JobNotFoundError: the caller's fault.
     """
     with ledger.begin() as session:
         ended = is_end(State(find_job(session, job_id, tenant=tenant).state))
-        events = events_after(session, job_id, after_id=tail.floor, limit=PAGE)
-        fresh = tail.fresh(events)
-        return News(describe_events(session, fresh), ended and len(events) < PAGE)
+        told = events_after(session, job_id, after_id=after)
+        return News(describe_events(session, told.events), ended and told.is_all)
 
 
 async def watch(
-    ledger: Ledger, job_id: UUID, *, tenant: str, tail: Tail, first: News, poll_seconds: float,
+    ledger: Ledger, job_id: UUID, *, tenant: str, after: int, first: News, poll_seconds: float,
     stopping: threading.Event,
 ) -> AsyncIterator[News]:  # fmt: skip
     """Yield what is new about a job from `first` on, until it has ended, the process stops or the ledger is away."""
@@ -85,9 +54,10 @@ async def watch(
         yield news
         if news.is_over or stopping.is_set():
             return
+        after = news.events[-1].id if news.events else after
         await asyncio.sleep(poll_seconds)
         try:
-            news = await run_in_threadpool(look, ledger, job_id, tenant=tenant, tail=tail)
+            news = await run_in_threadpool(look, ledger, job_id, tenant=tenant, after=after)
         except DBAPIError:
             logger.warning("event_stream_cut", extra={"job_id": str(job_id)})
             return

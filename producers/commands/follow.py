@@ -87,7 +87,8 @@ def _follow(
         found = look(installation, job_id, tenant)
         tell(found.view)
         with installation.ledger.begin() as session:
-            events = describe_events(session, events_after(session, job_id, after_id=seen))
+            told = events_after(session, job_id, after_id=seen)
+            events = describe_events(session, told.events)
         for event in events:
             seen = event.id
             if not quiet and (line := line_of(event)):
@@ -95,7 +96,7 @@ def _follow(
         if found.waits_for not in ("", said) and not quiet:
             said = found.waits_for
             err.print(f"            waits for {said}", markup=False)
-        if found.view.is_final or found.view.state in WAITS_FOR_OWNER:
+        if told.is_all and (found.view.is_final or found.view.state in WAITS_FOR_OWNER):
             return found
         time.sleep(POLL_SECONDS)
 

@@ -17,7 +17,7 @@ from sandbox.rehearsal.request import Request
 from sandbox.rehearsal.words import plain, quoted, sentence, slug, title
 
 PATCH_TOOL = "patch_files"
-_FILE = re.compile(r'<file path="([^"]+)"[^>]*>\n(.*?)\n</file>', re.S)
+_FILE = re.compile(r'<(file(?:-\d+)?) path="([^"]+)"[^>]*>\n(.*?)\n</\1>', re.S)
 _ASKED = re.compile(r"The owner asks:\n(.*?)(?:\n\nYour last patch|\Z)", re.S)
 _ENDS = ("</main>", "</body>")
 _COLOUR = re.compile(r"#[0-9a-f]{3,8}\b", re.I)
@@ -35,7 +35,7 @@ class _Edit(NamedTuple):
 def site_patch(request: Request) -> Sequence[Block]:
     """Use `patch_files` with one block for the file that fits; without files, say so."""
     text = "\n".join(request.user_texts)
-    files = dict(_FILE.findall(text))
+    files = {path: shown for _, path, shown in _FILE.findall(text)}
     found = _ASKED.search(text)
     ask = found[1].strip() if found else asked(text)
     edit = _edit(files, ask) if files else _new_page(ask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -121,32 +121,59 @@ def test_a_last_event_id_that_is_no_id_is_refused_by_name(world: World, value: s
     assert [error["field"] for error in answer.json()["errors"]] == ["last-event-id"]
 
 
-def test_an_event_that_commits_late_below_one_already_sent_still_arrives_once(world: World, server: Server) -> None:
+@pytest.fixture
+def crossed(world: World) -> Iterator[tuple[UUID, Callable[[], None]]]:
+    """A job with an event that is committed, above one whose transaction runs on, and what commits that one."""
     job_id = world.submit(prompt="What is a bakery?")
-    early_written, later_committed = threading.Event(), threading.Event()
+    early_written, may_commit = threading.Event(), threading.Event()
 
     def write_late() -> None:
         with world.ledger.begin() as session:
             record(session, EventKind.PROGRESS, job=find_job(session, job_id), text="early")
             early_written.set()
-            later_committed.wait(10)
+            may_commit.wait(10)
 
     writer = threading.Thread(target=write_late)
     writer.start()
     assert early_written.wait(10)
     with world.ledger.begin() as session:
         record(session, EventKind.PROGRESS, job=find_job(session, job_id), text="later")
+
+    def commit() -> None:
+        may_commit.set()
+        writer.join()
+
+    yield job_id, commit
+    commit()
+
+
+def texts(events: list[dict[str, Any]]) -> list[str]:
+    return [event["data"]["text"] for event in events if event["kind"] == "progress"]
+
+
+def test_a_reader_that_goes_on_from_the_last_id_misses_no_event_that_commits_late(
+    world: World, crossed: tuple[UUID, Callable[[], None]]
+) -> None:
+    job_id, commit = crossed
+    before = as_list(world, job_id)
+    commit()
+    after = as_list(world, job_id, f"&after={before[-1]['id'] if before else 0}")
+    assert texts(before + after) == ["early", "later"]
+
+
+def test_a_stream_tells_events_in_the_order_of_their_ids_however_they_commit(
+    world: World, server: Server, crossed: tuple[UUID, Callable[[], None]]
+) -> None:
+    job_id, commit = crossed
     events: list[dict[str, str]] = []
     reader = threading.Thread(target=lambda: events.extend(follow(server, world, job_id)))
     reader.start()
     time.sleep(0.3)  # the reader sees "later" while "early" is not committed
-    later_committed.set()
-    writer.join()
-    time.sleep(0.2)
+    commit()
     world.finish(job_id, State.ANSWERED, answer="A shop.")
     reader.join(15)
-    texts = [json.loads(event["data"])["data"].get("text") for event in events if event["event"] == "progress"]
-    assert texts == ["later", "early"]
+    assert texts([json.loads(event["data"]) for event in events]) == ["early", "later"]
+    assert [event["event"] for event in events][-1] == "ended"
 
 
 def test_a_stop_of_the_server_closes_open_streams_at_once(world: World, server: Server) -> None:

@@ -19,6 +19,7 @@ from producers.cli import app
 from producers.replays import Replays
 from producers.rounds import Asker, ResumeOrder, Rounds
 from routing.jobs import Door, Reason, State
+from routing.tiers import Tier
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]  # fixtures
@@ -252,6 +253,23 @@ def test_a_request_about_unpublished_work_is_replayed_on_that_work_or_not_at_all
     bakery.site("bakery", {**PAGES, "index.html": HOME + b"\n"}, tmp_path)
     (verdict,) = order(bakery, "replay", ids=[str(new.id)])["jobs"]
     assert "another release" in verdict["why_not"]
+
+
+@pytest.mark.parametrize(("tier", "floor"), [(Tier.AGENT, "agent"), (Tier.PATCH, "patch")])
+def test_a_replay_about_unpublished_work_is_on_no_tier_that_cannot_hold_it(
+    bakery: World, tier: Tier, floor: str
+) -> None:
+    offered = bakery.submit(**EDIT)
+    bakery.offer(offered, {**PAGES, "package.json": b'{"scripts": {"build": "true"}}', "dist/index.html": HOME})
+    with bakery.ledger.begin() as session:
+        session.get_one(Job, offered).tier = tier.value
+    round_two = UUID(bakery.call("POST", f"/v1/jobs/{offered}/revise", json={"text": EDIT["prompt"]}).json()["id"])
+    taken = bakery.claim(round_two)
+    with bakery.ledger.begin() as session:
+        end(session, hold(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
+    (verdict,) = order(bakery, "replay", ids=[str(round_two)])["jobs"]
+    replayed = bakery.job(UUID(verdict["replayed_as"]))
+    assert (replayed.queue, bakery.job(round_two).queue) == (floor, floor)
 
 
 def test_dismissed_letters_are_gone_from_the_list_and_can_still_be_replayed(bakery: World) -> None:

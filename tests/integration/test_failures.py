@@ -324,7 +324,10 @@ def test_debates_of_both_kinds_are_counted_by_what_they_ended_in(rig: Rig, broke
     job = debated(rig, broker_url, f"{HEADING} [rehearse:same-way]")
     stopped = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:veto]", site="bakery"))
     with rig.shop.ledger.begin() as session:
-        happened = [*events_after(session, job.id, after_id=0), *events_after(session, stopped.id, after_id=0)]
+        happened = [
+            *events_after(session, job.id, after_id=0).events,
+            *events_after(session, stopped.id, after_id=0).events,
+        ]
         counted = fold(happened)
     assert counted[series_key("debates_total", {"kind": "failure", "verdict": "retry"})] == 1
     assert counted[series_key("debates_total", {"kind": "planning", "verdict": "stop"})] == 1

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from monitoring.ledger.jobs import find_job
-from producers.api.stream import News, Tail, look, watch
+from producers.api.stream import News, look, watch
 from producers.console import listing
 from producers.console.job_facts import events_of, facts_of
 from producers.console.reasons import reasons_of
@@ -122,12 +122,12 @@ async def stream(
     last_event_id: Annotated[int | None, Header(ge=0, lt=2**63)] = None,
 ) -> Response:
     """Send a job's events as lines of its page, while they happen; a browser that was cut off goes on by itself."""
-    tail = Tail(after if last_event_id is None else last_event_id)
+    after = after if last_event_id is None else last_event_id
     tenant = viewer.caller.tenant
-    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=tenant, tail=tail)
+    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=tenant, after=after)
     line = console.templates.get_template("parts/event.html")
     news = watch(
-        resources.ledger, job_id, tenant=tenant, tail=tail, first=first, poll_seconds=resources.poll_seconds,
+        resources.ledger, job_id, tenant=tenant, after=after, first=first, poll_seconds=resources.poll_seconds,
         stopping=request.app.state.stopping,
     )  # fmt: skip
     return EventSourceResponse(_lines(news, line.render), ping=15, headers={"Cache-Control": "no-store"})

@@ -20,6 +20,7 @@ from routing.rounds import (
     check_changes_something,
     check_tier,
     earlier_requests,
+    fit_to,
     floor_of,
     hard_floor,
     higher_stakes,
@@ -89,6 +90,14 @@ def test_a_tier_that_is_chosen_too_low_is_refused_with_field_and_rule() -> None:
         ("tier", "has to be patch or above: the work so far has a build")
     ]
     check_tier(route(tier=Tier.PATCH), Floor(Tier.PATCH, "x"))
+
+
+def test_whoever_names_a_tier_may_go_below_what_the_rules_would_take_and_never_below_what_holds_the_work() -> None:
+    built = Work(Tier.AGENT, 1000, has_build=True)
+    assert fit_to(route(), built, POLICY, is_chosen=False).tier is Tier.AGENT
+    assert fit_to(route(tier=Tier.PATCH), built, POLICY, is_chosen=True).tier is Tier.PATCH
+    with pytest.raises(InvalidJobError):
+        fit_to(route(tier=Tier.SPEC), built, POLICY, is_chosen=True)
 
 
 @pytest.mark.parametrize("text", ["Is it responsive?", "What did you change?", "thanks", "pwd"])
