@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -76,6 +77,13 @@ class Comparison:
         return self.target is None or self.ratio.median >= self.target
 
 
+class Skipped(NamedTuple):
+    """A peer that could not be had on this machine."""
+
+    peer: str
+    why: str
+
+
 @dataclass(frozen=True)
 class Curve:
     """How the cost of something grows with the number of jobs: times what it costs with the fewest."""
@@ -96,6 +104,7 @@ class Answer:
     comparisons: tuple[Comparison, ...] = ()
     curves: tuple[Curve, ...] = ()
     """Drawn in place of the comparisons, where there are some."""
+    skipped: tuple[Skipped, ...] = ()
     calls: int | None = None
     """How many calls of functions one operation of ours makes: what no other load on the machine changes."""
     notes: tuple[str, ...] = ()
@@ -120,16 +129,27 @@ class Answer:
         lines += [*_aligned(self.heads, self.rows), ""] if self.rows else []
         lines += [*self.notes, ""] if self.notes else []
         lines += [_told(compared) for compared in self.comparisons]
+        lines += [f"skipped: {peer}: {why}" for peer, why in self.skipped]
         return "\n".join(lines)
 
     def write(self, directory: Path, name: str) -> Path:
-        """Write the answer as JSON."""
+        """Write the answer as JSON, without what was skipped."""
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{name}.json"
         told = [asdict(compared) | {"ratio": compared.ratio} for compared in self.comparisons]
         document = asdict(self) | {"comparisons": told, "is_good": self.is_good}
+        del document["skipped"]
         path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return path
+
+    def write_limits(self, path: Path) -> None:
+        """Write its limits alone, with three digits each, as they ship with the product."""
+        limits = {name: _short(value) for name, value in (self.limits or {}).items()}
+        path.write_text(json.dumps(limits, indent=2) + "\n")
+
+
+def _short(value: object) -> object:
+    return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
 def read(path: Path) -> Answer:
@@ -164,7 +184,8 @@ def shown_target(target: float | None) -> str:
     """Return how many times as fast we have to be."""
     if target is None:
         return ""
-    return f"≥ {target:g}" if target >= 1 else f"≥ 1/{1 / target:g}"
+    is_decimal = target >= 1 or math.isclose(target, round(target, 2))
+    return f"≥ {target:g}" if is_decimal else f"≥ 1/{1 / target:g}"
 
 
 def shown_ratio(ratio: Spread) -> str:

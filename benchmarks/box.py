@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import statistics
-import sys
 import tarfile
 import tempfile
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.answer import Answer, Comparison
+from benchmarks.engine import box_engine
+from benchmarks.progress import say
 from benchmarks.question import Survey
 from routing.jobs import ENDS
 from sandbox.box import WORKSPACE, Box, BoxSpec, Clocks
@@ -25,7 +26,7 @@ from sandbox.docker.engine import Engine
 from sandbox.docker.recipe import Slot, box_container, workspace_volume
 from sandbox.reaper import Reaper
 from tests.box.fleet import Fleet, running_fleet
-from tests.engine import TestEngine, missing
+from tests.engine import TestEngine
 
 _CLOCKS = Clocks(soft_seconds=30, hard_seconds=40)
 _PATIENCE_SECONDS = 120
@@ -58,11 +59,12 @@ class Sessions(NamedTuple):
 
 def measure(repetitions: int) -> Answer:
     """Measure on an engine of our own."""
-    if why := missing():
-        sys.exit(f"bench: {why}")
-    with TestEngine() as daemon:
-        daemon.build_image()
-        starts, bare = acquire_times(daemon, repetitions), bare_calls(daemon, repetitions)
+    with box_engine() as daemon:
+        say("box: acquire to first command")
+        starts = acquire_times(daemon, repetitions)
+        say("box: the bare SDK calls")
+        bare = bare_calls(daemon, repetitions)
+        say("box: sessions")
         with running_fleet(daemon, speed="max") as pooled, running_fleet(daemon, speed="max", warm=0) as cold:
             sessions = session_steps([pooled, cold], repetitions)
     return answer(starts, *sessions, bare=bare)

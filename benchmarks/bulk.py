@@ -32,6 +32,6 @@ QUESTION = Race(
         Peer("Celery 5.7.0, a group", module("benchmarks.peers.celery_group", CELERY), target=10),
         Peer("procrastinate 3.10.0, batch_defer", module("benchmarks.peers.procrastinate_batch", PROCRASTINATE), 2),
     ),
-    pairs=2,
+    pairs=5,
     beside=shared,
 )

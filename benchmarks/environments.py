@@ -10,6 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.progress import say
+from benchmarks.question import UnavailableError
+
 CACHE = Path.home() / ".cache" / "pointsman" / "bench"
 
 
@@ -47,7 +50,7 @@ def _made(key: Sequence[str], install: Callable[[Path], None]) -> Path:
     home = CACHE / hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
     stamp = home / ".complete"
     if not stamp.exists():
-        print(f"bench: installing {', '.join(key[1:])} (once)", file=sys.stderr, flush=True)
+        say(f"installing {', '.join(key[1:])} (once)")
         shutil.rmtree(home, ignore_errors=True)
         install(home)
         stamp.touch()
@@ -55,6 +58,10 @@ def _made(key: Sequence[str], install: Callable[[Path], None]) -> Path:
 
 
 def _run(argv: Sequence[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UnavailableError(f"there is no {argv[0]}") from None
     if done.returncode != 0:
-        sys.exit(f"bench: {' '.join(argv)} failed:\n{done.stderr[-2000:]}")
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise UnavailableError(f"cannot be installed: {lines[-1][:300]}")

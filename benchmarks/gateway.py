@@ -22,11 +22,12 @@ import httpx
 import psutil
 from sqlalchemy import text
 
-from benchmarks.answer import Answer, Comparison, Unit
+from benchmarks.answer import OURS, Answer, Comparison, Unit
 from benchmarks.environments import python_with
 from benchmarks.load import Callers
+from benchmarks.progress import say
 from benchmarks.question import Survey
-from benchmarks.race import ROOT, Peer, Race, Turn
+from benchmarks.race import ROOT, EndedError, Peer, Race, Turn
 from monitoring.ledger.accepting import accept
 from monitoring.ledger.attempts import claim
 from monitoring.ledger.migrate import migrate
@@ -44,7 +45,7 @@ AT_ONCE = 32
 _LITELLM = ("litellm[proxy]==1.106.2", "fastapi==0.165.0")
 _NAME = "LiteLLM's proxy 1.106.2, one worker"
 _FLOOR = "an aiohttp pass-through that counts nothing"
-_PATIENCE_SECONDS = 240
+_PATIENCE_SECONDS = 180
 _KEY = "sk-bench"
 _SERVE = """
 import sys
@@ -152,26 +153,34 @@ def capacity(open_way: Open) -> Callable[[], AbstractContextManager[Turn]]:
 
 
 def weigh(repetitions: int) -> Answer:
-    """Return what each process weighs after some hundred calls at once."""
-    weights = {open_way: [_weight(open_way) for _ in range(repetitions)] for open_way in (ours, litellm, pass_through)}
-    own = tuple(weights[ours])
+    """Return what each process weighs, after every few hundred calls at once that it carries."""
+    own, theirs, floor = (_weights(name, open_way, repetitions) for name, open_way in _WAYS.items())
     return Answer(
-        question=f"Memory of the gateway's process after {_CALLS:,} calls",
+        question=f"Memory of the gateway's process, after every {_CALLS} calls",
         comparisons=(
-            Comparison(_NAME, own, tuple(weights[litellm]), target=3, unit=Unit.BYTES),
-            Comparison(_FLOOR, own, tuple(weights[pass_through]), unit=Unit.BYTES),
+            Comparison(_NAME, own, theirs, target=3, unit=Unit.BYTES),
+            Comparison(_FLOOR, own, floor, unit=Unit.BYTES),
         ),
     )
 
 
-_CALLS = 640
+_CALLS = 320
 
 
-def _weight(open_way: Open) -> float:
+_WAYS: Mapping[str, Open] = {OURS: ours, _NAME: litellm, _FLOOR: pass_through}
+
+
+def _weights(name: str, open_way: Open, times: int) -> tuple[float, ...]:
+    """Start a way once: its weight differs from start to start by less than a hundredth."""
+    say(f"gateway-memory: {name}")
     with model() as url, open_way(url) as way, _calling(way) as callers:
-        callers.together(_CALLS)
-        process = psutil.Process(way.pid)
-        return float(sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))))
+        return tuple(_weight(way, callers) for _ in range(times))
+
+
+def _weight(way: Way, callers: Callers) -> float:
+    callers.together(_CALLS)
+    process = psutil.Process(way.pid)
+    return float(sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))))
 
 
 @contextmanager
@@ -193,7 +202,7 @@ def _running(
         argv, cwd=ROOT, env=os.environ | (environment or {}), stdin=quiet, stdout=quiet, stderr=quiet
     ) as process:
         try:
-            wait_until(lambda: _answers(process, port, path), seconds=_PATIENCE_SECONDS, what=f"{argv[0]} answers")
+            _await(process, port, path)
             yield process
         finally:
             process.terminate()
@@ -203,8 +212,20 @@ def _running(
                 process.kill()
 
 
+def _await(process: subprocess.Popen[bytes], port: int, path: str) -> None:
+    name = Path(process.args[0]).name  # type: ignore[index,arg-type]
+    try:
+        wait_until(lambda: _answers(process, port, path), seconds=_PATIENCE_SECONDS, what=f"{name} answers")
+    except AssertionError as late:
+        raise EndedError(str(late)) from None
+    if process.poll() is not None:
+        raise EndedError(f"{name} ended with status {process.returncode}")
+
+
 def _answers(process: subprocess.Popen[bytes], port: int, path: str) -> bool:
-    assert process.poll() is None, f"{process.args!r} ended with status {process.returncode}"
+    """Tell whether there is something to wait for no longer: it answers, or it ended."""
+    if process.poll() is not None:
+        return True
     try:
         httpx.post(f"http://127.0.0.1:{port}{path}", content=b"{}", timeout=5, trust_env=False)
     except httpx.HTTPError:
@@ -251,6 +272,7 @@ CAPACITY = Race(
     asks=f"One call through a gateway with {AT_ONCE} at once under way",
     ours=capacity(ours),
     peers=(Peer(_NAME, capacity(litellm), target=9), Peer(_FLOOR, capacity(pass_through))),
-    turn_seconds=0.5,
+    pairs=9,
+    turn_seconds=1.0,
 )
 MEMORY = Survey("gateway-memory", weigh, repetitions=3)

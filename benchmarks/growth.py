@@ -6,7 +6,6 @@ an operation makes is ended again outside the time that is taken: the open jobs 
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from sqlalchemy import text
 
 from benchmarks.answer import Answer, Comparison, Curve, Spread, spread_of
 from benchmarks.past import fill
+from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from monitoring.exporter import render_metrics
 from monitoring.ledger import audit
@@ -38,7 +38,6 @@ from routing.policy import platform_policy
 from routing.tiers import QueueName
 from tests.services import Postgres, Valkey
 
-SIZES = (1_000, 100_000, 300_000)
 MOST = 1.3
 """So many times as much may an operation cost on the largest ledger as on the smallest."""
 _TURN_SECONDS = 0.1
@@ -191,15 +190,17 @@ class Bench:
                 session.execute(statement)
 
 
-def measure(pairs: int, *, sizes: Sequence[int] = SIZES) -> Answer:
-    """Measure every step on every ledger beside the smallest."""
-    with ledgers(sizes) as (smallest, *larger):
-        raced = {
-            name: [interleave(bench.turn(name), smallest.turn(name), pairs=pairs, turn_seconds=_TURN_SECONDS)
-                   for bench in larger]
-            for name in smallest.steps
-        }  # fmt: skip
-    return answer(raced, sizes)
+def race(benches: Sequence[Bench], pairs: int) -> dict[str, list[list[tuple[float, float]]]]:
+    """Race every step on every ledger beside the smallest, which is the first."""
+    smallest, *larger = benches
+    raced = {}
+    for name in smallest.steps:
+        say(f"growth: {name}")
+        raced[name] = [
+            interleave(bench.turn(name), smallest.turn(name), pairs=pairs, turn_seconds=_TURN_SECONDS)
+            for bench in larger
+        ]
+    return raced
 
 
 def answer(raced: Mapping[str, Sequence[Sequence[tuple[float, float]]]], sizes: Sequence[int]) -> Answer:
@@ -232,9 +233,8 @@ def ledgers(sizes: Sequence[int]) -> Iterator[list[Bench]]:
         benches = []
         for size in sizes:
             url = stack.enter_context(postgres.database())
-            began = time.monotonic()
+            say(f"growth: making {size:,} jobs")
             fill(url, size)
-            print(f"bench: {size:,} jobs in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
             benches.append(Bench(url, broker.url))
             stack.callback(benches[-1].close)
         yield benches
@@ -242,15 +242,18 @@ def ledgers(sizes: Sequence[int]) -> Iterator[list[Bench]]:
 
 @dataclass(frozen=True)
 class Growth:
-    """The question; how many jobs the largest ledger has seen may be said."""
+    """The question, of ledgers that have seen so many jobs, the fewest first."""
 
-    name: str = "growth"
-    jobs: int = SIZES[-1]
-    pairs: int = 9
+    name: str
+    sizes: tuple[int, ...]
+    pairs: int
 
     def ask(self, repetitions: int | None = None) -> Answer:
         """Measure."""
-        return measure(repetitions or self.pairs, sizes=(*SIZES[:-1], self.jobs))
+        with ledgers(self.sizes) as benches:
+            return answer(race(benches, repetitions or self.pairs), self.sizes)
 
 
-QUESTION = Growth()
+QUESTION = Growth("growth", sizes=(1_000, 100_000, 1_000_000), pairs=25)
+SHORT = Growth("growth-short", sizes=(1_000, 100_000), pairs=9)
+"""So much of it as fits into a run of all questions: making a million jobs takes minutes."""

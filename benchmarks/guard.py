@@ -1,7 +1,8 @@
 """Holds new ratios against the kept ones: what got clearly slower beside its peers is a regression.
 
 Ratios of one sitting repeat within a few percent on a quiet machine and within a third on a busy one, so only a loss
-beyond that counts. Calls of functions do not depend on the machine and are held closely.
+beyond that counts. Calls of functions, and what a job writes into the ledger, do not depend on the machine and are held
+closely.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from benchmarks.answer import Answer
 
 LEAST_SHARE = 0.7
 """Of the lower quartile of a kept ratio, that the new median has to reach."""
-MOST_CALLS = 1.1
-"""Times the kept number of calls."""
+MOST_COUNTED = 1.1
+"""Times a kept number of calls, transactions or events."""
+_COUNTED = ("_transactions", "_events")
 
 
 def regressions(kept: Answer, new: Answer) -> Iterator[str]:
@@ -25,5 +27,16 @@ def regressions(kept: Answer, new: Answer) -> Iterator[str]:
             if compared.ratio.median < least:
                 found = f"{compared.ratio.median:.3g} times as {compared.unit.better} as {compared.peer}"
                 yield f"{found}, at least {least:.3g} is kept"
-    if kept.calls and new.calls and new.calls > MOST_CALLS * kept.calls:
-        yield f"{new.calls:,} calls, at most {MOST_CALLS * kept.calls:,.0f} are kept"
+    counted = _counted(new)
+    for name, count in _counted(kept).items():
+        if counted.get(name, 0) > (most := MOST_COUNTED * count):
+            yield f"{counted[name]:,.3g} {name}, at most {most:,.3g} are kept"
+
+
+def _counted(answer: Answer) -> dict[str, float]:
+    """Return what an answer counts: the same on every machine, under every load."""
+    calls = {"calls": float(answer.calls)} if answer.calls else {}
+    limits = (answer.limits or {}).items()
+    return calls | {
+        name.replace("_", " "): value for name, value in limits if name.endswith(_COUNTED) and isinstance(value, float)
+    }

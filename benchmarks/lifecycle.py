@@ -70,10 +70,9 @@ QUESTION = Race(
             "Prefect 3.8.8, flows without heartbeats",
             module("benchmarks.peers.prefect_work", PREFECT),
             target=30,
-            pairs=2,
         ),
     ),
-    pairs=4,
+    pairs=5,
     turn_seconds=1.0,
     beside=shared,
 )

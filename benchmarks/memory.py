@@ -24,6 +24,7 @@ from celery import Celery
 
 from benchmarks.answer import Answer, Comparison, Unit
 from benchmarks.environments import python_with
+from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import ROOT
 from producers.embedded import Embedded, Options
@@ -87,6 +88,7 @@ def measure(repetitions: int) -> Answer:
 
 
 def _ours(times: int) -> tuple[float, ...]:
+    say("memory: ours")
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-", ignore_cleanup_errors=True))
         model = stack.enter_context(Silence())
@@ -107,6 +109,7 @@ def _ours(times: int) -> tuple[float, ...]:
 
 
 def _celery(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:
+    say(f"memory: Celery's {pool}")
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-"))
         broker, model = stack.enter_context(Valkey(Path(home))), stack.enter_context(Silence())

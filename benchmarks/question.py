@@ -1,4 +1,4 @@
-"""What a question is: something with a name that can be asked. A `Race` is one kind, a `Survey` the other."""
+"""What a question is: something with a name that can be asked. A `Race` is one kind, a `Survey` another."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Protocol
 from benchmarks.answer import Answer
 
 
+class UnavailableError(Exception):
+    """What a question needs is not here: a peer that cannot be installed or started, an engine, a program."""
+
+
 class Question(Protocol):
     """What a module of this package offers as `QUESTION`."""
 
@@ -17,7 +21,11 @@ class Question(Protocol):
         """What ONLY takes."""
 
     def ask(self, repetitions: int | None = None) -> Answer:
-        """Measure everything so often; as often as the question thinks fit, if left out."""
+        """Measure everything so often; as often as the question thinks fit, if left out.
+
+        Raises:
+            UnavailableError: nothing of it can be asked here.
+        """
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.answer import Answer, Comparison
+from benchmarks.answer import Answer, Comparison, Skipped
+from benchmarks.progress import say
+from benchmarks.question import UnavailableError
 
 ROOT = Path(__file__).parents[1]
 TURN_SECONDS = 0.2
@@ -25,6 +28,10 @@ _FULL = 0.8
 Turn = Callable[[int], float]
 """Does something so many times and returns the seconds that took."""
 Start = Callable[[], AbstractContextManager[Turn]]
+
+
+class EndedError(Exception):
+    """A side's process does not serve."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,28 @@ class Race:
     """What both sides share, started before them and stopped after them."""
 
     def ask(self, repetitions: int | None = None) -> Answer:
-        """Race with one peer after the other."""
-        with self.beside(), self.ours() as ours:
-            compared = tuple(self._compare(ours, peer, repetitions or peer.pairs or self.pairs) for peer in self.peers)
-            count = self.count_calls() if self.count_calls else None
-        return Answer(question=self.asks, comparisons=compared, calls=count)
+        """Race with one peer after the other; one that cannot be had is skipped.
 
-    def _compare(self, ours: Turn, peer: Peer, pairs: int) -> Comparison:
-        with peer.start() as theirs:
+        Raises:
+            EndedError: our own side did not start.
+        """
+        with self.beside(), self.ours() as ours:
+            raced = [self._compare(ours, peer, repetitions or peer.pairs or self.pairs) for peer in self.peers]
+            count = self.count_calls() if self.count_calls else None
+        return Answer(
+            question=self.asks,
+            comparisons=tuple(result for result in raced if isinstance(result, Comparison)),
+            skipped=tuple(result for result in raced if isinstance(result, Skipped)),
+            calls=count,
+        )
+
+    def _compare(self, ours: Turn, peer: Peer, pairs: int) -> Comparison | Skipped:
+        say(f"{self.name}: {pairs} pairs beside {peer.name}")
+        with ExitStack() as stack:
+            try:
+                theirs = stack.enter_context(peer.start())
+            except (UnavailableError, EndedError) as why:
+                return Skipped(peer.name, str(why))
             taken = interleave(ours, theirs, pairs=pairs, turn_seconds=self.turn_seconds)
         ours_took, theirs_took = zip(*taken, strict=True)
         return Comparison(peer.name, ours_took, theirs_took, peer.target)
@@ -105,7 +126,14 @@ def calls_of(name: str) -> Callable[[], int]:
 
 @contextmanager
 def command(argv: Sequence[str]) -> Iterator[Turn]:
-    """Run a side in a process of its own, which speaks as `benchmarks.turns` does."""
+    """Run a side in a process of its own, which speaks as `benchmarks.turns` does.
+
+    Raises:
+        EndedError: it ended before it was ready, or in a turn.
+        UnavailableError: there is no such program.
+    """
+    if shutil.which(argv[0]) is None:
+        raise UnavailableError(f"there is no {argv[0]}")
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=_environment()) as process:
         assert process.stdin is not None
@@ -113,7 +141,9 @@ def command(argv: Sequence[str]) -> Iterator[Turn]:
         into, out = process.stdin, process.stdout
 
         def said() -> str:
-            return out.readline() or sys.exit(f"bench: {' '.join(argv)[:120]} ended with status {process.wait()}")
+            if not (line := out.readline()):
+                raise EndedError(f"{' '.join(argv)[:120]} ended with status {process.wait()}")
+            return line
 
         def turn(times: int) -> float:
             into.write(f"{times}\n")

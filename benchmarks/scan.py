@@ -32,6 +32,6 @@ QUESTION = Race(
             target=1,
         ),
     ),
-    pairs=5,
+    pairs=3,  # one turn of the peer takes ten seconds
     count_calls=calls_of(__name__),
 )

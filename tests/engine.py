@@ -55,8 +55,14 @@ class TestEngine:
 
     __test__ = False
 
-    def __init__(self) -> None:
+    def __init__(self, data: Path | None = None) -> None:
+        """Make ready for a daemon.
+
+        Args:
+            data: the directory of its images and containers; one that goes with the engine, if left out.
+        """
         self.home = Path(tempfile.mkdtemp(prefix="pm-engine-"))
+        self._data = data or self.home / "data"
         self.url = f"unix://{self.home}/docker.sock"
         self._place = subprocess.Popen(["unshare", "--net", "--mount", "sleep", "infinity"])
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -92,7 +98,7 @@ class TestEngine:
         with (self.home / "dockerd.log").open("ab") as log:
             self._daemon = subprocess.Popen(
                 ["nsenter", f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt", "dockerd",
-                 "--data-root", str(self.home / "data"), "--exec-root", str(self.home / "exec"), "--host", self.url,
+                 "--data-root", str(self._data), "--exec-root", str(self.home / "exec"), "--host", self.url,
                  "--pidfile", str(self.home / "pid"), "--bridge=none"],
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

@@ -2,21 +2,27 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import __main__ as bench
 from benchmarks import environments, routing
 from benchmarks.answer import Answer, Comparison, Curve, Spread, Unit, read
 from benchmarks.chart import chart, sides_of
 from benchmarks.curves import curves
 from benchmarks.guard import regressions
 from benchmarks.inputs import edit, page, site
-from benchmarks.page import BEGIN, END, publish, with_figures
-from benchmarks.race import command, interleave, warm_up
+from benchmarks.page import FIGURES, SUMMARY, publish, written
+from benchmarks.question import Survey, UnavailableError
+from benchmarks.race import EndedError, Peer, Race, Start, Turn, command, interleave, warm_up
+from benchmarks.registry import BY_NAME, IN_ONE_RUN
+from benchmarks.summary import Outcome, summary, verdict
 
 ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -71,10 +77,120 @@ def test_a_ratio_is_that_of_a_pair_and_not_of_two_medians() -> None:
     assert not replace(drifting, target=2.1).is_met
 
 
-def test_a_side_that_cannot_start_ends_the_benchmark_with_its_name(capfd: pytest.CaptureFixture[str]) -> None:
-    argv = [sys.executable, "-c", "raise SystemExit(3)"]
-    with pytest.raises(SystemExit, match=r"raise SystemExit\(3\) ended with status 3"), command(argv):
-        pass
+@contextmanager
+def instant() -> Iterator[Turn]:
+    yield lambda times: times * 0.2
+
+
+def side_that_ends() -> AbstractContextManager[Turn]:
+    return command([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def not_to_be_had() -> AbstractContextManager[Turn]:
+    raise UnavailableError("cannot be installed: no network")
+
+
+def race_beside(*peers: Peer, ours: Start = instant) -> Race:
+    return Race("cost", "What does it cost?", ours=ours, peers=peers, pairs=3)
+
+
+def page_below(directory: Path) -> Path:
+    path = directory / "performance.md"
+    path.write_text(f"top\n{SUMMARY.begin}\n{SUMMARY.end}\nbefore\n{FIGURES.begin}\nold\n{FIGURES.end}\nafter\n")
+    return path
+
+
+def a_run(directory: Path, **changes: Any) -> bench.Run:
+    page_below(directory)
+    return bench.Run(results=directory / "results", docs=directory, limits=directory / "limits.json", **changes)
+
+
+def test_a_peer_that_cannot_be_installed_or_started_is_skipped_and_the_others_are_raced(tmp_path: Path) -> None:
+    missing = [Peer("A", not_to_be_had, 2), Peer("B", side_that_ends), Peer("D", lambda: command(["no-such-program"]))]
+    race = race_beside(*missing, Peer("C", instant, 1))
+
+    found = race.ask()
+    assert [compared.peer for compared in found.comparisons] == ["C"]
+    reasons = dict(found.skipped)
+    assert reasons["A"] == "cannot be installed: no network"
+    assert "ended with status 3" in reasons["B"]
+    assert reasons["D"] == "there is no no-such-program"
+    assert "skipped: A: cannot be installed: no network" in found.table()
+
+    outcome = a_run(tmp_path).ask(race)
+    assert outcome.told == "1 of 1 met; skipped: A, B, D; not kept"
+    assert outcome.is_good
+    assert not (tmp_path / "results").exists(), "a row that was kept is worth more than a gap"
+
+
+def test_a_question_that_cannot_be_asked_or_ends_early_does_not_end_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_engine(_: int) -> Answer:
+        raise UnavailableError("no dockerd")
+
+    run = a_run(tmp_path)
+    without = run.ask(Survey("box", no_engine))
+    assert (without.told, without.is_good) == ("skipped: no dockerd", True)
+    ended = run.ask(race_beside(ours=side_that_ends))
+    assert not ended.is_good, "our own side has to run"
+    assert ended.told.startswith("ended early: EndedError: ")
+    assert "Traceback" in capsys.readouterr().err
+    kept = run.ask(race_beside(Peer("C", instant, 1)))
+    assert (kept.told, kept.is_good) == ("1 of 1 met", True)
+    assert read(tmp_path / "results" / "cost.json").comparisons[0].peer == "C"
+
+
+def test_a_side_that_ends_in_a_turn_is_named() -> None:
+    argv = [sys.executable, "-c", "print('ready', flush=True); input(); raise SystemExit(3)"]
+    with pytest.raises(EndedError, match=r"raise SystemExit\(3\) ended with status 3"), command(argv) as turn:
+        turn(1)
+
+
+def test_a_check_keeps_nothing_and_says_what_is_worse(tmp_path: Path) -> None:
+    found = answer()
+    found.write(tmp_path / "results", "cost")
+    before = (tmp_path / "results" / "cost.json").read_text()
+    run = a_run(tmp_path, is_check=True)
+
+    assert run.ask(Survey("cost", lambda _: found)).told == "1 of 1 met; no worse"
+    slower = run.ask(Survey("cost", lambda _: answer(ours=2e-4)))
+    assert not slower.is_good
+    assert slower.told.startswith("0 of 1 met; missed: a <peer> & more (2, wanted ≥ 3); WORSE: 2 times as fast")
+    assert not run.ask(Survey("new", lambda _: found)).is_good, "there is nothing to hold it against"
+    assert (tmp_path / "results" / "cost.json").read_text() == before
+
+
+def test_the_end_of_a_run_says_what_each_question_took_and_met() -> None:
+    outcomes = [Outcome("submit", 29.6, verdict(answer())), Outcome("gateway-capacity", 4.2, "skipped: no npm")]
+    assert summary(outcomes).splitlines() == [
+        "submit              30 s  1 of 1 met",
+        "gateway-capacity     4 s  skipped: no npm",
+        "together            34 s",
+    ]
+
+
+def test_every_question_has_a_name_of_its_own_and_only_growth_to_a_million_is_asked_alone() -> None:
+    assert set(BY_NAME) - set(IN_ONE_RUN) == {"growth"}
+    assert all(name == question.name for name, question in BY_NAME.items())
+    kept = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json")}
+    assert kept <= set(BY_NAME)
+
+
+def test_counts_of_the_ledger_are_held_as_closely_as_calls() -> None:
+    def counted(transactions: float) -> Answer:
+        limits = {"machine": "m", "submit_transactions": transactions, "api_submits_per_second": 1 / transactions}
+        return Answer("What do the parts bear?", limits=limits)
+
+    assert list(regressions(counted(2.0), counted(2.1))) == []
+    assert list(regressions(counted(2.0), counted(3.0))) == ["3 submit transactions, at most 2.2 are kept"]
+
+
+def test_limits_that_were_measured_are_those_that_ship(tmp_path: Path) -> None:
+    limits = {"machine": "two CPUs", "api_submits_per_second": 123.456, "requests_per_minute": {}}
+    assert a_run(tmp_path).ask(Survey("capacity", lambda _: Answer("Bear?", limits=limits))).told == "no target"
+    shipped = json.loads((tmp_path / "limits.json").read_text())
+    assert shipped == limits | {"api_submits_per_second": 123.0}
 
 
 def test_only_a_loss_beyond_the_noise_is_a_regression() -> None:
@@ -84,7 +200,7 @@ def test_only_a_loss_beyond_the_noise_is_a_regression() -> None:
     assert "a <peer> & more" in slower
     assert list(regressions(kept, answer(calls=109))) == []
     (more,) = regressions(kept, answer(calls=120))
-    assert "120 calls" in more
+    assert more == "120 calls, at most 110 are kept"
 
 
 def test_a_picture_is_legible_in_light_and_dark_and_says_in_words_what_it_shows() -> None:
@@ -100,24 +216,27 @@ def test_a_picture_is_legible_in_light_and_dark_and_says_in_words_what_it_shows(
 
 
 def test_figures_replace_what_stands_between_the_markers_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "performance.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    path = page_below(tmp_path)
     answer(target=5).write(tmp_path / "results", "cost")
+    replace(answer(), question="First?").write(tmp_path / "results", "first")
     Answer("no comparison").write(tmp_path / "results", "other")
 
-    publish(tmp_path / "results", tmp_path)
+    publish(tmp_path / "results", tmp_path, order=["growth", "first"])
 
-    text = (tmp_path / "performance.md").read_text()
-    assert text.startswith(f"before\n{BEGIN}\n\n### What does it cost?")
-    assert text.endswith(f"{END}\nafter\n")
-    assert "| a <peer> & more | 4 (4 to 4) | ≥ 5, **missed** | 100 µs | 400 µs |" in text
+    text = path.read_text()
+    assert text.startswith(f"top\n{SUMMARY.begin}\n\n**1 of 2 targets are met.**")
+    assert f"{SUMMARY.end}\nbefore\n{FIGURES.begin}\n\n### First?" in text
+    assert text.endswith(f"{FIGURES.end}\nafter\n")
+    assert "| [What does it cost?](#what-does-it-cost) | a <peer> & more | 4 | ≥ 5 | **missed** |" in text
+    assert "| a <peer> & more | 4 (4 to 4) | ≥ 5, **missed** | 100 µs | 400 µs | 3 |" in text
     assert "old" not in text
     assert (tmp_path / "pictures" / "bench" / "cost.svg").exists()
 
 
 def test_the_page_says_what_the_kept_results_say(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "performance.md").read_text()
-    (tmp_path / "performance.md").write_text(with_figures(page, "none"))
-    publish(ROOT / "benchmarks" / "results", tmp_path)
+    (tmp_path / "performance.md").write_text(written(written(page, SUMMARY, "none"), FIGURES, "none"))
+    publish(ROOT / "benchmarks" / "results", tmp_path, order=[*BY_NAME])
     assert (tmp_path / "performance.md").read_text() == page, "run `make bench`"
     for picture in (tmp_path / "pictures" / "bench").iterdir():
         assert picture.read_text() == (ROOT / "docs" / "pictures" / "bench" / picture.name).read_text()
@@ -184,3 +303,16 @@ def test_different_things_of_ours_are_drawn_apart_each_before_its_peer() -> None
 
     assert list(sides_of(found)) == ["a pooled box", "a cold box", "a session", "bare calls"]
     assert chart(found).count('class="ours" cx') == 2
+
+
+def test_growth_has_one_row_in_the_summary_that_of_its_worst_operation(tmp_path: Path) -> None:
+    grown = Curve("submit", ((1_000, Spread(1, 1, 1)), (1_000_000, Spread(1, 1, 1))), most=1.3)
+    operations = (Comparison("submit", (1.0,), (1.0,), 1 / 1.3), Comparison("claim", (2.0,), (1.0,), 1 / 1.3))
+    Answer("Growth", comparisons=operations, curves=(grown,)).write(tmp_path / "results", "growth")
+    path = page_below(tmp_path)
+
+    publish(tmp_path / "results", tmp_path)
+
+    text = path.read_text()
+    assert "| [Growth](#growth) | the worst of 2: claim | 0.5 | ≥ 1/1.3 | **missed** |" in text
+    assert "| operation | times as fast (middle half) | wanted | 1,000,000 jobs | 1,000 jobs | pairs |" in text
