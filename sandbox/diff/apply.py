@@ -132,11 +132,11 @@ def _is_text_behind(lines: Sequence[Line]) -> bool:
 
 def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
     data = tree.read(op.path)
-    is_making = bool(op.hunks) and not any(set(hunk.ops) - _NEW for hunk in op.hunks)
-    if data is None and is_making:
-        return _create(op._replace(kind=Kind.CREATE), tree, budget, policy)
     if data is None:
-        raise _not_found(op.path)
+        is_making = bool(op.hunks) and not any(set(hunk.ops) - _NEW for hunk in op.hunks)
+        if not is_making:
+            raise _not_found(op.path)
+        return _create(op._replace(kind=Kind.CREATE), tree, budget, policy)
     if not op.hunks and op.new_mode is None:
         raise DiffRefusedError(Reason.MALFORMED, "the file has no hunk", op.path)
     file = FileText(data, budget)
