@@ -11,7 +11,8 @@ import statistics
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,12 +63,14 @@ def measure(repetitions: int) -> Answer:
     with box_engine() as daemon:
         say("box: acquire to first command")
         starts = acquire_times(daemon, repetitions)
-        say("box: the bare SDK calls")
-        bare = bare_calls(daemon, repetitions)
-        say("box: sessions")
-        with running_fleet(daemon, speed="max") as pooled, running_fleet(daemon, speed="max", warm=0) as cold:
-            sessions = session_steps([pooled, cold], repetitions)
-    return answer(starts, *sessions, bare=bare)
+        say("box: sessions, and the bare SDK calls between them")
+        with (
+            running_fleet(daemon, speed="max") as pooled,
+            running_fleet(daemon, speed="max", warm=0) as cold,
+            bare_session(daemon) as bare,
+        ):
+            sessions, calls = session_steps([pooled, cold], repetitions, between=bare)
+    return answer(starts, *sessions, bare=calls)
 
 
 def answer(starts: Mapping[str, Sequence[float]], pooled: Sessions, cold: Sessions, *, bare: Sequence[float]) -> Answer:
@@ -104,19 +107,20 @@ def answer(starts: Mapping[str, Sequence[float]], pooled: Sessions, cold: Sessio
     )  # fmt: skip
 
 
-def bare_calls(daemon: TestEngine, repetitions: int) -> list[float]:
-    """Return how long the SDK's own calls take that a session cannot do without: make, fill, read and remove a box."""
+@contextmanager
+def bare_session(daemon: TestEngine) -> Iterator[Callable[[], float]]:
+    """Yield what times the SDK's own calls that a session cannot do without: make, fill, read and remove a box."""
     config = daemon.config(install="bare")
     engine = daemon.open(install="bare")
-    spec = build_spec(config, engine)
-    packed = _packed(pages())
+    spec, packed = build_spec(config, engine), _packed(pages())
     try:
-        return [_bare_session(engine, spec, packed) for _ in range(repetitions + 1)][1:]
+        _bare_calls(engine, spec, packed)  # the first pays for the engine's caches
+        yield lambda: _bare_calls(engine, spec, packed)
     finally:
         engine.close()
 
 
-def _bare_session(engine: Engine, spec: BoxSpec, packed: bytes) -> float:
+def _bare_calls(engine: Engine, spec: BoxSpec, packed: bytes) -> float:
     slot, client = Slot.new("bare", "bench", lifetime_seconds=600), engine.client
     wanted = box_container(slot, spec, forwarder="127.0.0.1", lifetime_seconds=600) | {"network_mode": "none"}
     wanted = {name: value for name, value in wanted.items() if name not in ("network", "extra_hosts", "auto_remove")}
@@ -179,18 +183,26 @@ def _first_command(acquire: Callable[[], Box], settle: Callable[[], object]) -> 
     return seconds
 
 
-def session_steps(fleets: Sequence[Fleet], repetitions: int) -> list[Sessions]:
-    """Run jobs of tier 3 to their publish, one fleet and one job after the other; read their steps from the ledgers."""
+def session_steps(
+    fleets: Sequence[Fleet], repetitions: int, *, between: Callable[[], float]
+) -> tuple[list[Sessions], list[float]]:
+    """Run jobs of tier 3 to their publish, one fleet and one job after the other; read their steps from the ledgers.
+
+    Returns:
+        The sessions of each fleet, and the seconds of what was done between them.
+    """
     with tempfile.TemporaryDirectory() as directory:
         for name, content in pages().items():
             (Path(directory) / name).write_bytes(content)
         for fleet in fleets:
             fleet.run("site", "import", "bench", directory)
     sessions = [Sessions({}, []) for _ in fleets]
+    took: list[float] = []
     for number in range(repetitions):
         for fleet, seen in zip(fleets, sessions, strict=True):
             _run_session(fleet, number, steps=seen.steps, whole=seen.whole)
-    return sessions
+        took.append(between())
+    return sessions, took
 
 
 def _run_session(fleet: Fleet, number: int, *, steps: dict[str, list[float]], whole: list[float]) -> None:

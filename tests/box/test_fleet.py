@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from benchmarks.box import acquire_times, answer, bare_calls, session_steps
+from benchmarks.box import acquire_times, answer, bare_session, session_steps
 from routing.jobs import ENDS
 from routing.policy import platform_policy
 from sandbox.rehearsal.log import billed_nanousd, read_log
@@ -153,8 +153,9 @@ def test_the_doctor_finds_nothing_amiss_beside_it(fleet: Fleet) -> None:
 
 @in_chaos
 def test_the_benchmark_of_boxes_measures_both_starts_and_every_step(fleet: Fleet, tmp_path: Path) -> None:
-    [sessions] = session_steps([fleet], 1)
-    figures = answer(acquire_times(fleet.daemon, 1), sessions, sessions, bare=bare_calls(fleet.daemon, 1))
+    with bare_session(fleet.daemon) as bare:
+        [sessions], calls = session_steps([fleet], 1, between=bare)
+    figures = answer(acquire_times(fleet.daemon, 1), sessions, sessions, bare=calls)
     shown = figures.table()
     assert "acquire to first exec, cold" in shown
     names = ("lock", "snapshot", "provision", "inject", "execute", "extract", "teardown", "scan", "preview", "publish")
