@@ -1,7 +1,7 @@
 """What a key looks like: one list for what is taken out of logs and what no configuration or plan may hold.
 
 Each pattern stands beside what every text holds that it finds something in, whatever the case of its letters: a text
-with none of these marks need not be searched, which costs a hundred times as much as a look for them.
+with none of these marks need not be searched, which costs ten times as much as a look for them.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ class Statement:
     def all(self, asked: Session | Connection, values: Mapping[str, Any] | None = None) -> list[Any]:
         """Run it in a session's transaction, or on a connection, and return its rows, as named tuples.
 
+        The session is not flushed before: what its objects have not written yet, this does not see.
+
         Raises:
             DBAPIError: what SQLAlchemy raises; the message names no parameters.
         """
