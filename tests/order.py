@@ -28,7 +28,8 @@ LONGEST_FIRST = (
     "test_agent_jobs.py", "test_runs_dispatched.py", "test_broker_users.py", "test_celery_door.py", "test_tls.py",
     "test_exporter.py", "test_parked_jobs.py", "test_sweeping.py", "test_scale.py", "test_tenants.py",
     "test_isolation.py", "test_mirror.py", "test_runs.py", "test_lock_machine.py", "test_stopping.py",
-    "test_agent_alone.py", "test_ledger_upgrade.py", "test_pitfalls.py", "test_budget_machine.py",
+    "test_agent_alone.py", "test_ledger_upgrade.py", "test_pitfalls.py", "test_budget_machine.py", "test_api_runs.py",
+    "test_run_publishing.py",
 )  # fmt: skip
 """Files of more than some ten seconds, as measured (`pytest --durations`); the others follow in their own order."""
 

@@ -17,7 +17,7 @@ for their engine most of the time and leave the processors to the others."""
 def quick() -> list[str]:
     """Return the arguments for what is done in a few minutes: unit and integration tests but for the long files."""
     long = (f"--ignore=tests/integration/{name}" for name in LONGEST_FIRST)
-    return ["-q", "-n", "2", "--dist", "loadfile", "tests/unit", "tests/integration", *long]
+    return ["-q", "-n", "4", "--dist", "loadfile", "tests/unit", "tests/integration", *long]
 
 
 def main(arguments: list[str]) -> int:
