@@ -294,7 +294,7 @@ class Demo:
 
     def _check_bill(self) -> str | None:
         """Compare every job's bill with what the rehearsal model logged, priced by the table."""
-        from sandbox.rehearsal.log import billed_nanousd, read_log
+        from sandbox.rehearsal.config import billed_nanousd, read_log
 
         logged = sum(billed_nanousd(call, platform_policy().prices) for call in read_log(self._embedded.request_log))
         billed = 0

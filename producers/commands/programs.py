@@ -213,7 +213,7 @@ def rehearsal(
     from pydantic import ValidationError
 
     from sandbox.rehearsal.config import RehearsalConfig
-    from sandbox.rehearsal.run import serve
+    from sandbox.rehearsal.server import serve
 
     try:
         config = RehearsalConfig(
@@ -224,7 +224,10 @@ def rehearsal(
         first = error.errors(include_url=False)[0]
         fail(f"rehearsal: --{first['loc'][0]}: {first['msg']}", code=USAGE)
     with clear_errors():
-        serve(config)
+        try:
+            serve(config)
+        except OSError as error:
+            fail(f"rehearsal: {error}")
 
 
 @app.command("migrate")

@@ -1,4 +1,4 @@
-"""A Messages request as scenarios see it: what was asked, with which tools, at which turn of the conversation."""
+"""A Messages request as scenarios see it, and the words that a reply takes from it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,45 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.rehearsal.errors import RequestError
+from sandbox.errors import SandboxError
 
-TAG = re.compile(r"\[rehearse:([a-z0-9-]{1,40})\]")
+TAG = re.compile(r"\[rehearse:([a-z0-9-]{1,40})(?:=([a-z0-9,.-]{1,60}))?\]")
 _REMINDER = "<system-reminder>"
 """Claude Code puts texts of its own into user messages; they begin so and are not what the user asked."""
+_WORD = re.compile(r"[^\W_][\w'’-]*")
+_QUOTED = re.compile(r"[\"“„]([^\"“”„\n]{1,300})[\"”“]|(?<!\w)['‘]([^'‘’\n]{1,300})['’](?!\w)")
+_COMMON_TEXT = """
+about add all also an and another any are as at be below can change could create do edit for from give get has have he
+her his how i in into is it its just like make me more my need new no not of on one or our out page please put replace
+section set she site so some that the their them then there they this to under up update us use want was we website were
+what when where which who why will with would you your named called above after before text says say
+"""
+_COMMON = frozenset(_COMMON_TEXT.split())
+_DEPTH = 12
+"""Deeper schemas (usually recursive ones) get their smallest value."""
+
+_ASK = re.compile(
+    r"\b(?:asks|describes the site)\s*:\s*(.+?)(?=\n\n?Your last (?:reply was refused|patch was not applied):|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How the tiers' prompts introduce what a person asked, and what follows it on a retry."""
+_DIRECTORY = re.compile(r"[Ww]orking directory:\s*(\S+)")
+_NUMBERED = re.compile(r"^\s*\d+(?:→|\t)(.*)$")
 
 Block = dict[str, Any]
+
+
+class RequestError(SandboxError, ValueError):
+    """A request is not one that the Messages API accepts (the caller's fault)."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind = kind
+        """The `error.type` of the API."""
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class _Wire(BaseModel):
@@ -39,7 +71,6 @@ class Tool(_Wire):
     """A tool that the reply may use."""
 
     name: str = Field(min_length=1, max_length=200)
-    description: str = ""
     input_schema: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -51,7 +82,7 @@ class ToolChoice(_Wire):
 
 
 class MessagesBody(_Wire):
-    """The fields of `POST /v1/messages` that the rehearsal model reads. Unknown fields are let through, as upstream."""
+    """The fields of `POST /v1/messages` that are read here. Unknown fields are let through, as upstream."""
 
     model: str = Field(min_length=1, max_length=200)
     messages: list[Message] = Field(min_length=1, max_length=100_000)
@@ -66,6 +97,24 @@ class MessagesBody(_Wire):
 
 
 @dataclass(frozen=True)
+class ToolResult:
+    """What one tool call returned."""
+
+    tool: str
+    """Name of the tool; empty when the call is not in the conversation."""
+    input: dict[str, Any]
+    text: str
+    is_error: bool
+
+    @property
+    def content(self) -> str | None:
+        """What a Read of Claude Code shows, without the numbers of the lines; None when it shows no lines."""
+        found = [_NUMBERED.match(line) for line in self.text.splitlines()]
+        lines = [line[1] for line in found if line]
+        return None if self.is_error or not lines else "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
 class Request:
     """A parsed request. Texts are hostile: they are matched and quoted, never run."""
 
@@ -73,11 +122,6 @@ class Request:
     raw: dict[str, Any]
     body_bytes: int
     """Length of the request body as received."""
-
-    @property
-    def model(self) -> str:
-        """The model asked for."""
-        return self.body.model
 
     @cached_property
     def system(self) -> str:
@@ -91,6 +135,18 @@ class Request:
         return next((text for text in reversed(self.user_texts) if text.strip()), "")
 
     @cached_property
+    def ask(self) -> str:
+        """What a person asked, out of a prompt that says more; the whole prompt when nothing introduces it."""
+        found = _ASK.search(self.prompt)
+        return (found[1] if found else self.prompt).strip()
+
+    @property
+    def directory(self) -> str:
+        """The working directory that Claude Code states; empty without one."""
+        stated = _DIRECTORY.search(self.system)
+        return stated[1] if stated else ""
+
+    @cached_property
     def user_texts(self) -> tuple[str, ...]:
         """Each user message's text in order, without the texts that Claude Code adds."""
         return tuple(_texts(message.blocks) for message in self.body.messages if message.role == "user")
@@ -98,7 +154,7 @@ class Request:
     @cached_property
     def tags(self) -> frozenset[str]:
         """The tags `[rehearse:NAME]` that the user's texts hold."""
-        return frozenset(tag for text in self.user_texts for tag in TAG.findall(text))
+        return frozenset(name for text in self.user_texts for name, value in TAG.findall(text) if not value)
 
     @property
     def turn(self) -> int:
@@ -108,19 +164,15 @@ class Request:
     @cached_property
     def tool_results(self) -> tuple[ToolResult, ...]:
         """What the tools of the whole conversation returned, in order."""
-        calls = {
-            str(block.get("id")): block
-            for message in self.body.messages
-            if message.role == "assistant"
-            for block in message.blocks
-            if block.get("type") == "tool_use"
-        }
-        return tuple(
-            _tool_result(block, calls.get(str(block.get("tool_use_id")), {}))
-            for message in self.body.messages
-            for block in message.blocks
-            if message.role == "user" and block.get("type") == "tool_result"
-        )
+        calls: dict[str, Block] = {}
+        results = []
+        for message in self.body.messages:
+            for block in message.blocks:
+                if message.role == "assistant" and block.get("type") == "tool_use":
+                    calls[str(block.get("id"))] = block
+                elif message.role == "user" and block.get("type") == "tool_result":
+                    results.append(_tool_result(block, calls.get(str(block.get("tool_use_id")), {})))
+        return tuple(results)
 
     @property
     def has_tool_result(self) -> bool:
@@ -150,17 +202,6 @@ class Request:
         wanted = self.body.output_config.get("format")
         schema = wanted.get("schema") if isinstance(wanted, dict) else None
         return schema if isinstance(schema, dict) else None
-
-
-@dataclass(frozen=True)
-class ToolResult:
-    """What one tool call returned."""
-
-    tool: str
-    """Name of the tool; empty when the call is not in the conversation."""
-    input: dict[str, Any]
-    text: str
-    is_error: bool
 
 
 def parse_request(body: bytes, *, needs_max_tokens: bool = True) -> Request:
@@ -203,3 +244,105 @@ def _tool_result(block: Block, call: Block) -> ToolResult:
     return ToolResult(
         str(call.get("name", "")), given if isinstance(given, dict) else {}, text, bool(block.get("is_error"))
     )
+
+
+def plain(text: str) -> str:
+    """Return a text without tags and unprintable characters, its white space collapsed."""
+    printable = "".join(character if character.isprintable() else " " for character in TAG.sub(" ", text))
+    return " ".join(printable.split())
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in order."""
+    return _WORD.findall(plain(text))
+
+
+def key_words(text: str, count: int = 6) -> list[str]:
+    """Return the first `count` different words that carry meaning, in order."""
+    found = dict.fromkeys(word for word in words(text) if word.casefold() not in _COMMON and len(word) > 1)
+    return list(found)[:count]
+
+
+def quoted(text: str) -> list[str]:
+    """Return what stands in quotation marks, in order."""
+    return [double or single for double, single in _QUOTED.findall(plain(text))]
+
+
+def title(text: str, count: int = 6) -> str:
+    """Return a short heading for a text: its quoted part or its meaningful words."""
+    if found := quoted(text):
+        return found[0][:80]
+    return " ".join(word[:1].upper() + word[1:] for word in key_words(text, count))[:80] or "Untitled"
+
+
+def slug(text: str) -> str:
+    """Return a text as lower-case words with hyphens, at most 40 characters."""
+    return re.sub(r"[^a-z0-9]+", "-", plain(text).lower()).strip("-")[:40].strip("-") or "item"
+
+
+def sentence(text: str) -> str:
+    """Return a text as one sentence: capital first letter, full stop at the end."""
+    clean = plain(text)
+    return clean[:1].upper() + clean[1:] + ("" if clean.endswith((".", "!", "?", "…")) else ".") if clean else ""
+
+
+def example_of(schema: dict[str, Any], *, about: str) -> Any:
+    """Return a value for a JSON Schema: required fields only, the first choice everywhere, texts from `about`.
+
+    Raises:
+        RequestError: the caller's fault: the schema is not one.
+    """
+    try:
+        return _Example(schema, plain(about)).value(schema)
+    except (TypeError, ValueError, AttributeError, LookupError, RecursionError, OverflowError):
+        raise RequestError("invalid_request_error", "a schema in this request is not a JSON Schema") from None
+
+
+@dataclass
+class _Example:
+    root: dict[str, Any]
+    about: str
+    values_left: int = 2000
+
+    def value(self, schema: Any, name: str = "", depth: int = 0) -> Any:
+        schema = self._resolve(schema)
+        self.values_left -= 1
+        for value in (schema.get("const"), schema.get("default"), *schema.get("enum", ())[:1]):
+            if value is not None:
+                return value
+        kinds = schema.get("type", "object" if "properties" in schema else "string")
+        kind = kinds[0] if isinstance(kinds, list) else kinds
+        is_over = depth > _DEPTH or self.values_left <= 0
+        if kind == "object":
+            properties = schema.get("properties", {})
+            names = schema.get("required", [] if depth else list(properties))
+            return {} if is_over else {name: self.value(properties.get(name), name, depth + 1) for name in names}
+        if kind == "array":
+            count = 0 if is_over else min(schema.get("minItems", 0) or 1, 100)
+            return [self.value(schema.get("items"), name, depth + 1) for _ in range(count)]
+        if kind in ("integer", "number"):
+            return schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
+        return {"boolean": True, "null": None}.get(kind, self._text(schema, name))
+
+    def _text(self, schema: dict[str, Any], name: str) -> str:
+        if schema.get("format") == "uri":
+            return "https://example.com/"
+        short = schema.get("maxLength", 200)
+        text = slug(self.about) if name in ("id", "key", "slug", "name") else self.about
+        text = text if len(text) <= short else title(text)[:short]
+        return text.ljust(schema.get("minLength", 0), ".")
+
+    def _resolve(self, schema: Any) -> dict[str, Any]:
+        """Follow references and take the first of several choices."""
+        for _ in range(_DEPTH):
+            if not isinstance(schema, dict):
+                return {}
+            if isinstance(reference := schema.get("$ref"), str):
+                schema = self.root
+                for part in reference.removeprefix("#").removeprefix("/").split("/"):
+                    schema = schema.get(part) if part else schema
+            elif choices := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+                schema = choices[0]
+            else:
+                return schema
+        return {}

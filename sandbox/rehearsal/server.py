@@ -1,55 +1,137 @@
-"""The HTTP side of the rehearsal model: the Messages API's routes, keys, errors, and one log line for each call."""
+"""The fake provider: a server of the Messages API that plays scenarios, so that everything runs without a key."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import os
+import signal
+import sys
+import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
+import uvloop
 from aiohttp import web
 
 from routing.policy import Speed as StatedSpeed
+from routing.policy import load_policy
 from routing.prices import Usage
-from sandbox.rehearsal.casting import Casting, Part
-from sandbox.rehearsal.config import Speed
-from sandbox.rehearsal.errors import RequestError, ScenarioError
-from sandbox.rehearsal.events import error_body
-from sandbox.rehearsal.log import LoggedCall, RequestLog
-from sandbox.rehearsal.reply import Reply, plan_reply
-from sandbox.rehearsal.request import Request, parse_request
-from sandbox.rehearsal.scenario import Rule
-from sandbox.rehearsal.stage import BodySink, ClientGoneError, Pace, Progress, Stage, StreamSink, status_response
-from sandbox.rehearsal.tokens import PromptCache, count_input
+from sandbox.rehearsal.config import Finish, LoggedCall, RehearsalConfig
+from sandbox.rehearsal.playback import ClientGoneError, Pace, Playback, Progress, plan_reply, status_response
+from sandbox.rehearsal.request import Request, RequestError, parse_request
+from sandbox.rehearsal.scenario import Match, RuleBook, ScenarioError, load_rules
+from sandbox.rehearsal.wire import PromptCache, Reply, count_input, error_body, status_of
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """What the API takes at most."""
 CALL_HEADER = "x-pointsman-call"
 _CALL_HEADER_CHARACTERS = 200
+_SHUTDOWN_SECONDS = 0.2
+"""How long calls in flight may go on when the server ends. Then they are cut and logged."""
+_START_SECONDS = 10.0
 
 
-def create_app(
-    rules: Sequence[Rule], *, speeds: Mapping[str, StatedSpeed], log: RequestLog, speed: Speed = "real"
-) -> web.Application:
-    """Return the server as an application.
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    url: str
+    """What to give clients as `base_url`."""
+
+
+def announce(address: Address) -> None:
+    """Print the address as one JSON line."""
+    sys.stdout.write(json.dumps(asdict(address)) + "\n")
+    sys.stdout.flush()
+
+
+def serve(config: RehearsalConfig, *, ready: Callable[[Address], None] = announce) -> None:
+    """Serve until SIGTERM or SIGINT.
 
     Args:
-        rules: scenario rules in the order in which they are tried.
-        speeds: stated speeds by model; a model that is not listed is as slow as the slowest.
-        log: where ended calls are written.
-        speed: real, or max for no pauses but those of a rule.
+        config: the settings.
+        ready: called once with the address, when requests are taken.
+
+    Raises:
+        ScenarioError: the author's fault: a scenario file is wrong.
+        PolicyError: the operator's fault.
+        OSError: the port is taken, or the log cannot be written.
     """
-    server = _Server(Casting(rules), speeds if speed == "real" else {}, log)
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.on_shutdown.append(server.end)
-    app.router.add_post("/v1/messages", server.messages)
-    app.router.add_post("/v1/messages/count_tokens", server.count_tokens)
-    app.router.add_get("/api/hello", server.hello)
-    app.router.add_route("*", "/{path:.*}", server.unknown)
-    return app
+
+    async def run() -> None:
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        async with _listening(config) as address:
+            ready(address)
+            await ended.wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+@contextmanager
+def running_rehearsal(config: RehearsalConfig) -> Iterator[Address]:
+    """Serve in a thread of this process for as long as the context is open.
+
+    Raises:
+        ScenarioError: a scenario file is wrong.
+    """
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+    ready: Future[Address] = Future()
+
+    async def run() -> None:
+        async with _listening(config) as address:
+            ready.set_result(address)
+            await ended.wait()
+
+    def main() -> None:
+        try:
+            loop.run_until_complete(run())
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=main, name="fake-provider", daemon=True)
+    thread.start()
+    try:
+        yield ready.result(_START_SECONDS)
+    finally:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(ended.set)
+        thread.join(_START_SECONDS)
+
+
+@asynccontextmanager
+async def _listening(config: RehearsalConfig) -> AsyncIterator[Address]:
+    """Serve in the running event loop for as long as the context is open."""
+    rules = RuleBook(load_rules(config.scenarios, faults=config.faults))
+    speeds = load_policy(config.policy).speeds if config.speed == "real" else {}
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    descriptor = os.open(config.log or os.devnull, flags, 0o600)
+    server = _Server(rules, speeds, log=descriptor)
+    runner = web.AppRunner(server.app(), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    try:
+        await runner.setup()
+        await web.TCPSite(runner, config.host, config.port).start()
+        host, port = runner.addresses[0][:2]
+        yield Address(host, port, f"http://{host}:{port}")
+    finally:
+        await runner.cleanup()
+        os.close(descriptor)
 
 
 @dataclass
@@ -84,7 +166,7 @@ class _Call:
             id=self.id,
             received_at=self.received_at,
             seconds=round(time.monotonic() - self.started, 4),
-            model=request.model if request else "",
+            model=request.body.model if request else "",
             stream=request.body.stream if request else False,
             key_sha256=self.key_sha256,
             call=self.call,
@@ -100,24 +182,35 @@ class _Call:
 
 @dataclass
 class _Server:
-    casting: Casting
+    rules: RuleBook
     speeds: Mapping[str, StatedSpeed]
-    log: RequestLog
+    """Stated speeds by model; a model that is not listed is as slow as the slowest. Empty for no pauses."""
+    log: int
+    """Descriptor of the request log: each line is written by one system call."""
     cache: PromptCache = field(default_factory=PromptCache)
     is_ending: bool = False
 
+    def app(self) -> web.Application:
+        """Return the server as an application."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.on_shutdown.append(self.end)
+        app.router.add_post("/v1/messages", self.messages)
+        app.router.add_post("/v1/messages/count_tokens", self.count_tokens)
+        app.router.add_get("/api/hello", self.hello)
+        app.router.add_route("*", "/{path:.*}", self.unknown)
+        return app
+
     async def messages(self, http: web.Request) -> web.StreamResponse:
         """Play a reply, and log the call however it ends."""
-        key = _key(http)
-        call = _Call(f"req_{uuid.uuid4().hex[:24]}", _digest(key)[:16] if key else "", _call_header(http))
+        key, header = _key(http), http.headers.get(CALL_HEADER)
+        header = None if header is None else header[:_CALL_HEADER_CHARACTERS]
+        call = _Call(_request_id(), _digest(key)[:16] if key else "", header)
         try:
             return await self._messages(http, call, key)
         except RequestError as error:
-            call.progress.finish = "refused"
-            return _refuse(call, error)
+            return _refuse(call, error, finish="refused")
         except ScenarioError as error:
-            call.progress.finish = "fault"
-            return _refuse(call, RequestError("api_error", f"rehearsal: {error}"))
+            return _refuse(call, RequestError("api_error", f"scenario: {error}"), finish="fault")
         except ClientGoneError:
             self._note_cut(call)
             return web.Response()
@@ -127,33 +220,29 @@ class _Server:
             self._note_cut(call)
             raise
         finally:
-            self.log.write(call.logged())
+            os.write(self.log, call.logged().model_dump_json().encode() + b"\n")
 
     async def _messages(self, http: web.Request, call: _Call, key: str) -> web.StreamResponse:
         request = call.request = await _read(http, key)
-        part = self.casting.choose(request)
-        if part is None:
+        match = self.rules.match(request)
+        if match is None:
             raise ScenarioError("no rule matches this request")
-        call.rule = part.name
-        if part.refusal:
-            call.progress.finish, call.progress.status = "fault", part.refusal.status
-            return status_response(part.refusal, call.id)
-        reply = call.reply = self._plan(request, part, owner=call.key_sha256)
-        sink = (
-            StreamSink(http, call.id, call.progress) if request.body.stream else BodySink(reply, call.id, call.progress)
-        )
-        return await Stage(http, sink, call.progress, self._pace(part, request.model), part.fault).play(reply)
-
-    def _plan(self, request: Request, part: Part, *, owner: str) -> Reply:
+        call.rule = match.name
+        if match.refusal:
+            call.progress.finish, call.progress.status = "fault", match.refusal.status
+            return status_response(match.refusal, call.id)
         try:
-            counted = self.cache.usage(request, owner=owner, now=time.monotonic())
-            return plan_reply(request, part, counted=counted)
+            counted = self.cache.usage(request, owner=call.key_sha256, now=time.monotonic())
+            reply = call.reply = plan_reply(request, match, counted=counted)
         except RecursionError:
             raise RequestError("invalid_request_error", "The request body is nested too deeply") from None
+        pace = self._pace(match, request.body.model)
+        playback = Playback(http, reply, call.id, call.progress, pace, match.fault, is_streamed=request.body.stream)
+        return await playback.play()
 
-    def _pace(self, part: Part, model: str) -> Pace | None:
-        if part.pace is not None:
-            return Pace(part.pace.first_token_seconds, part.pace.tokens_per_second)
+    def _pace(self, match: Match, model: str) -> Pace | None:
+        if match.pace is not None:
+            return Pace(match.pace.first_token_seconds, match.pace.tokens_per_second)
         if not self.speeds:
             return None
         stated = self.speeds.get(model) or min(self.speeds.values(), key=lambda speed: speed.tokens_per_second)
@@ -175,7 +264,7 @@ class _Server:
             request = await _read(http, _key(http), needs_max_tokens=False)
             return web.json_response({"input_tokens": count_input(request)})
         except RequestError as error:
-            return _error_response(error, f"req_{uuid.uuid4().hex[:24]}")
+            return _error_response(error, _request_id())
 
     async def hello(self, _http: web.Request) -> web.Response:
         """Tell a client that the server is there."""
@@ -183,11 +272,7 @@ class _Server:
 
     async def unknown(self, http: web.Request) -> web.Response:
         """Refuse every other path."""
-        error = RequestError("not_found_error", f"Not found: {http.method} on this path")
-        return _error_response(error, f"req_{uuid.uuid4().hex[:24]}")
-
-
-_STATUS_OF = {"authentication_error": 401, "not_found_error": 404, "request_too_large": 413, "api_error": 500}
+        return _error_response(RequestError("not_found_error", f"Not found: {http.method} on this path"), _request_id())
 
 
 async def _read(http: web.Request, key: str, *, needs_max_tokens: bool = True) -> Request:
@@ -207,21 +292,20 @@ def _key(http: web.Request) -> str:
     return http.headers.get("x-api-key", "").strip() or (token.strip() if scheme.lower() == "bearer" else "")
 
 
-def _call_header(http: web.Request) -> str | None:
-    value = http.headers.get(CALL_HEADER)
-    return None if value is None else value[:_CALL_HEADER_CHARACTERS]
+def _request_id() -> str:
+    return f"req_{uuid.uuid4().hex[:24]}"
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _refuse(call: _Call, error: RequestError) -> web.Response:
+def _refuse(call: _Call, error: RequestError, *, finish: Finish) -> web.Response:
     response = _error_response(error, call.id)
-    call.progress.status = response.status
+    call.progress.finish, call.progress.status = finish, response.status
     return response
 
 
 def _error_response(error: RequestError, request_id: str) -> web.Response:
     body = error_body(error.kind, error.message, request_id)
-    return web.json_response(body, status=_STATUS_OF.get(error.kind, 400), headers={"request-id": request_id})
+    return web.json_response(body, status=status_of(error.kind), headers={"request-id": request_id})

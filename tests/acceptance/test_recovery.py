@@ -5,7 +5,7 @@ from sqlalchemy import text
 
 from producers.embedded import WORKERS
 from routing.policy import platform_policy
-from sandbox.rehearsal.log import billed_nanousd, read_log
+from sandbox.rehearsal.config import billed_nanousd, read_log
 from tests.acceptance.installation import Installation, settle
 from tests.services import wait_until
 

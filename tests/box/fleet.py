@@ -20,7 +20,7 @@ from monitoring.ledger.store import Ledger, create_ledger_engine
 from routing.policy import platform_policy
 from sandbox.docker.engine import Engine, Leftover, is_outer
 from sandbox.docker.recipe import SLOT
-from sandbox.rehearsal.log import billed_nanousd, read_log
+from sandbox.rehearsal.config import billed_nanousd, read_log
 from tests.engine import TestEngine
 from tests.services import wait_until
 

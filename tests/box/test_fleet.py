@@ -17,7 +17,7 @@ import pytest
 from benchmarks.box import acquire_times, answer, bare_session, session_steps
 from routing.jobs import ENDS
 from routing.policy import platform_policy
-from sandbox.rehearsal.log import billed_nanousd, read_log
+from sandbox.rehearsal.config import billed_nanousd, read_log
 from tests.acceptance.installation import settle
 from tests.box.fleet import HOOK_PORT, Fleet, running_fleet
 from tests.engine import Listener, TestEngine

@@ -21,7 +21,7 @@ from sandbox.docker.engine import Engine, is_outer
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.server import running_rehearsal
 from tests.box.test_agent_session import inside
 from tests.engine import TestEngine
 from tests.factories import Shop

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from routing.prices import Price
-from sandbox.rehearsal.log import LoggedCall, billed_nanousd
+from sandbox.rehearsal.config import LoggedCall, billed_nanousd
 
 USD = 10**9
 

@@ -13,7 +13,7 @@ from redis import Redis
 from sqlalchemy.exc import DBAPIError
 
 from monitoring.ledger.histories import examine
-from sandbox.rehearsal.log import read_log
+from sandbox.rehearsal.config import read_log
 from tests.chaos.accounts import USD, BilledCall, compare, passed_caps
 from tests.chaos.callbacks import Callbacks
 from tests.chaos.clients import Clients

@@ -13,7 +13,7 @@ from monitoring.ledger.releases import active_release
 from monitoring.ledger.tables import Site
 from routing.jobs import ENDS, Reason
 from routing.policy import platform_policy
-from sandbox.rehearsal.log import read_log
+from sandbox.rehearsal.config import read_log
 from sandbox.release import manifest_of, site_key
 from tests.chaos.accounts import USD, BilledCall, compare, passed_caps
 from tests.chaos.report import Report

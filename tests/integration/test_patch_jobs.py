@@ -14,7 +14,7 @@ from producers.sites import Sites
 from routing.router import Signals, SiteSignals, decide
 from routing.tiers import QueueName, Tier
 from sandbox.diff.apply import apply_diff
-from sandbox.rehearsal.log import billed_nanousd
+from sandbox.rehearsal.config import billed_nanousd
 from sandbox.release import manifest_of
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
 from tests.played_cli import PlayedMaker

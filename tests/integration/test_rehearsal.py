@@ -17,11 +17,9 @@ import pytest
 
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.errors import ScenarioError
-from sandbox.rehearsal.log import LoggedCall, billed_nanousd, read_log
-from sandbox.rehearsal.run import Address
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
+from sandbox.rehearsal.scenario import ScenarioError
+from sandbox.rehearsal.server import Address, running_rehearsal
 
 HAIKU = "claude-haiku-4-5-20251001"
 TOOL: Any = {
@@ -321,7 +319,7 @@ def test_the_program_says_where_it_listens_keeps_the_policys_pace_and_logs_what_
     tmp_path: Path, sdk: anthropic.Anthropic
 ) -> None:
     log = tmp_path / "calls.jsonl"
-    command = [sys.executable, "-m", "sandbox.rehearsal", "--port", "0", "--log", str(log), "--faults"]
+    command = [sys.executable, "-m", "producers.cli", "rehearsal", "--port", "0", "--log", str(log), "--faults"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None
@@ -347,7 +345,7 @@ def test_a_port_that_is_taken_is_an_error_with_an_exit_code(tmp_path: Path) -> N
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        command = [sys.executable, "-m", "sandbox.rehearsal", "--port", str(taken.getsockname()[1])]
+        command = [sys.executable, "-m", "producers.cli", "rehearsal", "--port", str(taken.getsockname()[1])]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert ended.returncode == 1
     assert "in use" in ended.stderr

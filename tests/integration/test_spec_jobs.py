@@ -20,9 +20,8 @@ from routing.tiers import QueueName, Tier
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.log import LoggedCall, billed_nanousd, read_log
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
+from sandbox.rehearsal.server import running_rehearsal
 from sandbox.release import manifest_of
 from tests.factories import Shop, not_available
 from workers.answer import answer_question

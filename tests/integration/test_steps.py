@@ -16,9 +16,8 @@ from routing.tiers import QueueName
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.log import LoggedCall, read_log
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, read_log
+from sandbox.rehearsal.server import running_rehearsal
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.unit.workers.runs.played import Played

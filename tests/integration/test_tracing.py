@@ -27,7 +27,7 @@ from routing.tiers import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.server import running_rehearsal
 from tests.collector import Collector, Seen, running_collector
 from tests.integration.http_world import World, open_world
 from tests.services import Postgres

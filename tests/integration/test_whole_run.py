@@ -12,7 +12,7 @@ from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.server import running_rehearsal
 from tests.factories import Shop
 from tests.integration.run_world import Yard
 from tests.integration.step_world import StepYard, policy_with_file_remotes

@@ -25,7 +25,7 @@ from sandbox.config import BoxConfig
 from sandbox.den import Den
 from sandbox.errors import SandboxError, TreeRefusedError
 from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.server import running_rehearsal
 from sandbox.worktree import Worktree
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from sandbox.rehearsal.errors import RequestError
-from sandbox.rehearsal.request import parse_request
+from sandbox.rehearsal.request import RequestError, example_of, parse_request
 from tests.unit.sandbox.rehearsal.factories import make_body, make_request, tool, tool_turn, user
 
 
@@ -58,3 +57,27 @@ def test_any_demands_the_first_tool():
 def test_a_wrong_request_is_refused_by_its_field(body, words):
     with pytest.raises(RequestError, match=words):
         parse_request(body)
+
+
+def test_an_example_follows_references_choices_and_bounds():
+    schema = {
+        "type": "object",
+        "required": ["kind", "items", "n", "maybe", "short"],
+        "properties": {
+            "kind": {"enum": ["a", "b"]},
+            "items": {"type": "array", "minItems": 2, "items": {"$ref": "#/$defs/item"}},
+            "n": {"type": "integer", "minimum": 3},
+            "maybe": {"anyOf": [{"type": "boolean"}, {"type": "null"}]},
+            "short": {"type": "string", "maxLength": 5},
+            "optional": {"type": "string"},
+        },
+        "$defs": {"item": {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}},
+    }
+    item = {"id": "a-long-story"}
+    expected = {"kind": "a", "items": [item, item], "n": 3, "maybe": True, "short": "Long "}
+    assert example_of(schema, about="A long story") == expected
+
+
+def test_an_example_of_an_endless_schema_ends():
+    schema = {"type": "object", "required": ["child"], "properties": {"child": {"$ref": "#"}}}
+    assert "child" in example_of(schema, about="x")

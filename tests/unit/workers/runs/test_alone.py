@@ -10,7 +10,7 @@ from routing.path_rules import is_covered
 from routing.policy import platform_policy
 from sandbox.den import Den
 from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.testing import running_rehearsal
+from sandbox.rehearsal.server import running_rehearsal
 from sandbox.worktree import Worktree
 from tests.played_cli import PlayedMaker
 from workers.config import RunsConfig

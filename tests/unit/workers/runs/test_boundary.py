@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from routing.jobs import JobMessage
 from routing.router import Intent
-from tests.unit.sandbox.rehearsal.team.theatre import FEATURE, MIXED
+from tests.unit.sandbox.rehearsal.theatre import FEATURE, MIXED
 from tests.unit.workers.runs.test_table_top import play
 from tests.unit.workers.runs.world import BOOK, Game, Players, make_view
 from workers.runs.context import StepWords, order_text

@@ -13,7 +13,7 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.router import Intent
-from tests.unit.sandbox.rehearsal.team.theatre import FEATURE, FIX, MIXED, PROJECT, Theatre
+from tests.unit.sandbox.rehearsal.theatre import FEATURE, FIX, MIXED, PROJECT, Theatre
 from tests.unit.workers.runs.world import BOOK, Game, Outcome, blocking, done, make_view
 from workers.runs.view import GateState, RunView, StepView
 

@@ -1,12 +1,16 @@
+"""Changes of files that code makes up: one page turned into several, a section, a line."""
+
+import re
+
 import pytest
 
-from sandbox.rehearsal.blocks import Text, ToolUse
-from sandbox.rehearsal.coding import code_agent
+from sandbox.rehearsal.code_edits import code_agent, split_pages
+from sandbox.rehearsal.wire import Text, ToolUse
 from tests.unit.sandbox.rehearsal.factories import make_request, tool, tool_turn, user
 
 TOOLS = [tool("Read"), tool("Edit"), tool("Write"), tool("Bash")]
 SYSTEM = "# Environment\n - Primary working directory: /work/site\n - Is a git repository: false"
-PAGE = "     1→<main>\n     2→  <h1>Hi</h1>\n     3→</main>"
+NUMBERED = "     1→<main>\n     2→  <h1>Hi</h1>\n     3→</main>"
 
 
 def step(prompt: str, *turns: tuple[str, str]):
@@ -26,7 +30,7 @@ def test_a_prompt_without_a_file_is_about_the_first_page():
 
 
 def test_a_page_gets_a_section_before_the_end_of_its_main_part():
-    use = step("Add opening hours", ("Read", PAGE))
+    use = step("Add opening hours", ("Read", NUMBERED))
     assert isinstance(use, ToolUse)
     assert use.name == "Edit"
     assert use.input["old_string"] == "</main>"
@@ -34,7 +38,7 @@ def test_a_page_gets_a_section_before_the_end_of_its_main_part():
 
 
 def test_what_the_prompt_quotes_is_escaped_in_a_page():
-    use = step('Add "<script>alert(1)</script>"', ("Read", PAGE))
+    use = step('Add "<script>alert(1)</script>"', ("Read", NUMBERED))
     assert isinstance(use, ToolUse)
     assert "<script>" not in use.input["new_string"]
 
@@ -52,7 +56,7 @@ def test_a_file_that_does_not_exist_is_written():
 
 
 def test_a_change_that_worked_is_reported_and_ends_the_turn():
-    report = step("Add opening hours", ("Read", PAGE), ("Edit", "The file has been updated."))
+    report = step("Add opening hours", ("Read", NUMBERED), ("Edit", "The file has been updated."))
     assert isinstance(report, Text)
     assert "rehearsal" in report.text
 
@@ -97,3 +101,47 @@ def test_a_page_that_cannot_be_written_is_given_up_on():
     turns, report = split(1, fails="s1.html")
     assert turns.count(["s1.html"]) > 1
     assert report.startswith("I could not change")
+
+
+PAGE = """<!doctype html>
+<html><head><title>Cafe</title><link rel="stylesheet" href="a.css"></head>
+<body>
+<nav><a href="#menu">Menu</a></nav>
+<main>
+  <h1>Welcome</h1><a href="#menu">See the menu</a>
+  <section id="menu"><h2>Our menu</h2></section>
+  <section><h2>Find &amp; call us</h2></section>
+</main>
+</body></html>
+"""
+
+
+def test_each_section_becomes_a_page_and_all_have_the_same_navigation() -> None:
+    pages = split_pages(PAGE)
+    assert set(pages) == {"index.html", "menu.html", "find-call-us.html"}
+    navs = {re.search("<nav.*?</nav>", page, re.DOTALL)[0] for page in pages.values()}  # type: ignore[index]
+    assert len(navs) == 1
+    assert all(page.count("<nav") == 1 and 'href="a.css"' in page for page in pages.values())
+    assert all(f'href="{name}"' in next(iter(navs)) for name in pages)
+
+
+def test_links_within_the_page_lead_to_the_new_pages() -> None:
+    home = split_pages(PAGE)["index.html"]
+    assert "#menu" not in home
+    assert '<a href="menu.html">See the menu</a>' in home
+    assert "<h2>Our menu</h2>" not in home
+
+
+def test_a_page_without_sections_gets_pages_to_be_written() -> None:
+    assert set(split_pages("<main><h1>Hi</h1></main>")) == {"index.html", "about.html", "contact.html"}
+
+
+def test_the_coding_agent_writes_them_all_after_it_has_read_the_page() -> None:
+    numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(PAGE.splitlines(), start=1))
+    asked = [user("Convert to a multi-page site with shared nav"), *tool_turn("Read", {}, numbered)]
+    uses = [
+        block for block in code_agent(make_request(*asked, tools=TOOLS, system=SYSTEM)) if isinstance(block, ToolUse)
+    ]
+    assert [use.input["file_path"] for use in uses] == [
+        "/work/site/menu.html", "/work/site/find-call-us.html", "/work/site/index.html",
+    ]  # fmt: skip

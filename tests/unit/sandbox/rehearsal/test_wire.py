@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from routing.prices import Usage
 from sandbox.rehearsal.request import parse_request
-from sandbox.rehearsal.tokens import CACHE_SECONDS, PromptCache, count_input, output_tokens
+from sandbox.rehearsal.wire import CACHE_SECONDS, PromptCache, count_input, output_tokens
 from tests.unit.sandbox.rehearsal.factories import make_body, make_request, user
 
 CACHED = {"type": "text", "text": "rules " * 500, "cache_control": {"type": "ephemeral"}}

@@ -11,8 +11,8 @@ from typing import Any
 from routing.agents import API_TOOLS
 from routing.path_rules import RESULT_FILE, is_covered
 from routing.policy import platform_policy
-from sandbox.rehearsal.blocks import Text, ToolUse
-from sandbox.rehearsal.team.play import team_member
+from sandbox.rehearsal.team import run_agent
+from sandbox.rehearsal.wire import Text, ToolUse
 from tests.unit.sandbox.rehearsal.factories import make_request, tool, user
 from workers.runs.claude_md import claude_md
 from workers.runs.context import StepWords, order_text
@@ -95,7 +95,7 @@ class Theatre:
 def _converse(hands: _Cli | _Api, order: str, system: str) -> int:
     messages: list[dict[str, Any]] = [user(order)]
     for turn in range(1, 60):
-        blocks = team_member(make_request(*messages, tools=hands.tools, system=system))
+        blocks = run_agent(make_request(*messages, tools=hands.tools, system=system))
         assert len(blocks) == 1
         block = blocks[0]
         if isinstance(block, Text):

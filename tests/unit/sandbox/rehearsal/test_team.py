@@ -12,12 +12,11 @@ import pytest
 from monitoring.redact import redact
 from routing.path_rules import is_covered
 from routing.policy import platform_policy
-from sandbox.rehearsal.blocks import ToolUse
-from sandbox.rehearsal.casting import Casting
-from sandbox.rehearsal.loading import load_rules
-from sandbox.rehearsal.team.play import team_member
+from sandbox.rehearsal.scenario import RuleBook, load_rules
+from sandbox.rehearsal.team import run_agent
+from sandbox.rehearsal.wire import ToolUse
 from tests.unit.sandbox.rehearsal.factories import make_request, tool, user
-from tests.unit.sandbox.rehearsal.team.theatre import AGENTS, FEATURE, FIX, MIXED, PROJECT, Theatre, text_of
+from tests.unit.sandbox.rehearsal.theatre import AGENTS, FEATURE, FIX, MIXED, PROJECT, Theatre, text_of
 from workers.runs.claude_md import claude_md
 from workers.runs.results import AgentResult, Status
 from workers.runs.validation import Surroundings, judge_plan
@@ -70,20 +69,20 @@ def test_an_agent_that_has_to_finish_at_once_does(agent: str) -> None:
         system=claude_md(agent, AGENTS[agent]), tools=[tool("list_files"), tool("finish")],
         tool_choice={"type": "tool", "name": "finish"},
     )  # fmt: skip
-    (block,) = team_member(request)
+    (block,) = run_agent(request)
     assert isinstance(block, ToolUse)
     assert block.name == "finish"
     assert AgentResult.model_validate(block.input).status is Status.COMPLETE
 
 
 def test_the_shipped_scenario_gives_the_part_to_the_team_and_leaves_others_theirs() -> None:
-    casting = Casting(load_rules(()))
+    rules = RuleBook(load_rules(()))
     tools = [tool("Edit"), tool("Write"), tool("Bash")]
-    mine = casting.choose(make_request(user("x"), system=claude_md("qa", AGENTS["qa"]), tools=tools))
-    theirs = casting.choose(make_request(user("x"), system="You edit one website.", tools=tools))
+    mine = rules.match(make_request(user("x"), system=claude_md("qa", AGENTS["qa"]), tools=tools))
+    theirs = rules.match(make_request(user("x"), system="You edit one website.", tools=tools))
     assert mine is not None
     assert theirs is not None
-    assert (mine.name, theirs.name) == ("team-member", "code-agent")
+    assert (mine.name, theirs.name) == ("run-agent", "code-agent")
 
 
 @pytest.mark.parametrize(("base", "intent"), [(FIX, "fix"), (FEATURE, "build")])
@@ -178,8 +177,8 @@ def test_parts_are_built_in_directories_of_their_own_and_joined_last() -> None:
         assert made == {f"src/features/wishlist-{name}/index.ts", f"src/features/wishlist-{name}/View.tsx"}
     theatre.play("frontend-dev", FEATURE, task="Join the parts: routes, pages, shared state.")
     joined = theatre.files["src/features/index.ts"].decode()
-    assert 'import * as wishlistForm from "./wishlist-form/index.ts";' in joined
-    assert "parts = [wishlistForm, wishlistList]" in joined
+    assert 'import * as part_wishlist_form from "./wishlist-form/index.ts";' in joined
+    assert "parts = [part_wishlist_form, part_wishlist_list]" in joined
 
 
 @pytest.mark.parametrize(("number", "blocking"), [(1, 5), (2, 2), (3, 0), (4, 0)])

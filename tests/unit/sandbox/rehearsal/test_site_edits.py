@@ -5,12 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.rehearsal.document import asked, find_document
-from sandbox.rehearsal.editing import edit_operations
+from routing.policy import platform_policy
+from routing.prices import Usage
+from sandbox.rehearsal.playback import plan_reply
+from sandbox.rehearsal.scenario import RuleBook, load_rules
+from sandbox.rehearsal.site_edits import site_edit
+from sandbox.rehearsal.wire import Reply, ToolUse
 from sandbox.spec.catalog import components
-from sandbox.spec.edit import apply_edit, relevant_part
+from sandbox.spec.edit import apply_edit, edit_tool, relevant_part
 from sandbox.spec.model import Site, parse_site
+from sandbox.spec.outline import expand_outline, outline_tool
 from sandbox.spec.quality import is_unchanged, loses_copy
+from sandbox.spec.render import render
 from sandbox.spec.validate import require_valid
 from tests.unit.sandbox.rehearsal.factories import make_request, user
 
@@ -39,10 +45,11 @@ def edited(ask: str) -> Site:
     part = relevant_part(SITE, ask)
     text = f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{ask}"
     text += "\n\nYour last reply was refused:\nbad\nMend it."
-    found = find_document(make_request(user(text)))
-    assert found is not None
-    assert asked(found[1]) == ask.strip()
-    return apply_edit(SITE, edit_operations(found[0], asked(found[1])))
+    request = make_request(user(text))
+    assert request.ask == ask.strip()
+    (use,) = site_edit(request)
+    assert isinstance(use, ToolUse)
+    return apply_edit(SITE, use.input["operations"])
 
 
 def index(site: Site) -> Any:
@@ -137,3 +144,87 @@ WORDS = st.sampled_from(VOCABULARY.split())
 @given(st.lists(WORDS, min_size=1, max_size=12))
 def test_requests_of_any_words_stay_valid(chosen):
     assert edited(" ".join(chosen))
+
+
+RULES = load_rules([], faults=True)
+
+
+def play(text: str, tool: dict[str, Any], *, max_tokens: int = 1500) -> Reply:
+    choice = {"type": "tool", "name": tool["name"]}
+    request = make_request(user(text), tools=[tool], tool_choice=choice, max_tokens=max_tokens)
+    match = RuleBook(RULES).match(request)
+    assert match is not None
+    return plan_reply(request, match, counted=Usage())
+
+
+def given_to(reply: Reply) -> Any:
+    (block,) = reply.content
+    return json.loads(block.characters)
+
+
+def outlined(description: str) -> Any:
+    return given_to(play(f"The owner describes the site:\n{description}", outline_tool()))
+
+
+def test_the_tools_are_still_called_what_the_scenarios_match() -> None:
+    assert edit_tool()["name"] == "edit_site"
+    assert outline_tool()["name"] == "write_outline"
+
+
+def test_an_edit_fits_the_tool_and_applies() -> None:
+    ask = "Mention that we deliver to Springfield in the hero"
+    text = f"The site document:\n{relevant_part(SITE, ask).to_text()}\n\nThe owner asks:\n{ask}"
+    made = given_to(play(text, edit_tool()))
+    assert set(made) == set(edit_tool()["input_schema"]["required"])
+    assert "Springfield" in apply_edit(SITE, made["operations"]).canonical()
+
+
+def test_an_outline_takes_name_and_contact_from_the_description() -> None:
+    made = outlined(
+        "A website for a bakery in Aarhus called Hill Bakery, with bread, cake and coffee. "
+        "Write to hello@hill.example or call +45 12 34 56 78."
+    )
+    assert made["name"] == "Hill Bakery"
+    assert made["contact"] == {"email": "hello@hill.example", "phone": "+45 12 34 56 78"}
+    assert {"Hero", "Features", "ContactForm"} <= {section["kind"] for section in made["sections"]}
+    page = render(expand_outline(made))["index.html"].decode()
+    assert "hello@hill.example" in page
+
+
+@pytest.mark.parametrize("description", ["x", "!!!", "Make me a site", "Eine Seite für meinen Radladen", "z" * 5000])
+def test_any_description_becomes_a_site_of_several_sections(description: str) -> None:
+    made = outlined(description)
+    assert len(made["sections"]) >= 3
+    assert render(expand_outline(made))
+
+
+DESCRIBED = """
+a site for my small shop called Red Door with menu pricing faq team stats gallery testimonials steps features, tea,
+cake and comparison table: email me@x.example phone 12345678 about "us" teal ocean contact form €5 per hour
+"""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(DESCRIBED.split()), min_size=1, max_size=30))
+def test_descriptions_of_any_words_expand(words: list[str]) -> None:
+    assert render(expand_outline(outlined(" ".join(words))))
+
+
+def test_a_long_description_stays_within_the_tokens_of_the_policys_call() -> None:
+    description = "A site called Red Door with menu, pricing, faq, steps and story. " + "Very long words. " * 200
+    limit = platform_policy().calls["spec_create"].max_tokens
+    assert play(description, outline_tool(), max_tokens=limit).stop_reason == "tool_use"
+
+
+def test_an_invalid_spec_is_what_its_tag_asks_for_and_only_once_if_it_says_so() -> None:
+    rules = RuleBook(RULES)
+    names = []
+    for _ in range(2):
+        request = make_request(
+            user("The owner describes the site:\nX [rehearse:invalid-spec-once]"), tools=[outline_tool()]
+        )
+        match = rules.match(request)
+        assert match is not None
+        names.append(match.name)
+    assert names == ["invalid-spec-once", "site-outline"]
+    assert "sections" not in given_to(play("X [rehearse:invalid-spec]", outline_tool()))
