@@ -10,15 +10,16 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiohttp import ClientConnectionResetError, web
 
+from routing.policy import Speed
 from routing.prices import Usage
 from sandbox.rehearsal.code_edits import code_agent, site_patch
 from sandbox.rehearsal.config import Finish
 from sandbox.rehearsal.request import Request, example_of, plain
-from sandbox.rehearsal.scenario import Fault, Match, Rule, Say, ScenarioError, render
+from sandbox.rehearsal.scenario import Fault, Match, PaceOverride, Rule, Say, ScenarioError, render
 from sandbox.rehearsal.site_edits import site_edit
 from sandbox.rehearsal.team import run_agent
 from sandbox.rehearsal.wire import (
@@ -133,13 +134,6 @@ def _cut(content: list[Written], characters: int) -> list[Written]:
     return kept
 
 
-class Pace(NamedTuple):
-    """How fast a reply is written."""
-
-    first_token_seconds: float
-    tokens_per_second: float
-
-
 @dataclass
 class Progress:
     """How far a reply came. The request log is written from it, whatever ends the call."""
@@ -175,7 +169,7 @@ class Playback:
     reply: Reply
     request_id: str
     progress: Progress
-    pace: Pace | None
+    pace: PaceOverride | Speed | None
     """None = no pauses."""
     fault: Fault | None
     is_streamed: bool

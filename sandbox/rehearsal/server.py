@@ -24,9 +24,9 @@ from routing.policy import Speed as StatedSpeed
 from routing.policy import load_policy
 from routing.prices import Usage
 from sandbox.rehearsal.config import Finish, LoggedCall, RehearsalConfig
-from sandbox.rehearsal.playback import ClientGoneError, Pace, Playback, Progress, plan_reply, status_response
+from sandbox.rehearsal.playback import ClientGoneError, Playback, Progress, plan_reply, status_response
 from sandbox.rehearsal.request import Request, RequestError, parse_request
-from sandbox.rehearsal.scenario import Match, RuleBook, ScenarioError, load_rules
+from sandbox.rehearsal.scenario import Match, PaceOverride, RuleBook, ScenarioError, load_rules
 from sandbox.rehearsal.wire import PromptCache, Reply, count_input, error_body, status_of
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -240,13 +240,10 @@ class _Server:
         playback = Playback(http, reply, call.id, call.progress, pace, match.fault, is_streamed=request.body.stream)
         return await playback.play()
 
-    def _pace(self, match: Match, model: str) -> Pace | None:
-        if match.pace is not None:
-            return Pace(match.pace.first_token_seconds, match.pace.tokens_per_second)
-        if not self.speeds:
-            return None
-        stated = self.speeds.get(model) or min(self.speeds.values(), key=lambda speed: speed.tokens_per_second)
-        return Pace(stated.first_token_seconds, stated.tokens_per_second)
+    def _pace(self, match: Match, model: str) -> PaceOverride | StatedSpeed | None:
+        if match.pace is not None or not self.speeds:
+            return match.pace
+        return self.speeds.get(model) or min(self.speeds.values(), key=lambda speed: speed.tokens_per_second)
 
     def _note_cut(self, call: _Call) -> None:
         if self.is_ending:

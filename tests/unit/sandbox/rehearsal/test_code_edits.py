@@ -143,5 +143,7 @@ def test_the_coding_agent_writes_them_all_after_it_has_read_the_page() -> None:
         block for block in code_agent(make_request(*asked, tools=TOOLS, system=SYSTEM)) if isinstance(block, ToolUse)
     ]
     assert [use.input["file_path"] for use in uses] == [
-        "/work/site/menu.html", "/work/site/find-call-us.html", "/work/site/index.html",
-    ]  # fmt: skip
+        "/work/site/menu.html",
+        "/work/site/find-call-us.html",
+        "/work/site/index.html",
+    ]

@@ -66,9 +66,10 @@ def test_the_same_order_is_played_the_same(agent: str) -> None:
 def test_an_agent_that_has_to_finish_at_once_does(agent: str) -> None:
     request = make_request(
         user("Step `x` for agent `y`.\n\n## Your task\n\nDo it.\n\n## The ticket\n\n| # Add a page\n"),
-        system=claude_md(agent, AGENTS[agent]), tools=[tool("list_files"), tool("finish")],
+        system=claude_md(agent, AGENTS[agent]),
+        tools=[tool("list_files"), tool("finish")],
         tool_choice={"type": "tool", "name": "finish"},
-    )  # fmt: skip
+    )
     (block,) = run_agent(request)
     assert isinstance(block, ToolUse)
     assert block.name == "finish"
@@ -151,9 +152,11 @@ def test_rework_is_planned_for_whoever_the_ticket_wants_or_the_finding_calls_for
     back = AgentResult(status=Status.NEEDS_REWORK, summary="The form on the page loses its value.")
     for tags, agent in ((("rework=research",), "research"), ((), "frontend-dev")):
         played = Theatre().play(
-            "orchestrator", ticket(FIX, *tags), task="Plan rework, cycle 1 of 3. The form on the page is wrong.",
+            "orchestrator",
+            ticket(FIX, *tags),
+            task="Plan rework, cycle 1 of 3. The form on the page is wrong.",
             results={"qa": back},
-        )  # fmt: skip
+        )
         plan = played.result.plan
         assert plan is not None
         assert [step["agent"] for step in plan["steps"]] == [agent, "qa"]
@@ -296,10 +299,12 @@ def test_a_long_hostile_ticket_costs_no_time(filler: str) -> None:
 @pytest.mark.node
 @pytest.mark.skipif(NODE is None, reason="no Node.js")
 def test_the_tests_that_qa_writes_run_and_fail_when_the_work_is_undone(tmp_path: Path) -> None:
-    theatre = Theatre(files={
-        "package.json": b'{"type": "module", "scripts": {"test": "node --test"}}',
-        "src/price.mjs": b"export function cents(price) {\n  return Math.floor(price * 100);\n}\n",
-    })  # fmt: skip
+    theatre = Theatre(
+        files={
+            "package.json": b'{"type": "module", "scripts": {"test": "node --test"}}',
+            "src/price.mjs": b"export function cents(price) {\n  return Math.floor(price * 100);\n}\n",
+        }
+    )
     wish = {**FIX, "body": FIX["body"].replace("price.ts", "price.mjs")}
     theatre.play("backend-dev", wish)
     theatre.play("frontend-dev", {"title": "Add a list", "body": "New."}, writes=("src/features/list/",))

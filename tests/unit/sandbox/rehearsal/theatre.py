@@ -64,17 +64,28 @@ class Theatre:
     shell: Callable[[str], str] = lambda command: "# fail 0"
 
     def play(
-        self, agent: str, ticket: Mapping[str, Any], *, task: str = "Do your part.", key: str = "step",
-        results: Mapping[str, AgentResult] | None = None, writes: tuple[str, ...] | None = None,
+        self,
+        agent: str,
+        ticket: Mapping[str, Any],
+        *,
+        task: str = "Do your part.",
+        key: str = "step",
+        results: Mapping[str, AgentResult] | None = None,
+        writes: tuple[str, ...] | None = None,
         runtime: str | None = None,
-    ) -> Played:  # fmt: skip
+    ) -> Played:
         """Let an agent play one step to its end."""
         definition = AGENTS[agent]
         said = {name: result.model_dump(mode="json") for name, result in (results or {}).items()}
         words = StepWords(
-            key=key, agent=agent, task=task, ticket=ticket, results=said, context=(),
+            key=key,
+            agent=agent,
+            task=task,
+            ticket=ticket,
+            results=said,
+            context=(),
             writes=definition.writes if writes is None else writes,
-        )  # fmt: skip
+        )
         order = order_text(words, redact=lambda text: text)
         has_box = definition.needs_box if runtime is None else runtime == "claude_code"
         hands = _Cli(self) if has_box else _Api(self, words.writes, definition.tools)
