@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sandbox.markup.document import Attribute, Document, Node, Span
-from sandbox.markup.errors import NotEditableError
+from sandbox.markup.document import Attribute, Document, Node, NotEditableError, Span
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
 _INLINE_STYLE: Final = re.compile(r"(?P<name>[\w-]+)\s*:\s*(?P<value>[^;]*?)\s*(?=;|$)")

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from sandbox.markup.document import Document, Node
-from sandbox.markup.errors import NotEditableError
+from sandbox.markup.document import Document, Node, NotEditableError
+from sandbox.spec.rules.request import plain
 from sandbox.spec.rules.targets import HOME_WORDS
-from sandbox.spec.rules.wording import plain
 
 MAX_SITE_BYTES: Final = 1024 * 1024
 """Of all pages together; more is not read within a job's time."""

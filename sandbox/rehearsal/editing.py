@@ -12,9 +12,8 @@ from typing import Any
 from sandbox.rehearsal.document import Document, Element, escape
 from sandbox.rehearsal.sections import component_named, section_props
 from sandbox.rehearsal.words import plain, quoted, sentence, title, words
-from sandbox.spec.catalog import components
-from sandbox.spec.colours import COLOUR_NAMES
-from sandbox.spec.component import Business
+from sandbox.spec.catalog import Business, components
+from sandbox.spec.theme import COLOUR_NAMES
 
 Operation = dict[str, Any]
 _Reading = Callable[[Document, str], list[Operation] | None]

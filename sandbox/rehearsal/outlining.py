@@ -7,10 +7,8 @@ from typing import Any
 
 from sandbox.rehearsal.sections import component_named, is_valid, items_of
 from sandbox.rehearsal.words import key_words, plain, quoted, sentence, title, words
-from sandbox.spec.catalog import components
-from sandbox.spec.colours import COLOUR_NAMES
-from sandbox.spec.component import Business, Component, OutlineSection
-from sandbox.spec.theme import PRESETS
+from sandbox.spec.catalog import Business, Component, OutlineSection, components
+from sandbox.spec.theme import COLOUR_NAMES, PRESETS
 
 _NAMED = re.compile(r"\b(?:called|named|name is)\s+((?:[A-Z0-9][\w'’&-]*\s*){1,5})")
 _SUBJECT = re.compile(r"\bfor\s+(?:(?:a|an|my|our|the|small|new|local)\s+)*(.+?)(?:[.,;:]|\b(?:with|that|in)\b|$)")

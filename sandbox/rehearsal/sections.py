@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sandbox.rehearsal.words import key_words, plain, quoted, sentence, title
-from sandbox.spec.catalog import components
-from sandbox.spec.component import Business, Component, OutlineSection
+from sandbox.spec.catalog import Business, Component, OutlineSection, components
 
 _TOPIC = re.compile(
     r"\b(?:about|on|regarding|explaining|describing|showing|listing|covering|for)\b\s+(.+)", re.I | re.S

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from sandbox.spec.components.drawings import icon
 from sandbox.spec.html import EMPTY, Html, tag
-from sandbox.spec.icons import icon
 
 
 def contact_lines(*, email: str | None, phone: str | None, address: str | None) -> Html:

@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 
 from sandbox.spec import rulebook
-from sandbox.spec.conditions import complaint_about_condition, is_visible, split_repeat_condition
-from sandbox.spec.edit_forms import merge
+from sandbox.spec.edit import merge
 from sandbox.spec.errors import Finding, SpecError, errors_of
-from sandbox.spec.expressions import complaint_about, resolve
-from sandbox.spec.javascript import MISSING
+from sandbox.spec.expressions import (
+    complaint_about,
+    complaint_about_condition,
+    is_visible,
+    resolve,
+    split_repeat_condition,
+)
 from sandbox.spec.model import INDEX, Site, parse_site
 from sandbox.spec.outline import expand_outline
-from sandbox.spec.scope import Scope
+from sandbox.spec.state import MISSING, Scope
 from sandbox.spec.stream import compile_stream
 from sandbox.spec.validate import auto_fix, validate
 from tests.acceptance.json_render_corpus import Corpus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sandbox.spec.component import Component, Link, RenderContext
+from sandbox.spec.catalog import Component, Link, RenderContext
 from sandbox.spec.html import Html, tag
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Link,
@@ -16,9 +16,8 @@ from sandbox.spec.component import (
     Title,
     section_props,
 )
-from sandbox.spec.html import Html, tag
+from sandbox.spec.html import Html, buttons, intro, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import buttons, intro
 
 
 class CallToActionProps(SectionProps):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.spec.component import Component, Link, Picture, Props, RenderContext, Text, Title
-from sandbox.spec.html import Html, tag
-from sandbox.spec.parts import heading, image
+from sandbox.spec.catalog import Component, Link, Picture, Props, RenderContext, Text, Title
+from sandbox.spec.html import Html, heading, image, tag
 
 
 class CardProps(Props):

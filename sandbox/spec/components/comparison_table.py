@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Label,
@@ -16,10 +16,9 @@ from sandbox.spec.component import (
     SectionProps,
     section_props,
 )
-from sandbox.spec.html import Html, tag
-from sandbox.spec.icons import icon
+from sandbox.spec.components.drawings import icon
+from sandbox.spec.html import Html, section, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import section
 
 Cell = bool | Annotated[str, Field(max_length=120)]
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Email,
@@ -25,9 +25,8 @@ from sandbox.spec.component import (
     section_props,
 )
 from sandbox.spec.contact import contact_lines
-from sandbox.spec.html import Html, tag
+from sandbox.spec.html import Html, intro, labelled, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import intro, labelled
 
 
 class Hours(Props):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     IconName,
@@ -21,10 +21,9 @@ from sandbox.spec.component import (
     items_text,
     section_props,
 )
-from sandbox.spec.html import Html, tag
-from sandbox.spec.icons import icon
+from sandbox.spec.components.drawings import icon
+from sandbox.spec.html import Html, below, heading, image, section, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import below, heading, image, section
 
 
 class Feature(Props):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandbox.spec.component import Business, Component, Email, Label, Link, Phone, Props, RenderContext, Text
+from sandbox.spec.catalog import Business, Component, Email, Label, Link, Phone, Props, RenderContext, Text
 from sandbox.spec.contact import contact_lines
 from sandbox.spec.html import Html, tag
 from sandbox.spec.model import JsonObject

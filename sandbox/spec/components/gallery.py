@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandbox.spec.component import Component, Picture, RenderContext, SectionProps, Title
-from sandbox.spec.html import Html, tag
-from sandbox.spec.parts import image, section
+from sandbox.spec.catalog import Component, Picture, RenderContext, SectionProps, Title
+from sandbox.spec.html import Html, image, section, tag
 
 
 class GalleryImage(Picture):

@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandbox.spec.component import Business, Component, Label, Link, Picture, Props, RenderContext
-from sandbox.spec.html import Html, tag
-from sandbox.spec.icons import icon
+from sandbox.spec.catalog import Business, Component, Label, Link, Picture, Props, RenderContext
+from sandbox.spec.components.drawings import icon
+from sandbox.spec.html import Html, image, tag
 from sandbox.spec.model import INDEX, JsonObject
-from sandbox.spec.parts import image
 
 
 class HeaderProps(Props):

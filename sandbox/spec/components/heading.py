@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.spec.component import Component, Props, RenderContext, Title
-from sandbox.spec.html import Html
-from sandbox.spec.parts import heading
+from sandbox.spec.catalog import Component, Props, RenderContext, Title
+from sandbox.spec.html import Html, heading
 
 
 class HeadingProps(Props):

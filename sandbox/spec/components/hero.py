@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandbox.spec.art import ART_NAMES, ArtName, art
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Label,
@@ -19,9 +18,9 @@ from sandbox.spec.component import (
     Title,
     section_props,
 )
-from sandbox.spec.html import Html, tag
+from sandbox.spec.components.drawings import ART_NAMES, ArtName, art
+from sandbox.spec.html import Html, buttons, image, intro, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import buttons, image, intro
 
 
 class HeroProps(SectionProps):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sandbox.spec.component import Component, Picture, RenderContext, Title
-from sandbox.spec.html import Html, tag
-from sandbox.spec.parts import image
+from sandbox.spec.catalog import Component, Picture, RenderContext, Title
+from sandbox.spec.html import Html, image, tag
 
 
 class ImageProps(Picture):

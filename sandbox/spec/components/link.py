@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.spec.component import Component, Link, RenderContext
+from sandbox.spec.catalog import Component, Link, RenderContext
 from sandbox.spec.html import Html, tag
 
 

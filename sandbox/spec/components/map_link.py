@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Label,
@@ -21,10 +21,9 @@ from sandbox.spec.component import (
     Text,
     section_props,
 )
-from sandbox.spec.html import Html, tag
-from sandbox.spec.icons import icon
+from sandbox.spec.components.drawings import icon
+from sandbox.spec.html import Html, intro, labelled, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import intro, labelled
 
 MAP_SEARCH: Final = "https://www.openstreetmap.org/search?query="
 """Where an address is looked up when the site names no map of its own."""

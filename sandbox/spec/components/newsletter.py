@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Email,
@@ -23,9 +23,8 @@ from sandbox.spec.component import (
     Title,
     section_props,
 )
-from sandbox.spec.html import Html, tag
+from sandbox.spec.html import Html, intro, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import intro
 
 
 class NewsletterProps(SectionProps):

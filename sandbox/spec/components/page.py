@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandbox.spec.component import Component, Props, RenderContext
+from sandbox.spec.catalog import Component, Props, RenderContext
 from sandbox.spec.html import Html
 from sandbox.spec.theme import Theme
 

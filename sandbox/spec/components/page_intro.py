@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     OutlineSection,
@@ -12,9 +12,8 @@ from sandbox.spec.component import (
     Title,
     section_props,
 )
-from sandbox.spec.html import Html, tag
+from sandbox.spec.html import Html, image, intro, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import image, intro
 
 
 class PageIntroProps(SectionProps):

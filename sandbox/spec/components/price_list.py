@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Label,
@@ -17,9 +17,8 @@ from sandbox.spec.component import (
     Text,
     section_props,
 )
-from sandbox.spec.html import Html, tag
+from sandbox.spec.html import Html, below, heading, section, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import below, heading, section
 
 
 class PricedItem(Props):

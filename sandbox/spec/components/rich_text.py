@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     LongText,
@@ -12,9 +12,8 @@ from sandbox.spec.component import (
     SectionProps,
     section_props,
 )
-from sandbox.spec.html import Html, tag
+from sandbox.spec.html import Html, image, intro, labelled, paragraphs, section, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import image, intro, labelled, paragraphs, section
 
 
 class RichTextProps(SectionProps):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.spec.component import Component, RenderContext, SectionProps
-from sandbox.spec.html import Html, tag
-from sandbox.spec.parts import section
+from sandbox.spec.catalog import Component, RenderContext, SectionProps
+from sandbox.spec.html import Html, section, tag
 
 
 class SectionElementProps(SectionProps):

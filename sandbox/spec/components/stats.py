@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandbox.spec.component import (
+from sandbox.spec.catalog import (
     Business,
     Component,
     Label,
@@ -16,9 +16,8 @@ from sandbox.spec.component import (
     SectionProps,
     section_props,
 )
-from sandbox.spec.html import Html, tag
+from sandbox.spec.html import Html, section, tag
 from sandbox.spec.model import JsonObject
-from sandbox.spec.parts import section
 
 
 class Stat(Props):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.spec.component import Component, LongText, Props, RenderContext
-from sandbox.spec.html import Html, tag
-from sandbox.spec.parts import paragraphs
+from sandbox.spec.catalog import Component, LongText, Props, RenderContext
+from sandbox.spec.html import Html, paragraphs, tag
 
 
 class TextProps(Props):

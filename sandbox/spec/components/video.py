@@ -11,12 +11,9 @@ from typing import Final, Self
 
 from pydantic import model_validator
 
-from sandbox.spec.art import ArtName, art
-from sandbox.spec.component import Component, Label, LinkUrl, Picture, RenderContext, SectionProps, Title
-from sandbox.spec.html import Html, tag
-from sandbox.spec.icons import icon
-from sandbox.spec.parts import image, section
-from sandbox.spec.urls import is_external
+from sandbox.spec.catalog import Component, Label, LinkUrl, Picture, RenderContext, SectionProps, Title
+from sandbox.spec.components.drawings import ArtName, art, icon
+from sandbox.spec.html import Html, image, is_external, section, tag
 
 _FILM: Final = re.compile(r"[^?#]+\.(?P<kind>mp4|webm)", re.IGNORECASE)
 

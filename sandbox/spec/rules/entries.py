@@ -1,4 +1,7 @@
-"""Rules for the entries of lists: dishes, plans, questions, people, opening hours: change one, add one."""
+"""Rules for list entries (dishes, plans, questions, people, hours) and for facts about the business.
+
+A fact (name, phone, email, address) is one however often a site says it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,30 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from sandbox.spec.contact import phone_url
 from sandbox.spec.model import JsonObject, Site
-from sandbox.spec.rules.edits import DirectEdit, Rule, setting
-from sandbox.spec.rules.forms import Add, Put
-from sandbox.spec.rules.targets import Place, Spot, entry_name, find_items, find_sections, places, split_page
+from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rule, setting
+from sandbox.spec.rules.request import QUOTED, Request, plain
+from sandbox.spec.rules.targets import (
+    BUSINESS,
+    ENTRY_FIELDS,
+    ENTRY_NOUNS,
+    FACT_SHAPES,
+    FACTS,
+    SAID_OF_MANY,
+    Place,
+    Spot,
+    by_name,
+    entry_name,
+    find_items,
+    find_sections,
+    find_strings,
+    is_copy,
+    places,
+    split_page,
+    words,
+)
 from sandbox.spec.rules.text import splits
-from sandbox.spec.rules.vocabulary import ENTRY_FIELDS, ENTRY_NOUNS, SAID_OF_MANY, words
-from sandbox.spec.rules.wording import QUOTED, Request, plain
 
 _FIELD: Final = words({name for names in ENTRY_FIELDS.values() for name in names})
 _PRICE: Final = re.compile(r"(?:[€$£¥]|(?:EUR|USD|GBP|CHF) ?)\s?\d[\d.,]*|\d[\d.,]* ?(?:€|£|EUR|USD|GBP|CHF|kr)")
@@ -24,7 +44,7 @@ _HOURS_OF: Final = re.compile(
 )  # fmt: skip
 
 
-def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+def _put_entry(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     for spot, field in _spots(order.target, site, request):
         value = _value(order.value, field, request)
         if value is not None and (order.old is None or spot.value == request.literal(order.old)):
@@ -116,7 +136,7 @@ _TO: Final = re.compile(r"(?P<what>.+?),? (?:to|in|into) (?P<where>.+)")
 _SPEC: Final = re.compile(r"(?P<where>.+?): ?(?P<what>.+)")
 
 
-def _add(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
+def _add_entry(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
     """Add an entry: everything that the list's entries need is said, and nothing else is."""
     for what, where in _cuts(order):
         for place in _lists(where, order.rest, site, request):
@@ -185,4 +205,113 @@ def _add_line(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
             yield setting("add", summary, path=f"{spot.path}/features/-", value=line, is_new=True)
 
 
-RULES: Final = (Rule(Put, _put), Rule(Put, _hours), Rule(Add, _add), Rule(Add, _add_line))
+_BY_NAME: Final = by_name(FACTS) | {
+    name: "brand" for noun in BUSINESS for name in (
+        f"{noun} name", f"{noun}'s name", f"name of the {noun}", f"name of {noun}",
+                                                  f"name of our {noun}", f"name of my {noun}")
+}  # fmt: skip
+_HELD_BY: Final = ("Footer", "ContactForm")
+_SPOKEN: Final = {"brand": "name of the business"}
+_TARGET: Final = re.compile(
+    rf"(?:(?P<place>footer|contact form|contact section)(?:'s)? )?(?:new )?(?P<fact>{words(_BY_NAME)})"
+    r"(?: (?:in|on|of) (?:the )?(?P<section>footer|contact form|contact section))?(?: (?P<old>[^ ].*))?"
+)
+
+
+def _put_fact(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    for name, section, old in _facts(order, site, request):
+        value = fact_value(order.value, name, request)
+        if value is None:
+            continue
+        owners = [place for place in places(site) if isinstance(place.props.get(name), str)]
+        if section:
+            wanted = {place[:2] for place in find_sections(section, site, request)}
+            chosen = [place for place in owners if place[:2] in wanted]
+            if len(chosen) == 1 == len(wanted) and old in (None, chosen[0].props[name]):
+                summary = f"Set the {_SPOKEN.get(name, name)} of {chosen[0].title()} to “{value}”."
+                yield setting("contact", summary, path=f"{chosen[0].path}/props/{name}", value=value)
+            continue
+        known = {str(place.props[name]) for place in owners}
+        if len(known) == 1 and old in (None, *known):
+            known_value = known.pop()
+            operations = tuple(_everywhere(known_value, value, name, site))
+            summary = f"Set the {_SPOKEN.get(name, name)} to “{value}” on the whole site."
+            sought = (known_value, phone_url(known_value)) if name == "phone" else (known_value,)
+            yield DirectEdit("contact", summary, operations, sought)
+
+
+def _facts(order: Put, site: Site, request: Request) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the facts that a phrase names, by kind or by the value itself, with the section and the old value."""
+    literal = request.literal(order.target)
+    for name in FACT_SHAPES:
+        if any(place.props.get(name) == literal for place in places(site)):
+            yield name, None, literal
+    if named := named_fact(order, request):
+        yield named
+
+
+def named_fact(order: Put, request: Request) -> tuple[str, str | None, str | None] | None:
+    """Return the kind of fact that a phrase names, the section it names with it, and the value it says it has."""
+    noun = re.sub(rf"^(?:{words(BUSINESS)})'s ", "", plain(order.target))
+    match = _TARGET.fullmatch(noun)
+    if match is None:
+        return None
+    old = match["old"] and request.literal(_same(match["old"], order.target))
+    stated = request.literal(order.old) if order.old else None
+    return _BY_NAME[match["fact"]], match["section"] or match["place"], old or stated
+
+
+def _same(part: str, original: str) -> str:
+    return original[-len(part) :] if original.lower().endswith(part) else part
+
+
+def fact_value(token: str, name: str, request: Request) -> str | None:
+    """Return the new value of a fact, or None when it does not have the fact's shape."""
+    if name in FACT_SHAPES:
+        text = request.literal(token)
+        return text if FACT_SHAPES[name].fullmatch(text) else None
+    return request.value(token)
+
+
+def _everywhere(old: str, new: str, name: str, site: Site) -> Iterator[dict[str, Any]]:
+    """Yield the change of every text and link that holds a fact."""
+    pattern = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
+    for spot in find_strings(site):
+        value = spot.value
+        if is_copy(spot):
+            value = pattern.sub(lambda _: new, value)
+        elif name == "email" and value.lower().startswith(f"mailto:{old.lower()}"):
+            value = f"mailto:{new}" + value[len("mailto:") + len(old) :]
+        elif name == "phone" and value == phone_url(old):
+            value = phone_url(new)
+        if value != spot.value:
+            yield {"op": "replace", "path": spot.path, "value": value}
+
+
+_ADDED: Final = re.compile(
+    rf"(?:the |our |an? )?(?P<fact>{words(_BY_NAME)}) (?P<value>.+) "
+    r"(?:to|in) (?:the )?(?P<section>footer|contact form|contact section)",
+    re.I,
+)
+
+
+def _add_fact(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
+    match = _ADDED.fullmatch(order.rest)
+    if match is None or order.where is not None:
+        return
+    name = _BY_NAME[match["fact"].lower()]
+    value = fact_value(match["value"], name, request)
+    for place in find_sections(match["section"], site, request):
+        if value is not None and place.type in _HELD_BY and name != "brand" and not place.props.get(name):
+            summary = f"Added the {name} “{value}” to {place.title()}."
+            yield setting("contact", summary, path=f"{place.path}/props/{name}", value=value, is_new=True)
+
+
+RULES: Final = (
+    Rule(Put, _put_entry),
+    Rule(Put, _hours),
+    Rule(Add, _add_entry),
+    Rule(Add, _add_line),
+    Rule(Put, _put_fact),
+    Rule(Add, _add_fact),
+)

@@ -1,4 +1,4 @@
-"""Rules for words: set one text, replace one text by another."""
+"""Rules for words: titles and descriptions of pages, one text set, one text replaced by another."""
 
 from __future__ import annotations
 
@@ -7,27 +7,63 @@ from collections.abc import Iterator
 from typing import Final
 
 from sandbox.spec.model import Site
-from sandbox.spec.rules.edits import DirectEdit, Rule, setting
-from sandbox.spec.rules.forms import Put, Replace
+from sandbox.spec.rules.orders import DirectEdit, Put, Replace, Rule, setting
+from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
+    CLEAR_WITHOUT_SECTION,
+    FIELDS,
+    HEADLINE,
+    SUBHEADLINE,
     Place,
     Spot,
+    find_pages,
     find_sections,
     find_strings,
     is_copy,
     opening_place,
     places,
+    root_of,
     split_page,
     spoken,
+    words,
 )
-from sandbox.spec.rules.vocabulary import CLEAR_WITHOUT_SECTION, FIELDS, HEADLINE, SUBHEADLINE, words
-from sandbox.spec.rules.wording import QUOTED, Request, plain
+
+_KIND: Final = r"(?:page|browser|tab|browser tab|site|website|meta|seo|html|document)(?:'s)?"
+_PAGE_FIELD: Final = rf"(?P<field>(?:{_KIND} )+(?:title|description)|browser tab|title tag|meta description)"
+_TARGETS: Final = (
+    re.compile(rf"{_PAGE_FIELD}(?: (?:of|on|for|in) (?:the |our )?(?P<page>[\w.& -]+?))?"),
+    re.compile(rf"(?P<page>[\w.-]+)(?:'s)? {_PAGE_FIELD}"),
+)
+
+
+def page_field(target: str) -> tuple[str, str | None] | None:
+    """Return "title" or "description" and the page's name as written, if a phrase names the head of a page."""
+    noun = plain(target)
+    for pattern in _TARGETS:
+        if match := pattern.fullmatch(noun):
+            return ("description" if "description" in match["field"] else "title"), match["page"]
+    return None
+
+
+def _put_page(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    value, named = request.value(order.value), page_field(order.target)
+    if value is None or named is None:
+        return
+    field, page = named
+    pages = find_pages(page, site) if page else tuple(sorted(site.pages))
+    if len(pages) != 1:
+        return
+    root = root_of(site, pages[0])
+    if order.old is None or root.props.get(field) == request.literal(order.old):
+        summary = f"Set the {field} of the page {pages[0]} to “{value}”."
+        yield setting("page", summary, path=f"{root.path}/props/{field}", value=value, is_new=field not in root.props)
+
 
 _FIELD: Final = words({name for names in FIELDS.values() for name in names})
 _NAMED_FIELD: Final = re.compile(rf"(?P<field>{_FIELD}|headline) (?P<old>{QUOTED})(?P<rest> (?:of|in|on) .+)?")
 
 
-def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+def _put_text(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     value = request.value(order.value)
     if value is None:
         return
@@ -163,4 +199,8 @@ def _pattern(old: str, *, ignore_case: bool) -> re.Pattern[str]:
     return re.compile(start + re.escape(old) + end, re.I if ignore_case else 0)
 
 
-RULES: Final = (Rule(Put, _put), Rule(Replace, _replace))
+RULES: Final = (
+    Rule(Put, _put_page),
+    Rule(Put, _put_text),
+    Rule(Replace, _replace),
+)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sandbox.markup.document import MAX_DEPTH, MAX_PAGE_BYTES, Document, Node
+from sandbox.markup.document import MAX_DEPTH, MAX_PAGE_BYTES, Document, Node, NotEditableError
 from sandbox.markup.edits import Change, apply_changes, remove_element, set_attribute, set_style, set_text
-from sandbox.markup.errors import NotEditableError
 
 UTF8 = "<meta charset=utf-8>"
 

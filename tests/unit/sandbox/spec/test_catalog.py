@@ -19,7 +19,7 @@ from tests.unit.sandbox.spec.samples import element, page
 COUPON = '''
 """Coupon: a component that this test adds as one file."""
 
-from sandbox.spec.component import Component, Props, RenderContext, Title
+from sandbox.spec.catalog import Component, Props, RenderContext, Title
 from sandbox.spec.html import Html, tag
 
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.spec.detached import DetachedPagesError, detached_files, render_onto
-from sandbox.spec.direct import apply_direct, parse_direct
 from sandbox.spec.model import Site
-from sandbox.spec.render import STYLESHEET, render
+from sandbox.spec.render import STYLESHEET, DetachedPagesError, detached_files, render, render_onto
+from sandbox.spec.rules.direct import apply_direct, parse_direct
 from tests.unit.sandbox.spec.direct_corpus import spec_site
 
 YOGA = spec_site("yoga")

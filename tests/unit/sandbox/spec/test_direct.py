@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.spec.direct import apply_direct, describe, parse_direct
 from sandbox.spec.edit import apply_edit
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, Site, parse_site
 from sandbox.spec.quality import copy_of
 from sandbox.spec.render import render
+from sandbox.spec.rules.direct import apply_direct, describe, parse_direct
 from tests.unit.sandbox.spec.samples import demo_site, element, page
 
 CLASSES = "classes.html"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.markup.direct import PlainEdit, edit_plain
-from sandbox.spec.direct import apply_direct, parse_direct
+from sandbox.spec.rules.direct import apply_direct, parse_direct
 from tests.unit.sandbox.spec.direct_corpus import Case, cases, is_as_wanted, plain_site, spec_site, wanted_files
 
 LEAST_DONE = {"tune": 0.9, "held": 0.9}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.spec.edit import MAX_PART_CHARS, apply_edit, edit_tool, relevant_part
-from sandbox.spec.edit_forms import MAX_OPERATIONS
+from sandbox.spec.edit import MAX_OPERATIONS, MAX_PART_CHARS, apply_edit, edit_tool, relevant_part
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, Site, parse_site
 from tests.unit.sandbox.spec.samples import demo_site, element, page

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.spec.edit import apply_edit, edit_of
-from sandbox.spec.edit_forms import MERGE_MARK, merge
+from sandbox.spec.edit import MERGE_MARK, apply_edit, edit_of, merge
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, Site, parse_site
 from tests.unit.sandbox.spec.samples import demo_site, element, page

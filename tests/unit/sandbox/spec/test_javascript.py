@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec.javascript import MISSING, is_equal, is_same, is_truthy, parse_int, text_of, trim
+from sandbox.spec.state import MISSING, is_equal, is_same, is_truthy, parse_int, text_of, trim
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from lxml import etree, html
 
 from sandbox.spec import validate
-from sandbox.spec.catalog import components
-from sandbox.spec.component import Props
+from sandbox.spec.catalog import Props, components
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, check_json, parse_site
 from sandbox.spec.render import STYLESHEET, contrast_notes, referenced_assets, render

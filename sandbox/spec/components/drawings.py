@@ -1,6 +1,6 @@
-"""Drawings made of shapes in the site's own colours: a new site has no photographs, and should not look empty.
+"""Icons and drawings as inline SVG: a page needs no icon font, no photograph and no request.
 
-They are inline SVG whose shapes only name classes, so they follow the theme, its dark scheme too, and need no request.
+Their shapes only name classes, so they follow the theme and its dark scheme.
 """
 
 from __future__ import annotations
@@ -10,6 +10,55 @@ from collections.abc import Iterator
 from typing import Final, Literal, get_args
 
 from sandbox.spec.html import Html, join, tag
+
+_PATHS: Final = {
+    "bread": "M4 11a4 4 0 0 1 3-6.5h10A4 4 0 0 1 20 11v7.5a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1zM9 8.5v3M12.500 8.500v3"
+    "M16 8.500v3",
+    "calendar": "M4 6.500h16v13H4zM4 10.500h16M8.500 4v4M15.500 4v4M8 14h2M14 14h2",
+    "chart": "M4 20h16M7 16.500v-4M12 16.500v-9M17 16.500v-6",
+    "check": "M5 12.500l4.500 4.500L19 7.500",
+    "clock": "M12 3.500a8.500 8.500 0 1 0 0 17a8.500 8.500 0 0 0 0-17zM12 7.500V12l3 2",
+    "close": "M6 6l12 12M18 6L6 18",
+    "cup": "M5 8.500h11v6a4.500 4.500 0 0 1-4.500 4.500h-2A4.500 4.500 0 0 1 5 14.500zM16 10h1.500"
+    "a2.300 2.300 0 0 1 0 4.600H16M8 3.500v2M12 3.500v2",
+    "gift": "M4 9.500h16v3.500H4zM5.500 13v7h13v-7M12 9.500V20M12 9.500"
+    "C9 9.500 7.500 8 8 6.300S11.500 5 12 9.500C12.500 5 15.500 4.600 16 6.300S15 9.500 12 9.500z",
+    "globe": "M12 3.500a8.500 8.500 0 1 0 0 17a8.500 8.500 0 0 0 0-17zM3.500 12h17M12 3.500"
+    "c3 2.600 3 14.400 0 17c-3-2.600-3-14.400 0-17z",
+    "hand": "M7 12V7a1.500 1.500 0 0 1 3 0V5a1.500 1.500 0 0 1 3 0v1.500a1.500 1.500 0 0 1 3 0V9"
+    "a1.500 1.500 0 0 1 3 0v5.500a6 6 0 0 1-6 6h-1"
+    "c-2.500 0-4-1.200-5.200-3.200L4.500 13.500A1.500 1.500 0 0 1 7 12z",
+    "heart": "M12 20C6 15.500 3.500 12.500 3.500 9.200A4.300 4.300 0 0 1 12 7.500a4.300 4.300 0 0 1 8.500 1.700"
+    "C20.500 12.500 18 15.500 12 20z",
+    "home": "M4 11.500L12 4.500l8 7M6 10v9.500h12V10M10 19.500v-5h4v5",
+    "leaf": "M5 19C4 10 9 4.500 19.500 4.500C20 14.500 15 20 8 18M5 19.500c1.500-5 4.500-8 9-10",
+    "mail": "M3.500 6h17v12h-17zM3.500 7l8.500 6.500L20.500 7",
+    "menu": "M4 7h16M4 12h16M4 17h16",
+    "people": "M9 5a3 3 0 1 0 0 6a3 3 0 0 0 0-6zM3.500 19c0-3.500 2.300-5.500 5.500-5.500s5.500 2 5.500 5.500"
+    "M15.500 5.300a3 3 0 0 1 0 5.400M17 13.800c2.200.6 3.500 2.400 3.500 5.200",
+    "phone": "M6 4h3l1.500 4L8.500 9.500a12 12 0 0 0 6 6L16 13.500l4 1.500v3a2 2 0 0 1-2 2"
+    "C10.500 20 4 13.500 4 6a2 2 0 0 1 2-2z",
+    "pin": "M12 20.500c-4.500-4.500-6.500-7.700-6.500-10.500a6.500 6.500 0 0 1 13 0c0 2.800-2 6-6.500 10.500z"
+    "M12 7.800a2.300 2.300 0 1 0 0 4.600a2.300 2.300 0 0 0 0-4.600z",
+    "play": "M8 5.500v13l10.500-6.500z",
+    "quote": "M10 7H5v5.500h5zM10 12.500c0 2.500-1.500 4-4 4.500M19 7h-5v5.500h5zM19 12.500c0 2.500-1.500 4-4 4.500",
+    "shield": "M12 3.500l7.500 3v5c0 4.500-3 7.600-7.500 9c-4.500-1.400-7.500-4.500-7.500-9v-5zM8.500 12"
+    "l2.500 2.500l4.500-5",
+    "code": "M8.500 8L4.500 12l4 4M15.500 8l4 4l-4 4M13.300 5.500l-2.600 13",
+    "spark": "M12 3.500l2 6.500l6.500 2l-6.500 2l-2 6.500l-2-6.500L3.500 12l6.500-2z",
+    "star": "M12 4l2.500 5.200l5.500.8l-4 4l1 5.700l-5-2.700l-5 2.700l1-5.700l-4-4l5.500-.8z",
+    "tools": "M14.500 6.500a4 4 0 0 1 5-2.500l-2.500 2.500l.5 2l2 .5L22 6.500a4 4 0 0 1-5.500 4.500L8 19.500"
+    "a2 2 0 0 1-3-3L13.500 8zM4 4l4.500 4.500",
+    "truck": "M3 6.500h11v10H3zM14 10h4l3 3v3.500h-7M7 15a2 2 0 1 0 0 4a2 2 0 0 0 0-4zM17.500 15a2 2 0 1 0 0 4"
+    "a2 2 0 0 0 0-4z",
+}  # fmt: skip
+
+
+def icon(name: str) -> Html:
+    """Return a decorative icon: hidden from assistive technology, coloured by its surroundings."""
+    path = tag("path", d=_PATHS[name])
+    return tag("svg", path, class_="icon", viewBox="0 0 24 24", aria_hidden="true", focusable="false")
+
 
 ArtName = Literal["tiles", "orbit", "hills", "waves", "rays", "arches", "dashboard"]
 ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)

@@ -7,21 +7,17 @@ model. Several orders in one request are taken when each of them is understood s
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
-from sandbox.spec import rules as package
 from sandbox.spec.edit import apply_edit
 from sandbox.spec.errors import SpecError
 from sandbox.spec.model import Site
-from sandbox.spec.rules.edits import DirectEdit, Rule
-from sandbox.spec.rules.phrasing import forms_of
-from sandbox.spec.rules.wording import Request, read_clauses, read_request
+from sandbox.spec.rules import entries, layout, links, text
+from sandbox.spec.rules.orders import DirectEdit, forms_of
+from sandbox.spec.rules.request import Request, read_clauses, read_request
 
-__all__ = ["DirectEdit", "apply_direct", "describe", "parse_direct"]
+_RULES: Final = (*entries.RULES, *layout.RULES, *links.RULES, *text.RULES)
 
 
 def parse_direct(prompt: str, site: Site) -> DirectEdit | None:
@@ -52,14 +48,6 @@ def describe(edit: DirectEdit) -> str:
     return edit.summary
 
 
-@cache
-def grammar() -> tuple[Rule, ...]:
-    """Return all rules, of every module in `rules/` that has any."""
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-    return tuple(rule for module in modules for rule in getattr(module, "RULES", ()))
-
-
 def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
     """Return every reading by the site that it leads to.
 
@@ -69,7 +57,7 @@ def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
     tried: set[str] = set()
     before = site.canonical()
     for form in forms_of(request):
-        for rule in grammar():
+        for rule in _RULES:
             for edit in rule.read(form, request, site) if isinstance(form, rule.form) else ():
                 written = repr(edit.operations)
                 if written not in tried:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from routing.text import canonicalise
 from routing.tokens import Kind
-from sandbox.spec.colours import COLOUR_NAMES
+from sandbox.spec.theme import COLOUR_NAMES
 
 MAX_REQUEST_CHARS: Final = 2000
 MAX_ORDER_CHARS: Final = 300
