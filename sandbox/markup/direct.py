@@ -14,8 +14,7 @@ from typing import Any, Final
 from sandbox.markup.document import Node, NotEditableError
 from sandbox.markup.edits import Change, Reading, apply_changes, remove_element, set_attribute, set_text
 from sandbox.markup.site import PlainSite
-from sandbox.spec.contact import phone_url
-from sandbox.spec.html import complaint_about_image, complaint_about_link, relative_to
+from sandbox.spec.html import complaint_about_image, complaint_about_link, phone_url, relative_to
 from sandbox.spec.rules.entries import fact_value, named_fact
 from sandbox.spec.rules.links import (
     ALT_PHRASES,

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
-from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, Protocol, get_args
+from types import MappingProxyType, ModuleType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, get_args, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -40,6 +41,8 @@ def _check_image(value: str) -> str:
 Label = Annotated[str, Field(min_length=1, max_length=60)]
 Title = Annotated[str, Field(min_length=1, max_length=140)]
 Text = Annotated[str, Field(min_length=1, max_length=700)]
+Tag = Annotated[str, Field(min_length=1, max_length=24)]
+"""A word such as "vegan"."""
 LongText = Annotated[str, Field(min_length=1, max_length=6000)]
 LinkUrl = Annotated[str, AfterValidator(_check_link), Field(max_length=MAX_URL_CHARS)]
 ImageUrl = Annotated[str, AfterValidator(_check_image), Field(max_length=MAX_URL_CHARS)]
@@ -47,9 +50,29 @@ Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-
 Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
 Tone = Literal["plain", "tinted", "deep"]
 IconName = Literal[
-    "bread", "calendar", "chart", "check", "clock", "code", "cup", "gift", "globe", "hand", "heart", "home",
-    "leaf", "mail", "people", "phone", "pin", "shield", "spark", "star", "tools", "truck",
-]  # fmt: skip
+    "bread",
+    "calendar",
+    "chart",
+    "check",
+    "clock",
+    "code",
+    "cup",
+    "gift",
+    "globe",
+    "hand",
+    "heart",
+    "home",
+    "leaf",
+    "mail",
+    "people",
+    "phone",
+    "pin",
+    "shield",
+    "spark",
+    "star",
+    "tools",
+    "truck",
+]
 
 
 class Props(BaseModel):
@@ -141,15 +164,13 @@ class Business:
 
 @dataclass(frozen=True)
 class Component:
-    """One entry of the catalog."""
+    """One entry of the catalog: a decorator of the function that renders it."""
 
     name: str
+    _: KW_ONLY
     summary: str
     """One line for the model: what it is for."""
-    props: type[Props]
     example: JsonObject
-    render: Callable[[Any, RenderContext], Html]
-    css: str = ""
     place: Literal["root", "header", "main", "footer"] = "main"
     """Which landmark of the page it stands in. All but `main` are legal only as the root or directly below it."""
     has_children: bool = False
@@ -165,11 +186,14 @@ class Component:
     minimal: Callable[[Business], JsonObject | None] | None = None
     """Props for adding it with no words but those the site already has; None when it cannot go without."""
 
+    render: Callable[[Any, RenderContext], Html] = field(init=False)
+    props: type[Props] = field(init=False)
 
-def items_text(section: OutlineSection, *, limit: int) -> list[JsonObject]:
-    """Return an outline's items as `{title, text}` props, without those that have no title."""
-    pairs = [{"title": item.get("title"), "text": item.get("text") or item.get("detail")} for item in section.items]
-    return [{key: value for key, value in pair.items() if value} for pair in pairs if pair["title"]][:limit]
+    def __call__(self, render: Callable[[Any, RenderContext], Html]) -> Component:
+        """Take the function below as what renders it, and the type of its `props` as the schema."""
+        object.__setattr__(self, "render", render)
+        object.__setattr__(self, "props", get_type_hints(render)["props"])
+        return self
 
 
 def section_props(section: OutlineSection) -> JsonObject:
@@ -179,6 +203,37 @@ def section_props(section: OutlineSection) -> JsonObject:
     return {name: value for name, value in known.items() if value} | tone
 
 
+class ItemField(NamedTuple):
+    """Where a prop of a list entry comes from in an outlined item."""
+
+    source: str
+    max_chars: int | None = None
+    fallback: str = ""
+    """What is read where the source says nothing."""
+    default: str | None = None
+    is_required: bool = True
+    """Whether an item without it becomes no entry."""
+
+    def read(self, item: Mapping[str, str]) -> str | None:
+        """Return the prop's value for one item, or None when the item says nothing."""
+        value = item.get(self.source) or item.get(self.fallback)
+        return value[: self.max_chars] if value else self.default
+
+
+def outline_items(prop: str, limit: int, **fields: ItemField) -> Callable[[OutlineSection, Business], JsonObject]:
+    """Return an `outline` for a component with a list: each item becomes an entry of `prop`, at most `limit`."""
+    required = [name for name, field in fields.items() if field.is_required]
+
+    def read(section: OutlineSection, business: Business) -> JsonObject:
+        entries = [{name: field.read(item) for name, field in fields.items()} for item in section.items]
+        complete = [entry for entry in entries if all(entry[name] for name in required)][:limit]
+        items = [{name: value for name, value in entry.items() if value} for entry in complete]
+        return {**section_props(section), prop: items}
+
+    return read
+
+
+_COMPONENT_COMMENT: Final = re.compile(r"^/\* (\w+) \*/$", re.MULTILINE)
 _EDIT_RULES: Final = """\
 You edit a website that is stored as data. The site document is {"pages": {path: page}}; a page is a json-render \
 spec {"root": key, "elements": {key: {"type", "props", "children": [keys]}}, "state"?}. Change it with JSON patch \
@@ -214,10 +269,30 @@ Kinds of sections and how their items are read:
 @cache
 def components() -> Mapping[str, Component]:
     """Return all components by name, sorted."""
+    entries = [entry for module in _modules() for entry in vars(module).values() if isinstance(entry, Component)]
+    return MappingProxyType({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
+
+
+@cache
+def component_rules() -> tuple[str, ...]:
+    """Return the CSS of every component that has any, in the order of the catalog."""
+    rules = {name: css for module in _modules() for name, css in _read_rules(module)}
+    return tuple(rules[name] for name in components() if name in rules)
+
+
+def _modules() -> list[ModuleType]:
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-    found = [module.COMPONENT for module in modules if isinstance(getattr(module, "COMPONENT", None), Component)]
-    return MappingProxyType({component.name: component for component in sorted(found, key=lambda entry: entry.name)})
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
+def _read_rules(module: ModuleType) -> list[tuple[str, str]]:
+    """Return the parts of the stylesheet beside a module, which begin with the name of a component as a comment."""
+    try:
+        text = (pkgutil.get_data(module.__name__, f"{module.__name__.rpartition('.')[2]}.css") or b"").decode()
+    except FileNotFoundError:
+        return []
+    _, *parts = _COMPONENT_COMMENT.split(text)
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 def catalog_prompt() -> str:

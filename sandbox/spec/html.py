@@ -176,6 +176,11 @@ def relative_to(page: str, url: str) -> str:
     return "../" * page.count("/") + (url.lstrip("/") or "./")
 
 
+def phone_url(phone: str) -> str:
+    """Return the `tel:` address of a phone number as people write it."""
+    return "tel:" + re.sub(r"[^0-9+]", "", phone.replace("(0)", ""))
+
+
 def _complaint_about_text(url: str) -> str | None:
     if not url or len(url) > MAX_URL_CHARS:
         return f"an address has 1 to {MAX_URL_CHARS} characters"
@@ -204,14 +209,14 @@ def heading(level: int, text: str, *, id: str | None = None, class_: str | None 
 
 def section(ctx: RenderContext, props: SectionProps, *body: str | None, kind: str) -> Html:
     """Return a section of the page: its landmark, its width, its heading, then the body."""
-    inner = tag("div", intro(ctx, props), *body, class_="wrap")
-    classes = f"band tone-{props.tone} {kind}"
-    return tag("section", inner, id=ctx.id, class_=classes, aria_labelledby=labelled(ctx, props))
+    return band(ctx, props, intro(ctx, props), *body, classes=f"tone-{props.tone} {kind}")
 
 
-def labelled(ctx: RenderContext, props: SectionProps) -> str | None:
-    """Return the id of a section's heading, which names the section, or None when it has none."""
-    return f"{ctx.id}.title" if props.heading else None
+def band(ctx: RenderContext, props: SectionProps, *body: str | None, classes: str) -> Html:
+    """Return a section of the page with its width, named by its heading if it has one."""
+    inner = tag("div", *body, class_="wrap")
+    name = f"{ctx.id}.title" if props.heading else None
+    return tag("section", inner, id=ctx.id, class_=f"band {classes}", aria_labelledby=name)
 
 
 def intro(ctx: RenderContext, props: SectionProps) -> Html:
@@ -227,7 +232,7 @@ def intro(ctx: RenderContext, props: SectionProps) -> Html:
     )
 
 
-def below(ctx: RenderContext, props: SectionProps) -> int:
+def level_inside(ctx: RenderContext, props: SectionProps) -> int:
     """Return the level of the headings inside a section."""
     return ctx.level + 1 if props.heading else ctx.level
 
@@ -236,12 +241,15 @@ def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
     """Return a row of links that look like buttons: the first one filled."""
     if not actions:
         return EMPTY
-    styles = ("button", *["button button-quiet"] * len(actions))
     links = [
-        tag("a", link.label, class_=style, href=ctx.url(link.href))
-        for style, link in zip(styles, actions, strict=False)
+        anchor(ctx, link, class_="button button-quiet" if place else "button") for place, link in enumerate(actions)
     ]
     return tag("p", *links, class_="actions")
+
+
+def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
+    """Return a link of the page."""
+    return tag("a", link.label, class_=class_, href=ctx.url(link.href))
 
 
 def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, eager: bool = False) -> Html:

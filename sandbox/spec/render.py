@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.errors import SandboxError
-from sandbox.spec.catalog import Component, Props, components
+from sandbox.spec.catalog import Component, Props, component_rules, components
 from sandbox.spec.components.page import PageProps
 from sandbox.spec.expressions import Node, resolve_page, walk
 from sandbox.spec.html import EMPTY, Html, is_external, join, relative_to, tag
@@ -37,7 +37,7 @@ def render(site: Site) -> dict[str, bytes]:
     others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
     files = {path: _document(path, trees[path], pages[path], theme=others.get(path), base=main) for path in trees}
     classes = {theme_class(theme): theme for theme in others.values()}
-    return files | {STYLESHEET: stylesheet(main, classes, [component.css for component in components().values()])}
+    return files | {STYLESHEET: stylesheet(main, classes, component_rules())}
 
 
 def referenced_assets(site: Site) -> frozenset[str]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from sandbox.spec.contact import phone_url
+from sandbox.spec.html import phone_url
 from sandbox.spec.model import JsonObject, Site
 from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rule, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
