@@ -26,8 +26,9 @@ from sandbox.spec.rules.links import (
 )
 from sandbox.spec.rules.orders import Form, Put, Remove, Replace, forms_of
 from sandbox.spec.rules.request import QUOTED, Request, plain, read_request
-from sandbox.spec.rules.targets import FACT_SHAPES, HEADLINE, IMAGE, matches
+from sandbox.spec.rules.targets import matches
 from sandbox.spec.rules.text import page_field
+from sandbox.spec.rules.vocabulary import FACT_SHAPES, IMAGE, VOCABULARY
 
 _PHONE: Final = re.compile(r"(?<![\w.,:/-])\+?[0-9(][0-9 ()./\u00a0-]{5,28}[0-9](?![\w:])")
 _SCHEMES: Final = {"phone": "tel:", "email": "mailto:"}
@@ -171,11 +172,15 @@ def _headings(noun: str, request: Request, site: PlainSite) -> Iterator[tuple[st
     """Yield what "the headline of about.html", "the headline" or "the heading “Tonight”" can mean."""
     if match := _NAMED_HEADING.fullmatch(noun):
         old = (request.quoted(match["old"]) or "").strip()
-        yield from ((path, node) for path, document in site.pages.items()
-                    for node in document.elements(*_HEADINGS) if node.content == old)  # fmt: skip
+        yield from (
+            (path, node)
+            for path, document in site.pages.items()
+            for node in document.elements(*_HEADINGS)
+            if node.content == old
+        )
     elif match := _HEADLINE_OF.fullmatch(noun):
         pages = site.find_pages(match["page"]) if match["page"] else tuple(site.pages)
-        if (match["noun"] or match["alone"]) in HEADLINE:
+        if (match["noun"] or match["alone"]) in VOCABULARY.headline:
             yield from ((path, node) for path in pages for node in site.pages[path].elements("h1"))
 
 
@@ -277,9 +282,16 @@ def _is_led_to(anchor: str, site: PlainSite) -> bool:
 
 Read = Callable[[Any, Request, PlainSite], Iterator[Reading]]
 READERS: Final[tuple[tuple[type[Form], Read], ...]] = (
-    (Replace, _replace), (Put, _head), (Put, _heading), (Put, _label), (Put, _destination), (Put, _image), (Put, _alt),
-    (Put, read_fact), (Remove, _remove),
-)  # fmt: skip
+    (Replace, _replace),
+    (Put, _head),
+    (Put, _heading),
+    (Put, _label),
+    (Put, _destination),
+    (Put, _image),
+    (Put, _alt),
+    (Put, read_fact),
+    (Remove, _remove),
+)
 
 
 @dataclass(frozen=True)

@@ -238,9 +238,13 @@ class Document:
                 continue
             is_text = item.name == "#text"
             node = Node(
-                count, item.name, parent, {} if is_text else dict(item.attrs or {}), item.data if is_text else "",
+                count,
+                item.name,
+                parent,
+                {} if is_text else dict(item.attrs or {}),
+                item.data if is_text else "",
                 item.origin_offset,
-            )  # fmt: skip
+            )
             parent.children.append(node)
             count += 1
             if count > MAX_NODES or depth > MAX_DEPTH:

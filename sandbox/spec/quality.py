@@ -315,7 +315,7 @@ class _Seen:
         return any(
             any(form in held for form in forms) or (digits and digits in re.sub(r"\D", "", held))
             for held in self._strings
-        )  # fmt: skip
+        )
 
     def of(self, component: str) -> list[Node]:
         return [node for node in self.nodes if node.type == component]

@@ -90,9 +90,13 @@ class _Compiler:
     def apply(self, patch: JsonObject) -> None:
         """Apply one operation; one that json-render does not know does nothing."""
         handlers: dict[str, Callable[[JsonObject], None]] = {
-            "add": self._add, "replace": self._replace, "remove": self._remove,
-            "move": self._move, "copy": self._copy, "test": self._test,
-        }  # fmt: skip
+            "add": self._add,
+            "replace": self._replace,
+            "remove": self._remove,
+            "move": self._move,
+            "copy": self._copy,
+            "test": self._test,
+        }
         handler = handlers.get(patch["op"]) if isinstance(patch["op"], str) else None
         if handler is not None:
             handler(patch)

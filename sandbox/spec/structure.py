@@ -22,10 +22,20 @@ from sandbox.spec.state import MAX_PATH_CHARS, MISSING, join_paths, look_up, rep
 MISPLACED_FIELDS: Final = ("visible", "on", "repeat", "watch")
 INHERITED_NAMES: Final = frozenset(
     [
-        "constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString",
-        "valueOf", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__",
+        "constructor",
+        "hasOwnProperty",
+        "isPrototypeOf",
+        "propertyIsEnumerable",
+        "toLocaleString",
+        "toString",
+        "valueOf",
+        "__defineGetter__",
+        "__defineSetter__",
+        "__lookupGetter__",
+        "__lookupSetter__",
+        "__proto__",
     ]
-)  # fmt: skip
+)
 """Names that every JavaScript object answers to: upstream finds an element behind them where there is none."""
 _MAX_VISITS: Final = 4000
 """Visits of the walk over repeats. Only shared children, which `structure` refuses, need more than one an element."""

@@ -14,15 +14,8 @@ from sandbox.spec.model import JsonObject, Site
 from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rule, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
-    BUSINESS,
-    ENTRY_FIELDS,
-    ENTRY_NOUNS,
-    FACT_SHAPES,
-    FACTS,
-    SAID_OF_MANY,
     Place,
     Spot,
-    by_name,
     entry_name,
     find_items,
     find_sections,
@@ -30,18 +23,16 @@ from sandbox.spec.rules.targets import (
     is_copy,
     places,
     split_page,
-    words,
 )
 from sandbox.spec.rules.text import splits
+from sandbox.spec.rules.vocabulary import FACT_SHAPES, VOCABULARY, by_name, words
 
-_FIELD: Final = words({name for names in ENTRY_FIELDS.values() for name in names})
+_FIELD: Final = words({name for names in VOCABULARY.entry_fields.values() for name in names})
 _PRICE: Final = re.compile(r"(?:[€$£¥]|(?:EUR|USD|GBP|CHF) ?)\s?\d[\d.,]*|\d[\d.,]* ?(?:€|£|EUR|USD|GBP|CHF|kr)")
 _TIME: Final = r"\d{1,2}(?:[:.]\d\d)? ?(?:am|pm|h)?"
 _TIMES: Final = re.compile(rf"{_TIME} ?(?:–|-|to|until) ?{_TIME}|closed", re.I)
 _HOURS: Final = r"(?:(?:opening )?(?:hours|times?))"
-_HOURS_OF: Final = re.compile(
-    rf"(?:(?P<a>.+?)(?:'s)? {_HOURS}|{_HOURS}(?: (?:on|for|of))?(?: (?P<b>.+))?)", re.I
-)  # fmt: skip
+_HOURS_OF: Final = re.compile(rf"(?:(?P<a>.+?)(?:'s)? {_HOURS}|{_HOURS}(?: (?:on|for|of))?(?: (?P<b>.+))?)", re.I)
 
 
 def _put_entry(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
@@ -74,7 +65,7 @@ def _spots(phrase: str, site: Site, request: Request) -> Iterator[tuple[Spot, st
 
 
 def _fields(spot: Spot, word: str) -> Iterator[tuple[Spot, str]]:
-    for field, names in ENTRY_FIELDS.items():
+    for field, names in VOCABULARY.entry_fields.items():
         if word in names and isinstance(spot.value.get(field), str):
             yield Spot(spot.place, (*spot.steps, field), spot.value[field]), field
 
@@ -131,7 +122,7 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
         rf"(?:by|from) (?P<name>{_V}): ?(?P<quote>{QUOTED})",
     ),
     "Team": _shape("people", rf"(?P<name>{_V}),?(?: as)? (?P<role>{QUOTED})", rf"(?P<name>{_V}), (?P<role>{_V})"),
-}  # fmt: skip
+}
 _TO: Final = re.compile(r"(?P<what>.+?),? (?:to|in|into) (?P<where>.+)")
 _SPEC: Final = re.compile(r"(?P<where>.+?): ?(?P<what>.+)")
 
@@ -169,7 +160,7 @@ def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterat
     is_page = bool(where) and bool(re.search(r" page$|^homepage$", where or ""))
     named = {place[:2] for place in find_sections(where, site, request)} if where and not is_page else None
     for place in places(site):
-        nouns = ENTRY_NOUNS.get(place.type, ())
+        nouns = VOCABULARY.entry_nouns.get(place.type, ())
         noun = re.match(rf"(?:an? |the |one )?(?:new |another |customer )?({words(nouns or ('-',))})\b", rest, re.I)
         is_meant = place[:2] in named if named is not None else noun is not None and _holds(place, noun[1].lower())
         if place.type in _SHAPES and place.page in pages and is_meant:
@@ -179,11 +170,11 @@ def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterat
 def _holds(place: Place, noun: str) -> bool:
     """Whether a section is where entries called so belong: some nouns fit a kind of section only if it is called so."""
     own = f"{place.key} {place.props.get('heading')}".lower()
-    return f"{noun}s" not in SAID_OF_MANY or noun in own
+    return f"{noun}s" not in VOCABULARY.ambiguous_sections or noun in own
 
 
 def _entry(what: str, place: Place, request: Request) -> JsonObject | None:
-    nouns = words(ENTRY_NOUNS.get(place.type, ("-",)))
+    nouns = words(VOCABULARY.entry_nouns.get(place.type, ("-",)))
     lead = rf"^(?:an? |the |one )?(?:new |another |customer )?{nouns}(?: called| named| with)?(?:[:,.]| -)? "
     bare = re.sub(lead, "", what, flags=re.I)
     for pattern in _SHAPES[place.type].patterns:
@@ -205,11 +196,11 @@ def _add_line(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
             yield setting("add", summary, path=f"{spot.path}/features/-", value=line, is_new=True)
 
 
-_BY_NAME: Final = by_name(FACTS) | {
-    name: "brand" for noun in BUSINESS for name in (
-        f"{noun} name", f"{noun}'s name", f"name of the {noun}", f"name of {noun}",
-                                                  f"name of our {noun}", f"name of my {noun}")
-}  # fmt: skip
+_BY_NAME: Final = by_name(VOCABULARY.facts) | {
+    pattern.format(noun): "brand"
+    for noun in VOCABULARY.businesses
+    for pattern in ("{} name", "{}'s name", "name of {}", "name of the {}", "name of our {}", "name of my {}")
+}
 _HELD_BY: Final = ("Footer", "ContactForm")
 _SPOKEN: Final = {"brand": "name of the business"}
 _TARGET: Final = re.compile(
@@ -252,7 +243,7 @@ def _facts(order: Put, site: Site, request: Request) -> Iterator[tuple[str, str 
 
 def named_fact(order: Put, request: Request) -> tuple[str, str | None, str | None] | None:
     """Return the kind of fact that a phrase names, the section it names with it, and the value it says it has."""
-    noun = re.sub(rf"^(?:{words(BUSINESS)})'s ", "", plain(order.target))
+    noun = re.sub(rf"^(?:{words(VOCABULARY.businesses)})'s ", "", plain(order.target))
     match = _TARGET.fullmatch(noun)
     if match is None:
         return None

@@ -12,13 +12,7 @@ from sandbox.spec.model import INDEX, JsonObject, Site
 from sandbox.spec.rules.orders import Add, DirectEdit, Move, Put, Remove, Rule, Step, Swap, setting
 from sandbox.spec.rules.request import Request, plain
 from sandbox.spec.rules.targets import (
-    COLOUR_ROLES,
-    FONTS,
-    RADII,
-    SPACINGS,
-    TONES,
     Place,
-    by_name,
     entry_name,
     find_items,
     find_lines,
@@ -27,9 +21,9 @@ from sandbox.spec.rules.targets import (
     places,
     root_of,
     split_page,
-    words,
 )
 from sandbox.spec.rules.text import is_only_text
+from sandbox.spec.rules.vocabulary import VOCABULARY, by_name, words
 from sandbox.spec.structure import children_of
 from sandbox.spec.theme import COLOUR_NAMES, PRESETS
 
@@ -289,7 +283,7 @@ def _parent(place: Place, site: Site) -> str | None:
 
 
 _SITE: Final = r"(?: (?:of|on|for|in|across) (?:the |our )?(?:whole |entire )?(?:site|website|page)| everywhere)?"
-_ROLES: Final = by_name(COLOUR_ROLES)
+_ROLES: Final = by_name(VOCABULARY.colour_roles)
 _COLOUR: Final = re.compile(
     rf"(?:new )?(?:(?P<role>{words(_ROLES)}) colou?r|(?P<ground>(?:page |site )?background)){_SITE}"
 )
@@ -317,8 +311,7 @@ def _set(site: Site, changes: Mapping[str, Any], kind: str, summary: str) -> Ite
     theme = root.props.get("theme")
     if theme is not None and not isinstance(theme, dict):
         return
-    if any(isinstance(page["elements"][page["root"]].get("props", {}).get("theme"), dict)
-           for path, page in site.pages.items() if path != INDEX):  # fmt: skip
+    if any(isinstance(root_of(site, page).props.get("theme"), dict) for page in site.pages if page != INDEX):
         return
     kept = {key: value for key, value in {**(theme or {}), **changes}.items() if value is not None}
     yield setting(kind, summary, path=f"{root.path}/props/theme", value=kept, is_new="theme" not in root.props)
@@ -354,7 +347,7 @@ def _colour(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
 
 
 def _font(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
-    match, font = _FONT.fullmatch(target), by_name(FONTS).get(word)
+    match, font = _FONT.fullmatch(target), by_name(VOCABULARY.fonts).get(word)
     if not match or font is None or (match["role"] and match["of"]):
         return
     role = match["role"] or match["of"] or match["words"] or ""
@@ -370,9 +363,9 @@ def _font(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
 
 
 def _choice(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
-    if _CORNERS.fullmatch(target) and (radius := by_name(RADII).get(word)):
+    if _CORNERS.fullmatch(target) and (radius := by_name(VOCABULARY.radii).get(word)):
         yield from _set(site, {"radius": radius}, "corners", f"Set the corner radius to {radius}.")
-    if _SPACING.fullmatch(target) and (spacing := by_name(SPACINGS).get(word)):
+    if _SPACING.fullmatch(target) and (spacing := by_name(VOCABULARY.spacings).get(word)):
         yield from _set(site, {"spacing": spacing}, "spacing", f"Set the spacing to {spacing}.")
     mode = re.sub(r" (?:mode|theme)$", "", word)
     if _MODE.fullmatch(target) and mode in ("dark", "light"):
@@ -385,7 +378,7 @@ def _choice(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
 
 def _tone(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     """Set the background of one section, which the theme has three of."""
-    tone = by_name(TONES).get(_word(order.value, request))
+    tone = by_name(VOCABULARY.tones).get(_word(order.value, request))
     if tone is None or order.old is not None:
         return
     match = _TONE_OF.fullmatch(plain(order.target))

@@ -11,12 +11,6 @@ from sandbox.spec.model import Site
 from sandbox.spec.rules.orders import Add, DirectEdit, Put, Remove, Rule, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
-    ADDRESS,
-    BUTTON,
-    IMAGE,
-    LABEL,
-    LINK,
-    NAVIGATION,
     Place,
     Spot,
     find_actions,
@@ -28,6 +22,7 @@ from sandbox.spec.rules.targets import (
     places,
     split_page,
 )
+from sandbox.spec.rules.vocabulary import ADDRESS, BUTTON, IMAGE, LABEL, LINK, NAVIGATION
 
 ALT_PHRASES: Final = (
     re.compile(r"alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+)", re.I),
@@ -91,27 +86,42 @@ def _all_images(site: Site) -> Iterator[Spot]:
 _ORDINALS: Final = {"first": 0, "primary": 0, "main": 0, "second": 1, "secondary": 1}
 _BEHIND: Final = r"(?: (?:in|of|on) (?P<behind>.+))?"
 BUTTON_PHRASES: Final = (
-    re.compile(rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
-               rf"(?: (?P<label>{QUOTED}))?{_BEHIND}", re.I),
-)  # fmt: skip
+    re.compile(
+        rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
+        rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
+        re.I,
+    ),
+)
 BUTTON_LINK_PHRASES: Final = (
-    re.compile(rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"
-               rf"(?: (?P<label>{QUOTED}))?{_BEHIND}", re.I),
+    re.compile(
+        rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"
+        rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
+        re.I,
+    ),
     re.compile(rf"(?P<which>.*?) ?{BUTTON}(?:'s)? {ADDRESS}(?P<label>)(?P<behind>)", re.I),
-)  # fmt: skip
+)
 LINK_PHRASES: Final = (
-    re.compile(rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?"
-               rf"{LINK}(?:'s)?(?: {LABEL})?", re.I),
+    re.compile(
+        rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?"
+        rf"{LINK}(?:'s)?(?: {LABEL})?",
+        re.I,
+    ),
     re.compile(rf"(?:{LABEL} of )?(?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) "
-               rf"(?:the |our )?(?P<where>{NAVIGATION})", re.I),
-)  # fmt: skip
+    re.compile(
+        rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) "
+        rf"(?:the |our )?(?P<where>{NAVIGATION})",
+        re.I,
+    ),
+)
 LINK_LINK_PHRASES: Final = (
     re.compile(rf"{ADDRESS} of (?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}", re.I),
     re.compile(rf"{ADDRESS} of (?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?"
-               r"(?P<where>)", re.I),
-)  # fmt: skip
+    re.compile(
+        r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?"
+        r"(?P<where>)",
+        re.I,
+    ),
+)
 
 
 def _button(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
@@ -207,11 +217,17 @@ def _unlink(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]
 
 
 _NEW_LINK: Final = (
-    re.compile(rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) "
-               rf"(?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
-    re.compile(rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) "
-               rf"(?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
-)  # fmt: skip
+    re.compile(
+        rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) "
+        rf"(?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
+        re.I,
+    ),
+    re.compile(
+        rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) "
+        rf"(?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
+        re.I,
+    ),
+)
 
 
 def _new_link(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:

@@ -368,9 +368,10 @@ def _add(match: re.Match[str]) -> Iterator[Form]:
 
 
 @_ORDERS(
-    r"(?:use |add )?(?P<way>more|less) (?P<what>.+)", r"(?P<way>increase|reduce|decrease) (?P<what>.+)",
+    r"(?:use |add )?(?P<way>more|less) (?P<what>.+)",
+    r"(?P<way>increase|reduce|decrease) (?P<what>.+)",
     r"make (?P<what>.+?) (?P<way>more|less) (?P<how>compact|airy|spacious|dense)",
-)  # fmt: skip
+)
 def _step(match: re.Match[str]) -> Iterator[Form]:
     is_more = match["way"].lower() in ("more", "increase")
     is_reversed = (match.groupdict().get("how") or "").lower() in ("compact", "dense")

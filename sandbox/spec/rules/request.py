@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from routing.text import canonicalise
 from routing.tokens import Kind
+from sandbox.spec.rules.vocabulary import VOCABULARY
 from sandbox.spec.theme import COLOUR_NAMES
 
 MAX_REQUEST_CHARS: Final = 2000
@@ -56,22 +57,6 @@ _CLAUSE: Final = re.compile(
     r"\S|,\s*(?:make|change|use|add|remove|set|put|with)\b",
     re.I,
 )
-_LANGUAGES: Final = frozenset(
-    {
-        "english", "german", "french", "spanish", "italian", "dutch", "portuguese", "polish", "russian", "chinese",
-        "japanese", "korean", "arabic", "turkish", "swedish", "danish", "norwegian", "finnish", "greek", "czech",
-        "hebrew", "hindi", "ukrainian", "welsh", "thai", "urdu", "bengali", "tamil", "farsi", "swahili", "catalan",
-        "basque", "hungarian", "romanian", "bulgarian", "slovak", "croatian", "serbian", "irish", "scottish",
-        "gaelic", "latin", "vietnamese", "malay",
-    }
-)  # fmt: skip
-_NOT_A_TEXT: Final = _LANGUAGES | frozenset(
-    {
-        "bold", "italic", "italics", "underlined", "uppercase", "lowercase", "capitals", "caps", "h1", "h2", "h3",
-        "h4", "something", "anything", "nothing", "mine", "ours", "yours", "left", "right", "center", "centre",
-        "centered",
-    }
-)  # fmt: skip
 _STYLE: Final = re.compile(
     r"\b(?:fonts?|size|bigger|larger|smaller|colou?rs?|bold|italics?|cent(?:er|re)d?|uppercase|lowercase|caps|aligned"
     r"|underlined?|animated?|emojis?)\b|\b(?:on|in|of|for) (?:the )?[\w-]+ (?:page|section|visitors|users)\b"
@@ -136,7 +121,7 @@ class Request(NamedTuple):
             return None
         words = token.lower().split()
         is_word_of_style = len(words) <= 2 and (
-            set(words) & _NOT_A_TEXT or "".join(words) in COLOUR_NAMES or _SHORT_STYLE.search(token)
+            set(words) & VOCABULARY.not_a_text or "".join(words) in COLOUR_NAMES or _SHORT_STYLE.search(token)
         )
         return None if is_word_of_style else self._as_sent(token)
 

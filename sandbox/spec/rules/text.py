@@ -10,10 +10,6 @@ from sandbox.spec.model import Site
 from sandbox.spec.rules.orders import DirectEdit, Put, Replace, Rule, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
-    CLEAR_WITHOUT_SECTION,
-    FIELDS,
-    HEADLINE,
-    SUBHEADLINE,
     Place,
     Spot,
     find_pages,
@@ -25,8 +21,8 @@ from sandbox.spec.rules.targets import (
     root_of,
     split_page,
     spoken,
-    words,
 )
+from sandbox.spec.rules.vocabulary import SUBHEADLINE, VOCABULARY, words
 
 _KIND: Final = r"(?:page|browser|tab|browser tab|site|website|meta|seo|html|document)(?:'s)?"
 _PAGE_FIELD: Final = rf"(?P<field>(?:{_KIND} )+(?:title|description)|browser tab|title tag|meta description)"
@@ -59,7 +55,7 @@ def _put_page(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
         yield setting("page", summary, path=f"{root.path}/props/{field}", value=value, is_new=field not in root.props)
 
 
-_FIELD: Final = words({name for names in FIELDS.values() for name in names})
+_FIELD: Final = words({name for names in VOCABULARY.section_fields.values() for name in names})
 _NAMED_FIELD: Final = re.compile(rf"(?P<field>{_FIELD}|headline) (?P<old>{QUOTED})(?P<rest> (?:of|in|on) .+)?")
 
 
@@ -83,21 +79,21 @@ def _field_spots(phrase: str, site: Site, request: Request) -> Iterator[tuple[Sp
     """Yield the props that "the hero heading", "heading of the hero" or plain "tagline" can mean."""
     rest, pages = split_page(phrase, site)
     noun = plain(rest)
-    if noun in HEADLINE or noun in SUBHEADLINE:
-        field = "heading" if noun in HEADLINE else "text"
+    if noun in VOCABULARY.headline or noun in SUBHEADLINE:
+        field = "heading" if noun in VOCABULARY.headline else "text"
         yield from ((spot, field) for page in pages if (spot := _opening(site, page, field)))
         return
     if match := _NAMED_FIELD.fullmatch(noun):
         yield from _named_field(match, pages, site, request)
         return
-    for section_phrase, field_word in splits(noun, rest, _FIELD, clear=CLEAR_WITHOUT_SECTION):
+    for section_phrase, field_word in splits(noun, rest, _FIELD, clear=VOCABULARY.clear_without_section):
         sections = [place for place in places(site) if place.page in pages]
         if section_phrase is not None:
             named = {place[:2] for place in find_sections(section_phrase, site, request)}
             sections = [place for place in sections if place[:2] in named]
         if field_word.startswith("copyright"):
             sections = [place for place in sections if place.type == "Footer"]
-        for field, names in FIELDS.items():
+        for field, names in VOCABULARY.section_fields.items():
             if field_word in names:
                 yield from ((spot, field) for place in sections if (spot := _prop_spot(place, field)))
 
@@ -111,7 +107,7 @@ def _named_field(
     scope = re.sub(r"^ (?:of|in|on) ", "", match["rest"]) if match["rest"] else None
     named = {place[:2] for place in find_sections(scope, site, request)} if scope else None
     for place in places(site):
-        for field, names in FIELDS.items():
+        for field, names in VOCABULARY.section_fields.items():
             spot = _prop_spot(place, field) if word in names else None
             if spot and spot.value == old and place.page in pages and (named is None or place[:2] in named):
                 yield spot, field
