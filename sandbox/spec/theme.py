@@ -12,42 +12,17 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
+import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-_TABLE: Final = """
-aliceblue f0f8ff  antiquewhite faebd7  aqua 00ffff  aquamarine 7fffd4  azure f0ffff  beige f5f5dc  bisque ffe4c4
-black 000000  blanchedalmond ffebcd  blue 0000ff  blueviolet 8a2be2  brown a52a2a  burlywood deb887
-cadetblue 5f9ea0  chartreuse 7fff00  chocolate d2691e  coral ff7f50  cornflowerblue 6495ed  cornsilk fff8dc
-crimson dc143c  cyan 00ffff  darkblue 00008b  darkcyan 008b8b  darkgoldenrod b8860b  darkgray a9a9a9
-darkgreen 006400  darkgrey a9a9a9  darkkhaki bdb76b  darkmagenta 8b008b  darkolivegreen 556b2f  darkorange ff8c00
-darkorchid 9932cc  darkred 8b0000  darksalmon e9967a  darkseagreen 8fbc8f  darkslateblue 483d8b
-darkslategray 2f4f4f  darkslategrey 2f4f4f  darkturquoise 00ced1  darkviolet 9400d3  deeppink ff1493
-deepskyblue 00bfff  dimgray 696969  dimgrey 696969  dodgerblue 1e90ff  firebrick b22222  floralwhite fffaf0
-forestgreen 228b22  fuchsia ff00ff  gainsboro dcdcdc  ghostwhite f8f8ff  gold ffd700  goldenrod daa520  gray 808080
-green 008000  greenyellow adff2f  grey 808080  honeydew f0fff0  hotpink ff69b4  indianred cd5c5c  indigo 4b0082
-ivory fffff0  khaki f0e68c  lavender e6e6fa  lavenderblush fff0f5  lawngreen 7cfc00  lemonchiffon fffacd
-lightblue add8e6  lightcoral f08080  lightcyan e0ffff  lightgoldenrodyellow fafad2  lightgray d3d3d3
-lightgreen 90ee90  lightgrey d3d3d3  lightpink ffb6c1  lightsalmon ffa07a  lightseagreen 20b2aa  lightskyblue 87cefa
-lightslategray 778899  lightslategrey 778899  lightsteelblue b0c4de  lightyellow ffffe0  lime 00ff00
-limegreen 32cd32  linen faf0e6  magenta ff00ff  maroon 800000  mediumaquamarine 66cdaa  mediumblue 0000cd
-mediumorchid ba55d3  mediumpurple 9370db  mediumseagreen 3cb371  mediumslateblue 7b68ee  mediumspringgreen 00fa9a
-mediumturquoise 48d1cc  mediumvioletred c71585  midnightblue 191970  mintcream f5fffa  mistyrose ffe4e1
-moccasin ffe4b5  navajowhite ffdead  navy 000080  oldlace fdf5e6  olive 808000  olivedrab 6b8e23  orange ffa500
-orangered ff4500  orchid da70d6  palegoldenrod eee8aa  palegreen 98fb98  paleturquoise afeeee  palevioletred db7093
-papayawhip ffefd5  peachpuff ffdab9  peru cd853f  pink ffc0cb  plum dda0dd  powderblue b0e0e6  purple 800080
-rebeccapurple 663399  red ff0000  rosybrown bc8f8f  royalblue 4169e1  saddlebrown 8b4513  salmon fa8072
-sandybrown f4a460  seagreen 2e8b57  seashell fff5ee  sienna a0522d  silver c0c0c0  skyblue 87ceeb  slateblue 6a5acd
-slategray 708090  slategrey 708090  snow fffafa  springgreen 00ff7f  steelblue 4682b4  tan d2b48c  teal 008080
-thistle d8bfd8  tomato ff6347  turquoise 40e0d0  violet ee82ee  wheat f5deb3  white ffffff  whitesmoke f5f5f5
-yellow ffff00  yellowgreen 9acd32
-"""
-_WORDS: Final = _TABLE.split()
-
-COLOUR_NAMES: Final = dict(zip(_WORDS[::2], (f"#{digits}" for digits in _WORDS[1::2]), strict=True))
-"""`#rrggbb` by lower-case name."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CHOICES: Final[dict[str, Any]] = yaml.load(pkgutil.get_data(__name__, "theme.yaml") or b"", Loader=_LOADER)
+_COLOURS: Final = _CHOICES["colours"].split()
+COLOUR_NAMES: Final = dict(zip(_COLOURS[::2], (f"#{digits}" for digits in _COLOURS[1::2]), strict=True))
+"""`#rrggbb` by lower-case name, so that "make it teal" needs no model."""
 BLACK: Final = "#000000"
 WHITE: Final = "#ffffff"
 
@@ -102,45 +77,18 @@ PresetName = Literal[
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
 
-FONT_STACKS: Final[dict[str, str]] = {
-    "sans": '-apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", '
-    "Arial, sans-serif",
-    "serif": '"Iowan Old Style", "Palatino Linotype", Palatino, "URW Palladio L", P052, Georgia, "Liberation Serif", '
-    "serif",
-    "humanist": 'Seravek, "Gill Sans Nova", Ubuntu, Calibri, "Noto Sans", "Liberation Sans", sans-serif',
-    "geometric": 'Avenir, Montserrat, Corbel, "URW Gothic", "Century Gothic", "Liberation Sans", sans-serif',
-    "classical": 'Optima, Candara, "Noto Sans", "Liberation Sans", sans-serif',
-    "slab": 'Rockwell, "Rockwell Nova", "Roboto Slab", "Sitka Small", "DejaVu Serif", serif',
-    "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", "DejaVu '
-    'Sans", sans-serif',
-    "condensed": '"Avenir Next Condensed", "Roboto Condensed", "Arial Narrow", "Liberation Sans Narrow", '
-    '"DejaVu Sans Condensed", sans-serif',
-    "mono": 'ui-monospace, "Cascadia Code", "Source Code Pro", Menlo, Consolas, "DejaVu Sans Mono", monospace',
-}
 
+class Font(NamedTuple):
+    """A family, and how its headings are set: light where it is elegant, heavy and tight where it is plain."""
 
-class Voice(NamedTuple):
-    """How a family is set as a heading: light where it is elegant, heavy and tight where it is plain."""
-
+    stack: str
     weight: int
     tracking: str
     scale: str
     """Factor of the size, so that a wide family does not shout and a narrow one does not whisper."""
 
 
-VOICES: Final[dict[str, Voice]] = {
-    "sans": Voice(700, "-.025em", "1"),
-    "serif": Voice(500, "-.015em", "1.08"),
-    "humanist": Voice(700, "-.015em", "1"),
-    "geometric": Voice(700, "-.02em", "1"),
-    "classical": Voice(600, "-.005em", "1.02"),
-    "slab": Voice(600, "-.02em", ".9"),
-    "rounded": Voice(700, "-.02em", ".9"),
-    "condensed": Voice(700, "-.01em", "1.22"),
-    "mono": Voice(600, "-.045em", ".88"),
-}
-RADII: Final = {"none": "0", "small": "6px", "medium": "14px", "large": "26px"}
-SPACINGS: Final = {"compact": "0.75", "regular": "1", "airy": "1.25"}
+FONTS: Final = {name: Font(**font) for name, font in _CHOICES["fonts"].items()}
 MIN_TEXT_CONTRAST: Final = 4.5
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
@@ -186,20 +134,7 @@ class Preset(NamedTuple):
     align: str
 
 
-PRESETS: Final[dict[str, Preset]] = {
-    "warm": Preset("#9a3f1d", "#e0a43b", "#fbf6ee", "humanist", "serif", "medium", "outlined", "left"),
-    "ocean": Preset("#0b6e8f", "#f2a65a", "#f5f9fb", "sans", "geometric", "medium", "raised", "left"),
-    "forest": Preset("#2f6b46", "#d8a23a", "#f7f7f0", "humanist", "slab", "small", "flat", "left"),
-    "slate": Preset("#3a46d8", "#12b0a2", "#ffffff", "sans", "sans", "medium", "raised", "center"),
-    "plum": Preset("#7a2e6b", "#e58c6f", "#fcf8fa", "classical", "serif", "large", "flat", "center"),
-    "sunset": Preset("#c8394e", "#edae49", "#fffaf5", "geometric", "geometric", "large", "raised", "center"),
-    "mono": Preset("#1c1c1c", "#c8553d", "#fafaf8", "sans", "mono", "none", "outlined", "left"),
-    "ink": Preset("#1f3350", "#b08d4f", "#ffffff", "sans", "serif", "none", "open", "left"),
-    "noir": Preset("#e8e2d6", "#c9a15a", "#121212", "sans", "serif", "none", "open", "left"),
-    "festival": Preset("#5b21d6", "#ffb400", "#ffffff", "sans", "condensed", "small", "flat", "left"),
-    "signal": Preset("#0f766e", "#f59e0b", "#fbfcfc", "sans", "mono", "small", "outlined", "left"),
-    "clay": Preset("#a8502f", "#5f7a61", "#f6efe6", "classical", "serif", "large", "flat", "left"),
-}
+PRESETS: Final = {name: Preset(**preset) for name, preset in _CHOICES["presets"].items()}
 
 
 def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
@@ -282,19 +217,6 @@ def _text_on(colour: str) -> str:
 
 
 _BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
-_CARDS: Final = {
-    "outlined": {"border": "1px", "shadow": "none"},
-    "raised": {"border": "1px", "shadow": "0 1px 2px rgb(0 0 0 / .05), 0 10px 28px -6px rgb(0 0 0 / .09)"},
-    "flat": {"border": "0", "shadow": "none"},
-    "open": {"border": "1px 0 0", "shadow": "none"},
-}
-_CARD_GROUNDS: Final[dict[str, dict[str, str | None]]] = {
-    "outlined": {"card": "surface", "card-on-tint": "surface", "mark": "tint", "mark-on-tint": "tint"},
-    "raised": {"card": "surface", "card-on-tint": "surface", "mark": "tint", "mark-on-tint": "tint"},
-    "flat": {"card": "tint", "card-on-tint": "bg", "mark": "bg", "mark-on-tint": "tint"},
-    "open": {"card": None, "card-on-tint": None, "mark": "tint", "mark-on-tint": "bg"},
-}
-"""What fills a card and the mark of its icon, on a plain and on a tinted section; None is the section itself."""
 
 
 def theme_class(theme: Theme) -> str:
@@ -335,30 +257,31 @@ def _variables(selector: str, theme: Theme) -> str:
 def _measures(theme: Theme) -> dict[str, str]:
     preset = PRESETS[theme.preset]
     headings = theme.headings or theme.font or preset.headings
-    voice = VOICES[headings]
+    font = FONTS[headings]
     cards = theme.cards or preset.cards
+    radius = _CHOICES["radii"][theme.radius or preset.radius]
     is_centered = (theme.align or preset.align) == "center"
     return {
-        "font": FONT_STACKS[theme.font or preset.font],
-        "font-headings": FONT_STACKS[headings],
-        "heading-weight": str(voice.weight),
-        "subheading-weight": str(max(voice.weight, 600)),
-        "heading-tracking": voice.tracking,
-        "heading-scale": voice.scale,
-        "radius": RADII[theme.radius or preset.radius],
-        "space": SPACINGS[theme.spacing or "regular"],
+        "font": FONTS[theme.font or preset.font].stack,
+        "font-headings": font.stack,
+        "heading-weight": str(font.weight),
+        "subheading-weight": str(max(font.weight, 600)),
+        "heading-tracking": font.tracking,
+        "heading-scale": font.scale,
+        "radius": radius,
+        "space": _CHOICES["spacings"][theme.spacing or "regular"],
         "intro-align": "center" if is_centered else "left",
         "intro-margin": "auto" if is_centered else "0",
-        "card-border": _CARDS[cards]["border"],
-        "card-shadow": _CARDS[cards]["shadow"],
+        "card-border": _CHOICES["cards"][cards]["border"],
+        "card-shadow": _CHOICES["cards"][cards]["shadow"],
         "card-padding": "1.4rem 0 0" if cards == "open" else "clamp(1.4rem, 1rem + 1.2vw, 1.9rem)",
-        "card-radius": "0" if cards == "open" else RADII[theme.radius or preset.radius],
+        "card-radius": "0" if cards == "open" else radius,
     }
 
 
 def _colours(theme: Theme, *, dark: bool) -> dict[str, str]:
     colours = palette(theme, dark=dark)
-    grounds = _CARD_GROUNDS[theme.cards or PRESETS[theme.preset].cards]
+    grounds = _CHOICES["cards"][theme.cards or PRESETS[theme.preset].cards]["grounds"]
     grounds = {**grounds, "card-on-deep": "deep-card" if grounds["card"] else None}
     return {**colours, **{name: colours[ground] if ground else "transparent" for name, ground in grounds.items()}}
 

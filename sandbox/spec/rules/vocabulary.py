@@ -37,7 +37,9 @@ class Vocabulary(BaseModel):
     not_a_text: frozenset[str]
 
 
-VOCABULARY: Final = Vocabulary.model_validate(yaml.safe_load(pkgutil.get_data(__name__, "vocabulary.yaml") or b""))
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT: Final = pkgutil.get_data(__name__, "vocabulary.yaml") or b""
+VOCABULARY: Final = Vocabulary.model_validate(yaml.load(_TEXT, Loader=_LOADER))
 
 BUTTON: Final = r"(?:button|cta)"
 LABEL: Final = r"(?:text|label|caption|wording|name)"
