@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec import rulebook
+from sandbox.spec import errors
 from sandbox.spec.edit import apply_edit
 from sandbox.spec.errors import SpecError, errors_of
 from sandbox.spec.model import INDEX, parse_site
@@ -18,7 +18,7 @@ from tests.unit.sandbox.spec.test_model import HOSTILE_TEXTS
 from tests.unit.sandbox.spec.test_validate import OWN_RULES, UPSTREAM_RULES, shared
 
 ROOT = Path(__file__).parents[4]
-TABLES = (rulebook.UPSTREAM, rulebook.EXTRA, rulebook.WARNINGS)
+TABLES = (errors.UPSTREAM, errors.EXTRA, errors.WARNINGS)
 _FIRST_CODE = re.compile(r'(?:Finding|refuse|Complaint|PydanticCustomError)\(\s*"(\w+)"')
 
 
@@ -70,7 +70,7 @@ def codes_of(spec: Any) -> set[str]:
 
 
 @pytest.mark.threat("F13")
-@pytest.mark.parametrize("code", [code for code in rulebook.EXTRA if code not in EDITS])
+@pytest.mark.parametrize("code", [code for code in errors.EXTRA if code not in EDITS])
 def test_each_named_rule_refuses_a_spec_by_its_code(code: str) -> None:
     assert code in codes_of(SPECS[code])
 
@@ -92,11 +92,11 @@ def test_every_code_in_the_engine_stands_in_exactly_one_table() -> None:
 def test_the_page_about_json_render_lists_every_rule_in_the_words_of_the_code() -> None:
     tables = (ROOT / "docs" / "json-render.md").read_text().partition("## Upstream's rules")[2]
     rows = set(re.findall(r"^\| `(\w+)` \| (.*) \|$", tables, re.MULTILINE))
-    assert rows == {*rulebook.UPSTREAM.items(), *rulebook.EXTRA.items()}
+    assert rows == {*errors.UPSTREAM.items(), *errors.EXTRA.items()}
 
 
 def test_the_page_and_the_comparison_name_the_same_version_of_upstream() -> None:
     version = re.search(r"@json-render/core@([\d.]+)", (ROOT / "tests/acceptance/test_json_render.py").read_text())
     assert version is not None
-    for path in ("docs/json-render.md", "sandbox/spec/upstream.py", "sandbox/spec/rulebook.py"):
+    for path in ("docs/json-render.md", "sandbox/spec/structure.py", "sandbox/spec/errors.py"):
         assert f"`@json-render/core` {version[1]}" in (ROOT / path).read_text(), path

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox.markup.direct import PlainEdit, edit_plain
 from sandbox.spec.rules.direct import apply_direct, parse_direct
-from tests.unit.sandbox.spec.direct_corpus import Case, cases, is_as_wanted, plain_site, spec_site, wanted_files
+from tests.unit.sandbox.spec.rules.direct_corpus import Case, cases, is_as_wanted, plain_site, spec_site, wanted_files
 
 LEAST_DONE = {"tune": 0.9, "held": 0.9}
 """Share of the requests of each half with a wanted outcome that are done; the rest goes to the model."""

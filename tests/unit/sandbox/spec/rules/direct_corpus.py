@@ -15,7 +15,7 @@ from typing import Any
 
 from sandbox.spec.model import Site, parse_site
 
-DATA = Path(__file__).parents[3] / "data" / "direct"
+DATA = Path(__file__).parents[4] / "data" / "direct"
 
 
 @dataclass(frozen=True, eq=False)
