@@ -16,60 +16,15 @@ MAX_SITE_BYTES: Final = 1024 * 1024
 INDEX: Final = "index.html"
 _PAGE: Final = re.compile(r"\.html?$", re.I)
 _TEXT_FILE: Final = re.compile(r"\.(?:html?|css|m?js|json|xml|txt|svg|webmanifest|md)$", re.I)
-_INLINE: Final = frozenset(
-    {
-        "a",
-        "abbr",
-        "b",
-        "bdi",
-        "bdo",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "ins",
-        "kbd",
-        "label",
-        "mark",
-        "q",
-        "s",
-        "samp",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "time",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-    }
+_INLINE_NAMES: Final = (
+    "a abbr b bdi bdo cite code data del dfn em font i ins kbd label mark q s samp small span strike strong sub sup "
+    "time tt u var wbr"
 )
-_UNSEEN: Final = frozenset(
-    {
-        "head",
-        "script",
-        "style",
-        "template",
-        "noscript",
-        "title",
-        "textarea",
-        "iframe",
-        "object",
-        "svg",
-        "math",
-        "select",
-        "datalist",
-        "noembed",
-        "noframes",
-    }
+_INLINE: Final = frozenset(_INLINE_NAMES.split())
+_UNSEEN_NAMES: Final = (
+    "head script style template noscript title textarea iframe object svg math select datalist noembed noframes"
 )
+_UNSEEN: Final = frozenset(_UNSEEN_NAMES.split())
 
 
 class Hit(NamedTuple):

@@ -220,6 +220,9 @@ class ItemField(NamedTuple):
         return value[: self.max_chars] if value else self.default
 
 
+ITEM_TEXT: Final = ItemField("text", is_required=False)
+
+
 def outline_items(prop: str, limit: int, **fields: ItemField) -> Callable[[OutlineSection, Business], JsonObject]:
     """Return an `outline` for a component with a list: each item becomes an entry of `prop`, at most `limit`."""
     required = [name for name, field in fields.items() if field.is_required]

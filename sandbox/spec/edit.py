@@ -144,56 +144,12 @@ _WHOLE_SITE: Final = re.compile(
     r"\b(all|every|everywhere|each|whole|entire|throughout|translate|tone of voice|rewrite the (?:site|page))\b", re.I
 )
 _WORD: Final = re.compile(r"[a-z0-9]{3,}")
-_COMMON_WORDS: Final = frozenset(
-    [
-        "the",
-        "and",
-        "for",
-        "with",
-        "our",
-        "you",
-        "your",
-        "that",
-        "this",
-        "into",
-        "from",
-        "make",
-        "change",
-        "add",
-        "remove",
-        "move",
-        "replace",
-        "update",
-        "set",
-        "use",
-        "please",
-        "should",
-        "can",
-        "could",
-        "would",
-        "page",
-        "site",
-        "website",
-        "section",
-        "text",
-        "more",
-        "less",
-        "new",
-        "like",
-        "want",
-        "need",
-        "have",
-        "has",
-        "are",
-        "but",
-        "not",
-        "all",
-        "its",
-        "put",
-        "about",
-        "them",
-    ]
+_COMMON: Final = (
+    "the and for with our you your that this into from make change add remove move replace update set use please "
+    "should can could would page site website section text more less new like want need have has are but not all its "
+    "put about them"
 )
+_COMMON_WORDS: Final = frozenset(_COMMON.split())
 
 
 def edit_tool() -> JsonObject:

@@ -18,26 +18,8 @@ if TYPE_CHECKING:
     from sandbox.spec.catalog import Link, Picture, RenderContext, SectionProps
 
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
-_INLINE: Final = frozenset(
-    {
-        "a",
-        "b",
-        "br",
-        "code",
-        "em",
-        "i",
-        "img",
-        "span",
-        "strong",
-        "svg",
-        "path",
-        "circle",
-        "rect",
-        "line",
-        "cite",
-        "time",
-    }
-)
+_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle rect line cite time"
+_INLINE: Final = frozenset(_INLINE_NAMES.split())
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 

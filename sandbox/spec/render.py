@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.errors import SandboxError
 from sandbox.spec.catalog import Component, Props, component_rules, components
 from sandbox.spec.components.page import PageProps
+from sandbox.spec.errors import DetachedPagesError
 from sandbox.spec.expressions import Node, resolve_page, walk
 from sandbox.spec.html import EMPTY, Html, is_external, join, relative_to, tag
 from sandbox.spec.model import INDEX, Site
@@ -163,18 +163,6 @@ def _local_paths(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _local_paths(item)
-
-
-class DetachedPagesError(SandboxError, ValueError):
-    """A change of the spec would change files that are no longer its render (nobody's fault); nothing changed."""
-
-    def __init__(self, paths: tuple[str, ...]) -> None:
-        super().__init__(paths)
-        self.paths = paths
-
-    def __str__(self) -> str:
-        verb = "is" if len(self.paths) == 1 else "are"
-        return f"{', '.join(self.paths)} {verb} no longer rendered from the spec, and this edit would change more there"
 
 
 def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:

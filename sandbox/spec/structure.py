@@ -20,22 +20,11 @@ from sandbox.spec.model import MAX_ELEMENTS, JsonObject, pointer
 from sandbox.spec.state import MAX_PATH_CHARS, MISSING, join_paths, look_up, repeat_path
 
 MISPLACED_FIELDS: Final = ("visible", "on", "repeat", "watch")
-INHERITED_NAMES: Final = frozenset(
-    [
-        "constructor",
-        "hasOwnProperty",
-        "isPrototypeOf",
-        "propertyIsEnumerable",
-        "toLocaleString",
-        "toString",
-        "valueOf",
-        "__defineGetter__",
-        "__defineSetter__",
-        "__lookupGetter__",
-        "__lookupSetter__",
-        "__proto__",
-    ]
+_INHERITED: Final = (
+    "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __defineGetter__ "
+    "__defineSetter__ __lookupGetter__ __lookupSetter__ __proto__"
 )
+INHERITED_NAMES: Final = frozenset(_INHERITED.split())
 """Names that every JavaScript object answers to: upstream finds an element behind them where there is none."""
 _MAX_VISITS: Final = 4000
 """Visits of the walk over repeats. Only shared children, which `structure` refuses, need more than one an element."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandbox.spec.edit import merge
-from sandbox.spec.errors import BEFORE_UPSTREAM, EXTRA, UPSTREAM, Finding, SpecError, errors_of
+from sandbox.spec.errors import Finding, SpecError, errors_of
 from sandbox.spec.expressions import (
     complaint_about,
     complaint_about_condition,
@@ -26,6 +26,7 @@ from sandbox.spec.state import MISSING, Scope
 from sandbox.spec.stream import compile_stream
 from sandbox.spec.validate import auto_fix, validate
 from tests.acceptance.json_render_corpus import Corpus
+from tests.unit.sandbox.spec.rulebook import BEFORE_UPSTREAM, EXTRA, UPSTREAM
 from tests.unit.sandbox.spec.samples import demo_site, every_component
 from tests.unit.sandbox.spec.test_outline import OUTLINE
 

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from sandbox.spec.catalog import (
+    ITEM_TEXT,
     Business,
     Component,
     ItemField,
@@ -58,9 +59,7 @@ def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
     return tag("li", badge, heading(level, plan.name), price, text, features, action, class_=classes)
 
 
-_outline_plans = outline_items(
-    "plans", 4, name=ItemField("title", 60), price=ItemField("detail", 60), text=ItemField("text", is_required=False)
-)
+_outline_plans = outline_items("plans", 4, name=ItemField("title", 60), price=ItemField("detail", 60), text=ITEM_TEXT)
 
 
 def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
@@ -122,13 +121,7 @@ def _price_line(item: PricedItem, level: int) -> Html:
     summary="menu or price list: heading, items [{title, price, text, tag}], note",
     example={"heading": "Bread", "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour."}]},
     words=("price list", "menu", "pricelist", "food menu"),
-    outline=outline_items(
-        "items",
-        24,
-        title=ItemField("title", 60),
-        price=ItemField("detail", 30),
-        text=ItemField("text", is_required=False),
-    ),
+    outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
     outline_hint="items: title, detail = price, text",
     nav_label="Menu",
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sandbox.spec.catalog import (
+    ITEM_TEXT,
     Component,
     IconName,
     ItemField,
@@ -24,6 +25,8 @@ from sandbox.spec.catalog import (
 )
 from sandbox.spec.components.drawings import icon
 from sandbox.spec.html import Html, anchor, heading, image, level_inside, paragraphs, section, tag
+
+_TEXT_OR_DETAIL = ItemField("text", fallback="detail", is_required=False)
 
 
 class Feature(Props):
@@ -76,9 +79,7 @@ def _feature_link(item: Feature, ctx: RenderContext) -> Html | None:
     "cards|plain|rows",
     example={"heading": "Why us", "items": [{"title": "Slow dough", "text": "Forty hours of rest.", "icon": "clock"}]},
     words=("features", "feature", "services", "offers", "benefits", "highlights"),
-    outline=outline_items(
-        "items", 9, title=ItemField("title"), text=ItemField("text", fallback="detail", is_required=False)
-    ),
+    outline=outline_items("items", 9, title=ItemField("title"), text=_TEXT_OR_DETAIL),
     outline_hint="items: title, text",
     nav_label="What we do",
 )
@@ -112,9 +113,7 @@ class StepsProps(SectionProps):
     summary="how it works, in order: heading, items [{title, text}]",
     example={"heading": "How it works", "items": [{"title": "Call us", "text": "Any day."}, {"title": "Collect"}]},
     words=("steps", "process", "how it works", "timeline"),
-    outline=outline_items(
-        "items", 8, title=ItemField("title"), text=ItemField("text", fallback="detail", is_required=False)
-    ),
+    outline=outline_items("items", 8, title=ItemField("title"), text=_TEXT_OR_DETAIL),
     outline_hint="items: title, text, in order",
     nav_label="How it works",
 )
@@ -210,13 +209,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
     summary="programme by time: heading, items [{time, title, text, place, tag}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
-    outline=outline_items(
-        "items",
-        24,
-        time=ItemField("detail", 30),
-        title=ItemField("title"),
-        text=ItemField("text", is_required=False),
-    ),
+    outline=outline_items("items", 24, time=ItemField("detail", 30), title=ItemField("title"), text=ITEM_TEXT),
     outline_hint="items: title, detail = time, text; only times that the request gives",
     nav_label="Schedule",
 )

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from sandbox.spec.catalog import (
+    ITEM_TEXT,
     Component,
     ItemField,
     Label,
@@ -19,6 +20,8 @@ from sandbox.spec.catalog import (
     outline_items,
 )
 from sandbox.spec.html import Html, heading, image, level_inside, section, tag
+
+_ROLE = ItemField("detail", 60, is_required=False)
 
 
 class Person(Props):
@@ -52,13 +55,7 @@ def _person(person: Person, ctx: RenderContext, level: int) -> Html:
     summary="people: heading, text, people [{name, role, text, image {src, alt}}]",
     example={"heading": "Who bakes", "people": [{"name": "Ida Holm", "role": "Baker"}]},
     words=("team", "people", "staff", "our team", "about us"),
-    outline=outline_items(
-        "people",
-        8,
-        name=ItemField("title", 60),
-        role=ItemField("detail", 60, is_required=False),
-        text=ItemField("text", is_required=False),
-    ),
+    outline=outline_items("people", 8, name=ItemField("title", 60), role=_ROLE, text=ITEM_TEXT),
     outline_hint="items: title = name, detail = role, text; only people that the request names",
     nav_label="Team",
 )
@@ -99,11 +96,7 @@ def _quote(item: Testimonial) -> Html:
     example={"heading": "What people say", "items": [{"quote": "The best rye in town.", "name": "Ana", "rating": 5}]},
     words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
     outline=outline_items(
-        "items",
-        6,
-        quote=ItemField("text"),
-        name=ItemField("title", default="A customer"),
-        role=ItemField("detail", 60, is_required=False),
+        "items", 6, quote=ItemField("text"), name=ItemField("title", default="A customer"), role=_ROLE
     ),
     outline_hint="items: title = name, text = quote, detail = role; only quotes that the request gives",
     nav_label="Reviews",

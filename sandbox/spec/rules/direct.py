@@ -43,11 +43,6 @@ def apply_direct(site: Site, edit: DirectEdit) -> Site:
     return apply_edit(site, [dict(operation) for operation in edit.operations])
 
 
-def describe(edit: DirectEdit) -> str:
-    """Return one plain sentence that says what a direct edit did."""
-    return edit.summary
-
-
 def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
     """Return every reading by the site that it leads to.
 

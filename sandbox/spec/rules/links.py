@@ -22,11 +22,11 @@ from sandbox.spec.rules.targets import (
     places,
     split_page,
 )
-from sandbox.spec.rules.vocabulary import ADDRESS, BUTTON, IMAGE, LABEL, LINK, NAVIGATION
+from sandbox.spec.rules.vocabulary import ADDRESS, BUTTON, IMAGE, LABEL, LINK, NAVIGATION, phrases
 
-ALT_PHRASES: Final = (
-    re.compile(r"alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+)", re.I),
-    re.compile(r"(?P<which>.+?)(?:'s)? alt(?:ernative)?(?: text)?", re.I),
+ALT_PHRASES: Final = phrases(
+    r"alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+)",
+    r"(?P<which>.+?)(?:'s)? alt(?:ernative)?(?: text)?",
 )
 IMAGE_FILE: Final = r"[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)"
 
@@ -85,42 +85,27 @@ def _all_images(site: Site) -> Iterator[Spot]:
 
 _ORDINALS: Final = {"first": 0, "primary": 0, "main": 0, "second": 1, "secondary": 1}
 _BEHIND: Final = r"(?: (?:in|of|on) (?P<behind>.+))?"
-BUTTON_PHRASES: Final = (
-    re.compile(
-        rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
-        rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
-        re.I,
-    ),
+BUTTON_PHRASES: Final = phrases(
+    rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
+    rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
 )
-BUTTON_LINK_PHRASES: Final = (
-    re.compile(
-        rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"
-        rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
-        re.I,
-    ),
-    re.compile(rf"(?P<which>.*?) ?{BUTTON}(?:'s)? {ADDRESS}(?P<label>)(?P<behind>)", re.I),
+BUTTON_LINK_PHRASES: Final = phrases(
+    rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"
+    rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
+    rf"(?P<which>.*?) ?{BUTTON}(?:'s)? {ADDRESS}(?P<label>)(?P<behind>)",
 )
-LINK_PHRASES: Final = (
-    re.compile(
-        rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?"
-        rf"{LINK}(?:'s)?(?: {LABEL})?",
-        re.I,
-    ),
-    re.compile(rf"(?:{LABEL} of )?(?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(
-        rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) "
-        rf"(?:the |our )?(?P<where>{NAVIGATION})",
-        re.I,
-    ),
+LINK_PHRASES: Final = phrases(
+    rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?"
+    rf"{LINK}(?:'s)?(?: {LABEL})?",
+    rf"(?:{LABEL} of )?(?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})",
+    rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) "
+    rf"(?:the |our )?(?P<where>{NAVIGATION})",
 )
-LINK_LINK_PHRASES: Final = (
-    re.compile(rf"{ADDRESS} of (?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}", re.I),
-    re.compile(rf"{ADDRESS} of (?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(
-        r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?"
-        r"(?P<where>)",
-        re.I,
-    ),
+LINK_LINK_PHRASES: Final = phrases(
+    rf"{ADDRESS} of (?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}",
+    rf"{ADDRESS} of (?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})",
+    r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?"
+    r"(?P<where>)",
 )
 
 
@@ -216,17 +201,11 @@ def _unlink(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]
             yield DirectEdit("remove", summary, ({"op": "remove", "path": spot.path},))
 
 
-_NEW_LINK: Final = (
-    re.compile(
-        rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) "
-        rf"(?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
-        re.I,
-    ),
-    re.compile(
-        rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) "
-        rf"(?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
-        re.I,
-    ),
+_NEW_LINK: Final = phrases(
+    rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) "
+    rf"(?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
+    rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) "
+    rf"(?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
 )
 
 

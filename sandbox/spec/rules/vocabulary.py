@@ -72,3 +72,8 @@ def words(names: Iterable[str]) -> str:
 def by_name(table: Names) -> dict[str, str]:
     """Return what each name stands for."""
     return {name: key for key, names in table.items() for name in names}
+
+
+def phrases(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    """Return patterns that ignore case."""
+    return tuple(re.compile(pattern, re.I) for pattern in patterns)

@@ -15,11 +15,10 @@ from lxml import etree, html
 
 from sandbox.spec import validate
 from sandbox.spec.catalog import Props, components
-from sandbox.spec.errors import SpecError
+from sandbox.spec.errors import DetachedPagesError, SpecError
 from sandbox.spec.model import INDEX, Site, check_json, parse_site
 from sandbox.spec.render import (
     STYLESHEET,
-    DetachedPagesError,
     contrast_notes,
     detached_files,
     referenced_assets,

@@ -11,7 +11,7 @@ from sandbox.spec.errors import SpecError
 from sandbox.spec.model import INDEX, Site, parse_site
 from sandbox.spec.quality import copy_of
 from sandbox.spec.render import render
-from sandbox.spec.rules.direct import apply_direct, describe, parse_direct
+from sandbox.spec.rules.direct import apply_direct, parse_direct
 from tests.unit.sandbox.spec.samples import demo_site, element, page
 
 CLASSES = "classes.html"
@@ -21,7 +21,7 @@ def after(prompt: str, site: Site | None = None) -> Site:
     before = site or demo_site()
     edit = parse_direct(prompt, before)
     assert edit is not None, prompt
-    assert describe(edit).endswith(".")
+    assert edit.summary.endswith(".")
     return apply_direct(before, edit)
 
 
