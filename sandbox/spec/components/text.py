@@ -47,11 +47,7 @@ def _text(props: TextProps, ctx: RenderContext) -> Html:
     return tag("div", paragraphs(props.text), class_="prose", id=ctx.id)
 
 
-@Component(
-    "Link",
-    summary="a link: label, href",
-    example={"label": "All breads", "href": "#menu"},
-)
+@Component("Link", summary="a link: label, href", example={"label": "All breads", "href": "#menu"})
 def _link(props: Link, ctx: RenderContext) -> Html:
     return tag("p", anchor(ctx, props), id=ctx.id)
 

@@ -87,7 +87,7 @@ _ORDINALS: Final = {"first": 0, "primary": 0, "main": 0, "second": 1, "secondary
 _BEHIND: Final = r"(?: (?:in|of|on) (?P<behind>.+))?"
 BUTTON_PHRASES: Final = phrases(
     rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
-    rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
+    rf"(?: (?P<label>{QUOTED}))?{_BEHIND}"
 )
 BUTTON_LINK_PHRASES: Final = phrases(
     rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"

@@ -195,8 +195,4 @@ def _pattern(old: str, *, ignore_case: bool) -> re.Pattern[str]:
     return re.compile(start + re.escape(old) + end, re.I if ignore_case else 0)
 
 
-RULES: Final = (
-    Rule(Put, _put_page),
-    Rule(Put, _put_text),
-    Rule(Replace, _replace),
-)
+RULES: Final = (Rule(Put, _put_page), Rule(Put, _put_text), Rule(Replace, _replace))
