@@ -39,9 +39,8 @@ from sandbox.archive import read_directory, write_directory
 from sandbox.den import Den
 from sandbox.public import INSTALLED
 from sandbox.release import build_release, check_whole, lay_out, manifest_of, try_to_show_active
-from sandbox.spec.detached import detached_files
 from sandbox.spec.model import parse_site
-from sandbox.spec.render import render
+from sandbox.spec.render import detached_files, render
 from sandbox.tree import DEFAULT_MAX_TREE_BYTES
 
 SPEC_FILE = "site.json"

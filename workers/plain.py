@@ -12,9 +12,9 @@ from html import escape
 from routing.jobs import Reason
 from routing.tiers import Tier
 from sandbox.markup.direct import NoPlainEdit, PlainEdit, edit_plain
-from sandbox.spec.detached import detached_files
 from sandbox.spec.edit import relevant_part
 from sandbox.spec.model import Site, parse_site
+from sandbox.spec.render import detached_files
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate
 

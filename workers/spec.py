@@ -18,14 +18,13 @@ from routing.tiers import Tier
 from sandbox.models import ModelClient, ToolCall
 from sandbox.public import is_built
 from sandbox.spec.catalog import catalog_prompt, outline_prompt
-from sandbox.spec.detached import DetachedPagesError, detached_files, render_onto
-from sandbox.spec.direct import apply_direct, describe, parse_direct
 from sandbox.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
-from sandbox.spec.errors import SpecError
+from sandbox.spec.errors import DetachedPagesError, SpecError
 from sandbox.spec.model import Site
 from sandbox.spec.outline import expand_outline, outline_tool
 from sandbox.spec.quality import is_unchanged, loses_copy, lost_change
-from sandbox.spec.render import contrast_notes, render
+from sandbox.spec.render import contrast_notes, detached_files, render, render_onto
+from sandbox.spec.rules.direct import apply_direct, parse_direct
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate, Outcome
 from workers.plain import also_on, edit_plain_html, is_about, pages_fact, spec_of
@@ -62,7 +61,7 @@ def edit_spec(attempt: Attempt) -> Outcome:
     direct = parse_direct(attempt.prompt, site) if not attempt.instruction else None
     if direct is not None:
         changed = apply_direct(site, direct)
-        result = _candidate(attempt, changed, before=site, summary=describe(direct), how="direct edit, no model")
+        result = _candidate(attempt, changed, before=site, summary=direct.summary, how="direct edit, no model")
         if isinstance(result, Escalate):
             return edit_plain_html(attempt)
         doubt = also_on(attempt, direct.sought, detached)

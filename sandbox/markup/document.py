@@ -1,4 +1,6 @@
-"""A page as the browser's tree, with the place of each part in the file's own text.
+"""What the edits of plain HTML raise.
+
+A page as the browser's tree, with the place of each part in the file's own text.
 
 The tree comes from an HTML5 parser, so that "the heading" is what a browser takes for it. A part has a place only if
 its source, read by itself, gives exactly what the tree holds; whatever the parser had to repair has none.
@@ -16,7 +18,18 @@ from typing import Any, Final, NamedTuple
 
 from justhtml import JustHTML
 
-from sandbox.markup.errors import NotEditableError
+from sandbox.errors import SandboxError
+
+
+class NotEditableError(SandboxError, ValueError):
+    """A page, or the part of it that is meant, cannot be changed without touching anything else (nobody's fault)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
 
 MAX_PAGE_BYTES: Final = 512 * 1024
 """Of a page that is edited here: the parser reads about 200 KiB a second."""
@@ -225,9 +238,13 @@ class Document:
                 continue
             is_text = item.name == "#text"
             node = Node(
-                count, item.name, parent, {} if is_text else dict(item.attrs or {}), item.data if is_text else "",
+                count,
+                item.name,
+                parent,
+                {} if is_text else dict(item.attrs or {}),
+                item.data if is_text else "",
                 item.origin_offset,
-            )  # fmt: skip
+            )
             parent.children.append(node)
             count += 1
             if count > MAX_NODES or depth > MAX_DEPTH:

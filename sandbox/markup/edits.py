@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sandbox.markup.document import Attribute, Document, Node, Span
-from sandbox.markup.errors import NotEditableError
+from sandbox.markup.document import Attribute, Document, Node, NotEditableError, Span
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
-_INLINE_STYLE: Final = re.compile(r"(?P<name>[\w-]+)\s*:\s*(?P<value>[^;]*?)\s*(?=;|$)")
 
 
 class Splice(NamedTuple):
@@ -85,20 +83,6 @@ def _quoted(written: str, old: Attribute | None) -> str:
     if old is not None and not old.quote and _BARE_VALUE.fullmatch(written):
         return written
     return '"' + written.replace('"', "&quot;") + '"'
-
-
-def set_style(document: Document, node: Node, prop: str, value: str) -> Change:
-    """Return the change of one property that an element sets in its own `style` attribute.
-
-    Raises:
-        NotEditableError: the element does not set this property exactly once.
-    """
-    style = node.attributes.get("style", "")
-    found = [match for match in _INLINE_STYLE.finditer(style) if match["name"].lower() == prop]
-    if len(found) != 1 or re.search(r"[;\"'\\{}<>]|/\*", value) or "/*" in style:
-        raise NotEditableError(f"the element does not set {prop} in one place")
-    start, end = found[0].span("value")
-    return set_attribute(document, node, "style", style[:start] + value + style[end:])
 
 
 def remove_element(document: Document, node: Node) -> Change:

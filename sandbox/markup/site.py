@@ -7,29 +7,24 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from sandbox.markup.document import Document, Node
-from sandbox.markup.errors import NotEditableError
-from sandbox.spec.rules.targets import HOME_WORDS
-from sandbox.spec.rules.wording import plain
+from sandbox.markup.document import Document, Node, NotEditableError
+from sandbox.spec.rules.request import plain
+from sandbox.spec.rules.vocabulary import VOCABULARY
 
 MAX_SITE_BYTES: Final = 1024 * 1024
 """Of all pages together; more is not read within a job's time."""
 INDEX: Final = "index.html"
 _PAGE: Final = re.compile(r"\.html?$", re.I)
 _TEXT_FILE: Final = re.compile(r"\.(?:html?|css|m?js|json|xml|txt|svg|webmanifest|md)$", re.I)
-_INLINE: Final = frozenset(
-    {
-        "a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd",
-        "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u",
-        "var", "wbr",
-    }
-)  # fmt: skip
-_UNSEEN: Final = frozenset(
-    {
-        "head", "script", "style", "template", "noscript", "title", "textarea", "iframe", "object", "svg", "math",
-        "select", "datalist", "noembed", "noframes",
-    }
-)  # fmt: skip
+_INLINE_NAMES: Final = (
+    "a abbr b bdi bdo cite code data del dfn em font i ins kbd label mark q s samp small span strike strong sub sup "
+    "time tt u var wbr"
+)
+_INLINE: Final = frozenset(_INLINE_NAMES.split())
+_UNSEEN_NAMES: Final = (
+    "head script style template noscript title textarea iframe object svg math select datalist noembed noframes"
+)
+_UNSEEN: Final = frozenset(_UNSEEN_NAMES.split())
 
 
 class Hit(NamedTuple):
@@ -69,7 +64,7 @@ class PlainSite:
     def find_pages(self, name: str) -> tuple[str, ...]:
         """Return the pages that are called by a name: of the file, or of a link that leads there."""
         wanted = re.sub(r" page$", "", plain(name))
-        if wanted in HOME_WORDS:
+        if wanted in VOCABULARY.home_page:
             return tuple(path for path in self.pages if path == INDEX)
         found = {path for path in self.pages if wanted in (path.lower(), _PAGE.sub("", path.lower()))}
         for path, document in self.pages.items():

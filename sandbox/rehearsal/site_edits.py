@@ -15,9 +15,7 @@ from pydantic import ValidationError
 
 from sandbox.rehearsal.request import Request, key_words, plain, quoted, sentence, title, words
 from sandbox.rehearsal.wire import Text, ToolUse
-from sandbox.spec.catalog import components
-from sandbox.spec.colours import COLOUR_NAMES
-from sandbox.spec.component import Business, Component, OutlineSection
+from sandbox.spec.catalog import Business, Component, OutlineSection, components
 
 _DOCUMENT = re.compile(r'\{\s*"pages"\s*:')
 _ADD = re.compile(

@@ -1,4 +1,9 @@
-"""What the spec engine can find wrong with a site, and the one exception that carries the findings."""
+"""Findings about a site, and the exceptions of the spec engine.
+
+json-render decides what a spec is: what its validator refuses is refused here under its own code, and what it accepts
+is accepted unless a rule of ours refuses it. docs/json-render.md lists every code; tests hold the page against this
+package and against the real one.
+"""
 
 from __future__ import annotations
 
@@ -55,3 +60,15 @@ def shown(value: object) -> str:
 def errors_of(findings: tuple[Finding, ...] | list[Finding]) -> tuple[Finding, ...]:
     """Return the findings that make a site invalid."""
     return tuple(finding for finding in findings if finding.severity == "error")
+
+
+class DetachedPagesError(SandboxError, ValueError):
+    """A change of the spec would change files that are no longer its render (nobody's fault); nothing changed."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        super().__init__(paths)
+        self.paths = paths
+
+    def __str__(self) -> str:
+        verb = "is" if len(self.paths) == 1 else "are"
+        return f"{', '.join(self.paths)} {verb} no longer rendered from the spec, and this edit would change more there"

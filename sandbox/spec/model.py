@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from sandbox.spec.errors import SpecError, refuse, shown
 
 if TYPE_CHECKING:
-    from sandbox.spec.resolve import Node
+    from sandbox.spec.expressions import Node
 
 JsonObject = dict[str, Any]
 

@@ -1,7 +1,8 @@
 """The deterministic builder: a valid site becomes HTML and CSS files, byte for byte the same every time (H-012, H-024).
 
 It calls nothing and reads nothing. No page carries a script, an inline style or an event handler, so the strictest
-Content-Security-Policy holds for all of them.
+Content-Security-Policy holds for all of them. A file is managed by the spec while its bytes equal its render; once
+edited it is detached: the spec is rendered around it, and a change of the spec that needs it is refused.
 """
 
 from __future__ import annotations
@@ -10,15 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.spec.catalog import components
-from sandbox.spec.component import Component, Props
+from sandbox.spec.catalog import Component, Props, component_rules, components
 from sandbox.spec.components.page import PageProps
-from sandbox.spec.html import EMPTY, Html, join, tag
+from sandbox.spec.errors import DetachedPagesError
+from sandbox.spec.expressions import Node, resolve_page, walk
+from sandbox.spec.html import EMPTY, Html, is_external, join, relative_to, tag
 from sandbox.spec.model import INDEX, Site
-from sandbox.spec.resolve import Node, resolve_page, walk
-from sandbox.spec.stylesheet import stylesheet, theme_class
-from sandbox.spec.theme import Theme, contrast_note
-from sandbox.spec.urls import is_external, relative_to
+from sandbox.spec.theme import Theme, contrast_note, stylesheet, theme_class
 from sandbox.spec.validate import props_of, require_valid
 
 STYLESHEET = "styles.css"
@@ -38,7 +37,7 @@ def render(site: Site) -> dict[str, bytes]:
     others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
     files = {path: _document(path, trees[path], pages[path], theme=others.get(path), base=main) for path in trees}
     classes = {theme_class(theme): theme for theme in others.values()}
-    return files | {STYLESHEET: stylesheet(main, classes, components())}
+    return files | {STYLESHEET: stylesheet(main, classes, component_rules())}
 
 
 def referenced_assets(site: Site) -> frozenset[str]:
@@ -164,3 +163,32 @@ def _local_paths(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _local_paths(item)
+
+
+def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
+    """Return the pages of a site, and its style sheet, whose files differ from their render or are gone.
+
+    Args:
+        site: a valid site.
+        files: the site's files by path.
+    """
+    return frozenset(path for path, data in render(site).items() if files.get(path) != data)
+
+
+def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return a site's files after a change of its spec; files that are not the spec's render stay as they are.
+
+    Args:
+        before: the spec that the files come from.
+        after: the changed spec.
+        files: the site's files by path.
+
+    Raises:
+        DetachedPagesError: the change needs a page that is detached, or a file that is not the spec's.
+    """
+    old, new = render(before), render(after)
+    changed = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+    if lost := sorted(path for path in changed if files.get(path) != old.get(path)):
+        raise DetachedPagesError(tuple(lost))
+    kept = {path: data for path, data in files.items() if path not in changed}
+    return kept | {path: new[path] for path in sorted(changed & new.keys())}

@@ -12,9 +12,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from sandbox.spec.errors import SpecError, refuse, shown
-from sandbox.spec.javascript import MISSING, is_equal, parse_int, trim
 from sandbox.spec.model import MAX_JSON_DEPTH, MAX_JSON_NODES, MAX_SITE_BYTES, JsonObject, check_json, loads_strict
-from sandbox.spec.paths import look_up, segments_of
+from sandbox.spec.state import MISSING, is_equal, look_up, parse_int, segments_of, trim
 
 MAX_LINES: Final = 10_000
 
@@ -91,9 +90,13 @@ class _Compiler:
     def apply(self, patch: JsonObject) -> None:
         """Apply one operation; one that json-render does not know does nothing."""
         handlers: dict[str, Callable[[JsonObject], None]] = {
-            "add": self._add, "replace": self._replace, "remove": self._remove,
-            "move": self._move, "copy": self._copy, "test": self._test,
-        }  # fmt: skip
+            "add": self._add,
+            "replace": self._replace,
+            "remove": self._remove,
+            "move": self._move,
+            "copy": self._copy,
+            "test": self._test,
+        }
         handler = handlers.get(patch["op"]) if isinstance(patch["op"], str) else None
         if handler is not None:
             handler(patch)

@@ -1,19 +1,75 @@
-"""A site's look as a few choices, and the colours that follow from them.
+"""The look of a site: a theme of few choices, the palette derived from it, and the one stylesheet.
 
-The caller's colours are kept as they are where they fill an area; every colour that carries text is moved away from its
-background until WCAG's 4.5:1 holds. So no choice of colours can make a page unreadable.
+A caller's colours stay as they are where they fill an area; a colour that carries text moves away from its background
+until WCAG's 4.5:1 holds, so no choice of colours makes a page unreadable. The stylesheet always holds the rules of all
+components: a change of content never changes it, and another tier's edit of it survives the next edit of the content.
 """
 
 from __future__ import annotations
 
+import hashlib
+import pkgutil
 import re
-from typing import Annotated, Final, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from sandbox.spec.colours import BLACK, COLOUR_NAMES, WHITE, contrast, luminance, mix, parse_colour, readable
-from sandbox.spec.component import Props
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CHOICES: Final[dict[str, Any]] = yaml.load(pkgutil.get_data(__name__, "theme.yaml") or b"", Loader=_LOADER)
+_COLOURS: Final = _CHOICES["colours"].split()
+COLOUR_NAMES: Final = dict(zip(_COLOURS[::2], (f"#{digits}" for digits in _COLOURS[1::2]), strict=True))
+"""`#rrggbb` by lower-case name, so that "make it teal" needs no model."""
+BLACK: Final = "#000000"
+WHITE: Final = "#ffffff"
+
+
+def parse_colour(value: str) -> str:
+    """Return an accepted colour as lower-case `#rrggbb`."""
+    lowered = value.lower()
+    digits = COLOUR_NAMES.get(lowered, lowered).removeprefix("#")
+    return "#" + (digits if len(digits) == 6 else "".join(digit * 2 for digit in digits))
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the WCAG contrast ratio of two `#rrggbb` colours, 1 to 21."""
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def mix(colour: str, other: str, share: float) -> str:
+    """Return `colour` with a share (0 to 1) of `other` in it."""
+    pairs = zip(_channels(colour), _channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+def readable(colour: str, backgrounds: Sequence[str], ratio: float) -> str:
+    """Return the colour nearest to `colour`, towards black or white, that has the ratio against all backgrounds.
+
+    When no step of either way has it, the end that has the higher least contrast is returned.
+    """
+
+    def least(candidate: str) -> float:
+        return min(contrast(candidate, background) for background in backgrounds)
+
+    end = max((BLACK, WHITE), key=least)
+    steps = (mix(colour, end, step / 25) for step in range(26))
+    return next((candidate for candidate in steps if least(candidate) >= ratio), end)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+@lru_cache(maxsize=4096)
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a `#rrggbb` colour as WCAG defines it, 0 to 1."""
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _channels(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
 
 FontName = Literal["sans", "serif", "humanist", "geometric", "classical", "slab", "rounded", "condensed", "mono"]
 PresetName = Literal[
@@ -21,45 +77,18 @@ PresetName = Literal[
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
 
-FONT_STACKS: Final[dict[str, str]] = {
-    "sans": '-apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", '
-    "Arial, sans-serif",
-    "serif": '"Iowan Old Style", "Palatino Linotype", Palatino, "URW Palladio L", P052, Georgia, "Liberation Serif", '
-    "serif",
-    "humanist": 'Seravek, "Gill Sans Nova", Ubuntu, Calibri, "Noto Sans", "Liberation Sans", sans-serif',
-    "geometric": 'Avenir, Montserrat, Corbel, "URW Gothic", "Century Gothic", "Liberation Sans", sans-serif',
-    "classical": 'Optima, Candara, "Noto Sans", "Liberation Sans", sans-serif',
-    "slab": 'Rockwell, "Rockwell Nova", "Roboto Slab", "Sitka Small", "DejaVu Serif", serif',
-    "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", "DejaVu '
-    'Sans", sans-serif',
-    "condensed": '"Avenir Next Condensed", "Roboto Condensed", "Arial Narrow", "Liberation Sans Narrow", '
-    '"DejaVu Sans Condensed", sans-serif',
-    "mono": 'ui-monospace, "Cascadia Code", "Source Code Pro", Menlo, Consolas, "DejaVu Sans Mono", monospace',
-}
 
+class Font(NamedTuple):
+    """A family, and how its headings are set: light where it is elegant, heavy and tight where it is plain."""
 
-class Voice(NamedTuple):
-    """How a family is set as a heading: light where it is elegant, heavy and tight where it is plain."""
-
+    stack: str
     weight: int
     tracking: str
     scale: str
     """Factor of the size, so that a wide family does not shout and a narrow one does not whisper."""
 
 
-VOICES: Final[dict[str, Voice]] = {
-    "sans": Voice(700, "-.025em", "1"),
-    "serif": Voice(500, "-.015em", "1.08"),
-    "humanist": Voice(700, "-.015em", "1"),
-    "geometric": Voice(700, "-.02em", "1"),
-    "classical": Voice(600, "-.005em", "1.02"),
-    "slab": Voice(600, "-.02em", ".9"),
-    "rounded": Voice(700, "-.02em", ".9"),
-    "condensed": Voice(700, "-.01em", "1.22"),
-    "mono": Voice(600, "-.045em", ".88"),
-}
-RADII: Final = {"none": "0", "small": "6px", "medium": "14px", "large": "26px"}
-SPACINGS: Final = {"compact": "0.75", "regular": "1", "airy": "1.25"}
+FONTS: Final = {name: Font(**font) for name, font in _CHOICES["fonts"].items()}
 MIN_TEXT_CONTRAST: Final = 4.5
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
@@ -73,8 +102,10 @@ def _check_colour(value: str) -> str:
 Colour = Annotated[str, AfterValidator(_check_colour), Field(max_length=30)]
 
 
-class Theme(Props):
+class Theme(BaseModel):
     """The look of a site: a preset, and what the site changes in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     preset: PresetName = "slate"
     primary: Colour | None = None
@@ -103,20 +134,7 @@ class Preset(NamedTuple):
     align: str
 
 
-PRESETS: Final[dict[str, Preset]] = {
-    "warm": Preset("#9a3f1d", "#e0a43b", "#fbf6ee", "humanist", "serif", "medium", "outlined", "left"),
-    "ocean": Preset("#0b6e8f", "#f2a65a", "#f5f9fb", "sans", "geometric", "medium", "raised", "left"),
-    "forest": Preset("#2f6b46", "#d8a23a", "#f7f7f0", "humanist", "slab", "small", "flat", "left"),
-    "slate": Preset("#3a46d8", "#12b0a2", "#ffffff", "sans", "sans", "medium", "raised", "center"),
-    "plum": Preset("#7a2e6b", "#e58c6f", "#fcf8fa", "classical", "serif", "large", "flat", "center"),
-    "sunset": Preset("#c8394e", "#edae49", "#fffaf5", "geometric", "geometric", "large", "raised", "center"),
-    "mono": Preset("#1c1c1c", "#c8553d", "#fafaf8", "sans", "mono", "none", "outlined", "left"),
-    "ink": Preset("#1f3350", "#b08d4f", "#ffffff", "sans", "serif", "none", "open", "left"),
-    "noir": Preset("#e8e2d6", "#c9a15a", "#121212", "sans", "serif", "none", "open", "left"),
-    "festival": Preset("#5b21d6", "#ffb400", "#ffffff", "sans", "condensed", "small", "flat", "left"),
-    "signal": Preset("#0f766e", "#f59e0b", "#fbfcfc", "sans", "mono", "small", "outlined", "left"),
-    "clay": Preset("#a8502f", "#5f7a61", "#f6efe6", "classical", "serif", "large", "flat", "left"),
-}
+PRESETS: Final = {name: Preset(**preset) for name, preset in _CHOICES["presets"].items()}
 
 
 def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
@@ -196,3 +214,79 @@ def _text_on(colour: str) -> str:
     if contrast(WHITE, colour) >= MIN_TEXT_CONTRAST:
         return WHITE
     return readable(mix(colour, BLACK, 0.8), [colour], MIN_TEXT_CONTRAST + 0.1)
+
+
+_BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
+
+
+def theme_class(theme: Theme) -> str:
+    """Return the class that puts a page into a theme other than the index page's."""
+    return "theme-" + hashlib.sha256(theme.model_dump_json().encode()).hexdigest()[:8]
+
+
+def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Iterable[str]) -> bytes:
+    """Return the stylesheet of a site.
+
+    Args:
+        theme: the index page's.
+        others: themes of other pages by their class.
+        component_rules: the CSS of every component of the catalog, in order.
+    """
+    variables = [_variables(":root", theme)]
+    variables += [_variables(f":root.{name}", other) for name, other in sorted(others.items())]
+    return "\n".join(variables).encode() + _rules(tuple(component_rules))
+
+
+@lru_cache(maxsize=1)  # there is one catalog
+def _rules(styles: tuple[str, ...]) -> bytes:
+    """Return what stands behind the variables: the same for every site."""
+    return "".join([f"\n{style.strip()}" for style in (_BASE_RULES, *styles) if style.strip()] + ["\n"]).encode()
+
+
+@lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own
+def _variables(selector: str, theme: Theme) -> str:
+    first = _colours(theme, dark=theme.mode == "dark")
+    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[theme.mode]
+    rules = _rule(selector, {**_measures(theme), **first}, scheme)
+    if theme.mode == "auto":
+        dark = _rule(selector, _colours(theme, dark=True), None).replace("\n", "\n  ")
+        rules += f"\n@media (prefers-color-scheme: dark) {{\n  {dark}\n}}"
+    return rules
+
+
+def _measures(theme: Theme) -> dict[str, str]:
+    preset = PRESETS[theme.preset]
+    headings = theme.headings or theme.font or preset.headings
+    font = FONTS[headings]
+    cards = theme.cards or preset.cards
+    radius = _CHOICES["radii"][theme.radius or preset.radius]
+    is_centered = (theme.align or preset.align) == "center"
+    return {
+        "font": FONTS[theme.font or preset.font].stack,
+        "font-headings": font.stack,
+        "heading-weight": str(font.weight),
+        "subheading-weight": str(max(font.weight, 600)),
+        "heading-tracking": font.tracking,
+        "heading-scale": font.scale,
+        "radius": radius,
+        "space": _CHOICES["spacings"][theme.spacing or "regular"],
+        "intro-align": "center" if is_centered else "left",
+        "intro-margin": "auto" if is_centered else "0",
+        "card-border": _CHOICES["cards"][cards]["border"],
+        "card-shadow": _CHOICES["cards"][cards]["shadow"],
+        "card-padding": "1.4rem 0 0" if cards == "open" else "clamp(1.4rem, 1rem + 1.2vw, 1.9rem)",
+        "card-radius": "0" if cards == "open" else radius,
+    }
+
+
+def _colours(theme: Theme, *, dark: bool) -> dict[str, str]:
+    colours = palette(theme, dark=dark)
+    grounds = _CHOICES["cards"][theme.cards or PRESETS[theme.preset].cards]["grounds"]
+    grounds = {**grounds, "card-on-deep": "deep-card" if grounds["card"] else None}
+    return {**colours, **{name: colours[ground] if ground else "transparent" for name, ground in grounds.items()}}
+
+
+def _rule(selector: str, variables: Mapping[str, str], scheme: str | None) -> str:
+    lines = [f"  color-scheme: {scheme};"] if scheme else []
+    lines += [f"  --{name}: {value};" for name, value in variables.items()]
+    return f"{selector} {{\n" + "\n".join(lines) + "\n}"

@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sandbox.spec.catalog import components
-from sandbox.spec.component import Component, Props
+from sandbox.spec.catalog import Component, Props, components
 from sandbox.spec.errors import Finding, SpecError, errors_of, shown
-from sandbox.spec.javascript import is_equal
+from sandbox.spec.expressions import SHARED_TYPE, Node, resolve_site, walk
+from sandbox.spec.html import is_external
 from sandbox.spec.model import INDEX, JsonObject, Site, parse_site, pointer, site_of
-from sandbox.spec.resolve import SHARED_TYPE, Node, resolve_site, walk
+from sandbox.spec.state import is_equal
 from sandbox.spec.stream import read_document
-from sandbox.spec.structure import check_page
-from sandbox.spec.upstream import MISPLACED_FIELDS
-from sandbox.spec.urls import is_external
+from sandbox.spec.structure import MISPLACED_FIELDS, check_page
 
 _MAX_FINDINGS = 100
 _HOLDERS = (dict, list)

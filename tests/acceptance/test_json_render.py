@@ -11,18 +11,22 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec import rulebook
-from sandbox.spec.conditions import complaint_about_condition, is_visible, split_repeat_condition
-from sandbox.spec.edit_forms import merge
+from sandbox.spec.edit import merge
 from sandbox.spec.errors import Finding, SpecError, errors_of
-from sandbox.spec.expressions import complaint_about, resolve
-from sandbox.spec.javascript import MISSING
+from sandbox.spec.expressions import (
+    complaint_about,
+    complaint_about_condition,
+    is_visible,
+    resolve,
+    split_repeat_condition,
+)
 from sandbox.spec.model import INDEX, Site, parse_site
 from sandbox.spec.outline import expand_outline
-from sandbox.spec.scope import Scope
+from sandbox.spec.state import MISSING, Scope
 from sandbox.spec.stream import compile_stream
 from sandbox.spec.validate import auto_fix, validate
 from tests.acceptance.json_render_corpus import Corpus
+from tests.unit.sandbox.spec.rulebook import BEFORE_UPSTREAM, EXTRA, UPSTREAM
 from tests.unit.sandbox.spec.samples import demo_site, every_component
 from tests.unit.sandbox.spec.test_outline import OUTLINE
 
@@ -79,7 +83,7 @@ def findings_of(spec: dict[str, Any]) -> list[Finding]:
 def upstream_part(findings: list[Finding]) -> Counter[tuple[str, str | None]]:
     """What a site's findings say under upstream's codes, as upstream counts it: by code and element."""
     key = re.compile(rf"/pages/{INDEX}/elements/([^/]+)")
-    told = [(finding.code, key.match(finding.path)) for finding in findings if finding.code in rulebook.UPSTREAM]
+    told = [(finding.code, key.match(finding.path)) for finding in findings if finding.code in UPSTREAM]
     return Counter((code, match[1].replace("~1", "/").replace("~0", "~") if match else None) for code, match in told)
 
 
@@ -117,8 +121,8 @@ def test_verdicts_and_codes_are_upstreams_but_for_named_rules(ask: Ask) -> None:
             assert codes, f"upstream refuses it: {answer}"
         else:
             verdicts["refused by a named rule" if codes else "accepted by both"] += 1
-            assert codes <= set(rulebook.EXTRA), f"only named rules may refuse it: {codes}"
-        if "threw" not in answer and not codes & rulebook.BEFORE_UPSTREAM:
+            assert codes <= set(EXTRA), f"only named rules may refuse it: {codes}"
+        if "threw" not in answer and not codes & BEFORE_UPSTREAM:
             assert upstream_part(list(errors_of(findings))) == theirs
         if not codes and not theirs:
             assert upstream_part(findings) == counted(issues)
@@ -186,7 +190,7 @@ def test_expressions_resolve_to_what_upstream_shows(ask: Ask) -> None:
     compared = 0
     for question, answer in ask([{"ask": "resolve", "value": value, "scope": corpus.scope()} for value in values]):
         if complaint := complaint_about(question["value"]):
-            assert complaint.code in rulebook.EXTRA, question
+            assert complaint.code in EXTRA, question
             continue
         compared += 1
         mine = resolve(question["value"], as_upstream(question["scope"]))

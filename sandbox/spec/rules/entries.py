@@ -1,4 +1,7 @@
-"""Rules for the entries of lists: dishes, plans, questions, people, opening hours: change one, add one."""
+"""Rules for list entries (dishes, plans, questions, people, hours) and for facts about the business.
+
+A fact (name, phone, email, address) is one however often a site says it.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,33 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from sandbox.spec.html import phone_url
 from sandbox.spec.model import JsonObject, Site
-from sandbox.spec.rules.edits import DirectEdit, Rule, setting
-from sandbox.spec.rules.forms import Add, Put
-from sandbox.spec.rules.targets import Place, Spot, entry_name, find_items, find_sections, places, split_page
+from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rule, setting
+from sandbox.spec.rules.request import QUOTED, Request, plain
+from sandbox.spec.rules.targets import (
+    Place,
+    Spot,
+    entry_name,
+    find_items,
+    find_sections,
+    find_strings,
+    is_copy,
+    places,
+    split_page,
+)
 from sandbox.spec.rules.text import splits
-from sandbox.spec.rules.vocabulary import ENTRY_FIELDS, ENTRY_NOUNS, SAID_OF_MANY, words
-from sandbox.spec.rules.wording import QUOTED, Request, plain
+from sandbox.spec.rules.vocabulary import FACT_SHAPES, VOCABULARY, by_name, words
 
-_FIELD: Final = words({name for names in ENTRY_FIELDS.values() for name in names})
+_FIELD: Final = words({name for names in VOCABULARY.entry_fields.values() for name in names})
 _PRICE: Final = re.compile(r"(?:[€$£¥]|(?:EUR|USD|GBP|CHF) ?)\s?\d[\d.,]*|\d[\d.,]* ?(?:€|£|EUR|USD|GBP|CHF|kr)")
 _TIME: Final = r"\d{1,2}(?:[:.]\d\d)? ?(?:am|pm|h)?"
 _TIMES: Final = re.compile(rf"{_TIME} ?(?:–|-|to|until) ?{_TIME}|closed", re.I)
 _HOURS: Final = r"(?:(?:opening )?(?:hours|times?))"
-_HOURS_OF: Final = re.compile(
-    rf"(?:(?P<a>.+?)(?:'s)? {_HOURS}|{_HOURS}(?: (?:on|for|of))?(?: (?P<b>.+))?)", re.I
-)  # fmt: skip
+_HOURS_OF: Final = re.compile(rf"(?:(?P<a>.+?)(?:'s)? {_HOURS}|{_HOURS}(?: (?:on|for|of))?(?: (?P<b>.+))?)", re.I)
 
 
-def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+def _put_entry(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     for spot, field in _spots(order.target, site, request):
         value = _value(order.value, field, request)
         if value is not None and (order.old is None or spot.value == request.literal(order.old)):
@@ -54,7 +65,7 @@ def _spots(phrase: str, site: Site, request: Request) -> Iterator[tuple[Spot, st
 
 
 def _fields(spot: Spot, word: str) -> Iterator[tuple[Spot, str]]:
-    for field, names in ENTRY_FIELDS.items():
+    for field, names in VOCABULARY.entry_fields.items():
         if word in names and isinstance(spot.value.get(field), str):
             yield Spot(spot.place, (*spot.steps, field), spot.value[field]), field
 
@@ -111,12 +122,12 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
         rf"(?:by|from) (?P<name>{_V}): ?(?P<quote>{QUOTED})",
     ),
     "Team": _shape("people", rf"(?P<name>{_V}),?(?: as)? (?P<role>{QUOTED})", rf"(?P<name>{_V}), (?P<role>{_V})"),
-}  # fmt: skip
+}
 _TO: Final = re.compile(r"(?P<what>.+?),? (?:to|in|into) (?P<where>.+)")
 _SPEC: Final = re.compile(r"(?P<where>.+?): ?(?P<what>.+)")
 
 
-def _add(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
+def _add_entry(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
     """Add an entry: everything that the list's entries need is said, and nothing else is."""
     for what, where in _cuts(order):
         for place in _lists(where, order.rest, site, request):
@@ -149,7 +160,7 @@ def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterat
     is_page = bool(where) and bool(re.search(r" page$|^homepage$", where or ""))
     named = {place[:2] for place in find_sections(where, site, request)} if where and not is_page else None
     for place in places(site):
-        nouns = ENTRY_NOUNS.get(place.type, ())
+        nouns = VOCABULARY.entry_nouns.get(place.type, ())
         noun = re.match(rf"(?:an? |the |one )?(?:new |another |customer )?({words(nouns or ('-',))})\b", rest, re.I)
         is_meant = place[:2] in named if named is not None else noun is not None and _holds(place, noun[1].lower())
         if place.type in _SHAPES and place.page in pages and is_meant:
@@ -159,11 +170,11 @@ def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterat
 def _holds(place: Place, noun: str) -> bool:
     """Whether a section is where entries called so belong: some nouns fit a kind of section only if it is called so."""
     own = f"{place.key} {place.props.get('heading')}".lower()
-    return f"{noun}s" not in SAID_OF_MANY or noun in own
+    return f"{noun}s" not in VOCABULARY.ambiguous_sections or noun in own
 
 
 def _entry(what: str, place: Place, request: Request) -> JsonObject | None:
-    nouns = words(ENTRY_NOUNS.get(place.type, ("-",)))
+    nouns = words(VOCABULARY.entry_nouns.get(place.type, ("-",)))
     lead = rf"^(?:an? |the |one )?(?:new |another |customer )?{nouns}(?: called| named| with)?(?:[:,.]| -)? "
     bare = re.sub(lead, "", what, flags=re.I)
     for pattern in _SHAPES[place.type].patterns:
@@ -185,4 +196,113 @@ def _add_line(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
             yield setting("add", summary, path=f"{spot.path}/features/-", value=line, is_new=True)
 
 
-RULES: Final = (Rule(Put, _put), Rule(Put, _hours), Rule(Add, _add), Rule(Add, _add_line))
+_BY_NAME: Final = by_name(VOCABULARY.facts) | {
+    pattern.format(noun): "brand"
+    for noun in VOCABULARY.businesses
+    for pattern in ("{} name", "{}'s name", "name of {}", "name of the {}", "name of our {}", "name of my {}")
+}
+_HELD_BY: Final = ("Footer", "ContactForm")
+_SPOKEN: Final = {"brand": "name of the business"}
+_TARGET: Final = re.compile(
+    rf"(?:(?P<place>footer|contact form|contact section)(?:'s)? )?(?:new )?(?P<fact>{words(_BY_NAME)})"
+    r"(?: (?:in|on|of) (?:the )?(?P<section>footer|contact form|contact section))?(?: (?P<old>[^ ].*))?"
+)
+
+
+def _put_fact(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    for name, section, old in _facts(order, site, request):
+        value = fact_value(order.value, name, request)
+        if value is None:
+            continue
+        owners = [place for place in places(site) if isinstance(place.props.get(name), str)]
+        if section:
+            wanted = {place[:2] for place in find_sections(section, site, request)}
+            chosen = [place for place in owners if place[:2] in wanted]
+            if len(chosen) == 1 == len(wanted) and old in (None, chosen[0].props[name]):
+                summary = f"Set the {_SPOKEN.get(name, name)} of {chosen[0].title()} to “{value}”."
+                yield setting("contact", summary, path=f"{chosen[0].path}/props/{name}", value=value)
+            continue
+        known = {str(place.props[name]) for place in owners}
+        if len(known) == 1 and old in (None, *known):
+            known_value = known.pop()
+            operations = tuple(_everywhere(known_value, value, name, site))
+            summary = f"Set the {_SPOKEN.get(name, name)} to “{value}” on the whole site."
+            sought = (known_value, phone_url(known_value)) if name == "phone" else (known_value,)
+            yield DirectEdit("contact", summary, operations, sought)
+
+
+def _facts(order: Put, site: Site, request: Request) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the facts that a phrase names, by kind or by the value itself, with the section and the old value."""
+    literal = request.literal(order.target)
+    for name in FACT_SHAPES:
+        if any(place.props.get(name) == literal for place in places(site)):
+            yield name, None, literal
+    if named := named_fact(order, request):
+        yield named
+
+
+def named_fact(order: Put, request: Request) -> tuple[str, str | None, str | None] | None:
+    """Return the kind of fact that a phrase names, the section it names with it, and the value it says it has."""
+    noun = re.sub(rf"^(?:{words(VOCABULARY.businesses)})'s ", "", plain(order.target))
+    match = _TARGET.fullmatch(noun)
+    if match is None:
+        return None
+    old = match["old"] and request.literal(_same(match["old"], order.target))
+    stated = request.literal(order.old) if order.old else None
+    return _BY_NAME[match["fact"]], match["section"] or match["place"], old or stated
+
+
+def _same(part: str, original: str) -> str:
+    return original[-len(part) :] if original.lower().endswith(part) else part
+
+
+def fact_value(token: str, name: str, request: Request) -> str | None:
+    """Return the new value of a fact, or None when it does not have the fact's shape."""
+    if name in FACT_SHAPES:
+        text = request.literal(token)
+        return text if FACT_SHAPES[name].fullmatch(text) else None
+    return request.value(token)
+
+
+def _everywhere(old: str, new: str, name: str, site: Site) -> Iterator[dict[str, Any]]:
+    """Yield the change of every text and link that holds a fact."""
+    pattern = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
+    for spot in find_strings(site):
+        value = spot.value
+        if is_copy(spot):
+            value = pattern.sub(lambda _: new, value)
+        elif name == "email" and value.lower().startswith(f"mailto:{old.lower()}"):
+            value = f"mailto:{new}" + value[len("mailto:") + len(old) :]
+        elif name == "phone" and value == phone_url(old):
+            value = phone_url(new)
+        if value != spot.value:
+            yield {"op": "replace", "path": spot.path, "value": value}
+
+
+_ADDED: Final = re.compile(
+    rf"(?:the |our |an? )?(?P<fact>{words(_BY_NAME)}) (?P<value>.+) "
+    r"(?:to|in) (?:the )?(?P<section>footer|contact form|contact section)",
+    re.I,
+)
+
+
+def _add_fact(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
+    match = _ADDED.fullmatch(order.rest)
+    if match is None or order.where is not None:
+        return
+    name = _BY_NAME[match["fact"].lower()]
+    value = fact_value(match["value"], name, request)
+    for place in find_sections(match["section"], site, request):
+        if value is not None and place.type in _HELD_BY and name != "brand" and not place.props.get(name):
+            summary = f"Added the {name} “{value}” to {place.title()}."
+            yield setting("contact", summary, path=f"{place.path}/props/{name}", value=value, is_new=True)
+
+
+RULES: Final = (
+    Rule(Put, _put_entry),
+    Rule(Put, _hours),
+    Rule(Add, _add_entry),
+    Rule(Add, _add_line),
+    Rule(Put, _put_fact),
+    Rule(Add, _add_fact),
+)

@@ -1,4 +1,4 @@
-"""Rules for buttons and links: their words, and where they lead."""
+"""Rules for images, buttons and links: what they say, show and lead to."""
 
 from __future__ import annotations
 
@@ -6,47 +6,107 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from sandbox.spec.html import complaint_about_image, complaint_about_link
 from sandbox.spec.model import Site
-from sandbox.spec.rules.edits import DirectEdit, Rule, setting
-from sandbox.spec.rules.forms import Add, Put, Remove
+from sandbox.spec.rules.orders import Add, DirectEdit, Put, Remove, Rule, setting
+from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
     Place,
     Spot,
     find_actions,
+    find_items,
     find_pages,
     find_sections,
     matches,
+    opening_place,
     places,
     split_page,
 )
-from sandbox.spec.rules.vocabulary import ADDRESS, BUTTON, LABEL, LINK, NAVIGATION
-from sandbox.spec.rules.wording import QUOTED, Request, plain
-from sandbox.spec.urls import complaint_about_link
+from sandbox.spec.rules.vocabulary import ADDRESS, BUTTON, IMAGE, LABEL, LINK, NAVIGATION, phrases
+
+ALT_PHRASES: Final = phrases(
+    r"alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+)",
+    r"(?P<which>.+?)(?:'s)? alt(?:ernative)?(?: text)?",
+)
+IMAGE_FILE: Final = r"[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)"
+
+
+def _image(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    url = request.literal(re.sub(rf"^(?:the )?(?:new )?{IMAGE} ", "", order.value))
+    is_file = url.startswith("https://") or re.fullmatch(IMAGE_FILE, url, re.I) is not None
+    if complaint_about_image(url) or not is_file:
+        return
+    for spot in _images(order.target, site, request):
+        if order.old is None or spot.value.get("src") == request.literal(order.old):
+            summary = f"Changed the image of {spot.place.title()} to {url}."
+            yield setting("image", summary, path=f"{spot.path}/src", value=url)
+
+
+def _alt(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    value = request.value(order.value)
+    for found in matches(ALT_PHRASES, order.target) if value and order.old is None else ():
+        for spot in _images(found["which"], site, request):
+            summary = f"Set the alternative text of the image of {spot.place.title()} to “{value}”."
+            yield setting("image", summary, path=f"{spot.path}/alt", value=value)
+
+
+def _images(phrase: str, site: Site, request: Request) -> Iterator[Spot]:
+    """Yield the images that a section, an entry, an address, "logo" or "the picture at the top" can mean."""
+    wanted = plain(phrase)
+    source = request.literal(re.sub(rf"^{IMAGE} ", "", re.sub(r"^(?:the|our|my) ", "", phrase.strip(), flags=re.I)))
+    match = re.fullmatch(rf"{IMAGE} (?:of|in|for|on|from|at) (?P<a>.+)|(?P<b>.+?)(?:'s)? {IMAGE}", wanted, re.I)
+    owner = plain(match["a"] or match["b"]) if match else ""
+    chosen = {place[:2] for place in find_sections(owner, site, request)} if owner else set()
+    entries = {(spot.place[:2], spot.steps) for spot in find_items(owner, site, request)} if owner else set()
+    if owner == "top" and (place := opening_place(site, tuple(site.pages))):
+        chosen = {place[:2]}
+    for spot in _all_images(site):
+        is_own = spot.steps == ("image",) and spot.place[:2] in chosen
+        is_logo = spot.steps == ("logo",) and wanted in ("logo", "logo image")
+        in_entry = len(spot.steps) > 1 and (spot.place[:2], spot.steps[:2]) in entries
+        if is_own or is_logo or in_entry or spot.value.get("src") == source:
+            yield spot
+
+
+def _all_images(site: Site) -> Iterator[Spot]:
+    for place in places(site):
+        for name, value in place.props.items():
+            if isinstance(value, dict) and "src" in value:
+                yield Spot(place, (name,), value)
+            for index, entry in enumerate(value if isinstance(value, list) else ()):
+                inner = entry.get("image") if isinstance(entry, dict) else None
+                if isinstance(entry, dict) and "src" in entry:
+                    yield Spot(place, (name, index), entry)
+                elif isinstance(inner, dict) and "src" in inner:
+                    yield Spot(place, (name, index, "image"), inner)
+        if place.type == "Image":
+            yield Spot(place, (), place.props)
+
 
 _ORDINALS: Final = {"first": 0, "primary": 0, "main": 0, "second": 1, "secondary": 1}
 _BEHIND: Final = r"(?: (?:in|of|on) (?P<behind>.+))?"
-BUTTON_PHRASES: Final = (
-    re.compile(rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
-               rf"(?: (?P<label>{QUOTED}))?{_BEHIND}", re.I),
-)  # fmt: skip
-BUTTON_LINK_PHRASES: Final = (
-    re.compile(rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"
-               rf"(?: (?P<label>{QUOTED}))?{_BEHIND}", re.I),
-    re.compile(rf"(?P<which>.*?) ?{BUTTON}(?:'s)? {ADDRESS}(?P<label>)(?P<behind>)", re.I),
-)  # fmt: skip
-LINK_PHRASES: Final = (
-    re.compile(rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?"
-               rf"{LINK}(?:'s)?(?: {LABEL})?", re.I),
-    re.compile(rf"(?:{LABEL} of )?(?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) "
-               rf"(?:the |our )?(?P<where>{NAVIGATION})", re.I),
-)  # fmt: skip
-LINK_LINK_PHRASES: Final = (
-    re.compile(rf"{ADDRESS} of (?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}", re.I),
-    re.compile(rf"{ADDRESS} of (?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})", re.I),
-    re.compile(r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?"
-               r"(?P<where>)", re.I),
-)  # fmt: skip
+BUTTON_PHRASES: Final = phrases(
+    rf"(?:{LABEL} (?:of|on|in) (?:the )?)?(?P<which>.*?) ?{BUTTON}(?:'s)?(?: {LABEL})?"
+    rf"(?: (?P<label>{QUOTED}))?{_BEHIND}"
+)
+BUTTON_LINK_PHRASES: Final = phrases(
+    rf"{ADDRESS} (?:of|on|behind) (?:the )?(?P<which>.*?) ?{BUTTON}"
+    rf"(?: (?P<label>{QUOTED}))?{_BEHIND}",
+    rf"(?P<which>.*?) ?{BUTTON}(?:'s)? {ADDRESS}(?P<label>)(?P<behind>)",
+)
+LINK_PHRASES: Final = phrases(
+    rf"(?:{LABEL} of )?(?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?"
+    rf"{LINK}(?:'s)?(?: {LABEL})?",
+    rf"(?:{LABEL} of )?(?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})",
+    rf"(?:the )?(?:{LINK} )?(?P<which>{QUOTED})(?: {LINK})? (?:in|of|on|from) "
+    rf"(?:the |our )?(?P<where>{NAVIGATION})",
+)
+LINK_LINK_PHRASES: Final = phrases(
+    rf"{ADDRESS} of (?:the )?(?P<which>{QUOTED}) (?:(?P<where>{NAVIGATION}) )?{LINK}",
+    rf"{ADDRESS} of (?:the )?(?:(?P<where>{NAVIGATION}) )?{LINK} (?P<which>{QUOTED})",
+    r"(?:the |our |my )?(?P<which>[\w .-]+?)(?:'s)?(?: (?:link|page|account|profile|url|address))?"
+    r"(?P<where>)",
+)
 
 
 def _button(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
@@ -141,12 +201,12 @@ def _unlink(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]
             yield DirectEdit("remove", summary, ({"op": "remove", "path": spot.path},))
 
 
-_NEW_LINK: Final = (
-    re.compile(rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) "
-               rf"(?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
-    re.compile(rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) "
-               rf"(?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})", re.I),
-)  # fmt: skip
+_NEW_LINK: Final = phrases(
+    rf"(?:a |the )?(?:new )?{LINK} (?P<label>{QUOTED}) (?:to|pointing to|leading to|linking to|for) "
+    rf"(?P<url>.+) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
+    rf"(?:a |the )?(?:new )?{LINK} to (?P<url>.+?) (?:called|named|labelled|with the (?:text|label)) "
+    rf"(?P<label>{QUOTED}) (?:to|in) (?:the )?(?P<where>{NAVIGATION})",
+)
 
 
 def _new_link(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
@@ -192,6 +252,12 @@ def _url(token: str, page: str, request: Request, site: Site) -> str | None:
 
 
 RULES: Final = (
-    Rule(Put, _button), Rule(Put, _button_link), Rule(Put, _link), Rule(Put, _link_link), Rule(Remove, _unlink),
+    Rule(Put, _image),
+    Rule(Put, _alt),
+    Rule(Put, _button),
+    Rule(Put, _button_link),
+    Rule(Put, _link),
+    Rule(Put, _link_link),
+    Rule(Remove, _unlink),
     Rule(Add, _new_link),
-)  # fmt: skip
+)

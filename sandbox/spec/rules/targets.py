@@ -1,4 +1,7 @@
-"""What a noun phrase of a request points at on a site: always all candidates, for rules act only on exactly one."""
+"""The nouns of direct edits, and what a noun phrase points at on a site.
+
+Every candidate is returned, because rules act only on exactly one.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,13 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from sandbox.spec.catalog import components
+from sandbox.spec.expressions import SHARED_TYPE
 from sandbox.spec.model import INDEX, JsonObject, Site, pointer
 from sandbox.spec.quality import texts
-from sandbox.spec.resolve import SHARED_TYPE
-from sandbox.spec.rules.vocabulary import ENTRY_NOUNS, SAID_OF_MANY, words
-from sandbox.spec.rules.wording import Request, plain
+from sandbox.spec.rules.request import Request, plain
+from sandbox.spec.rules.vocabulary import VOCABULARY, words
 from sandbox.spec.structure import PAGE_TYPE
 
-HOME_WORDS: Final = frozenset({"home", "index", "main", "front", "landing", "start", "homepage"})
 _PAGE_SUFFIX: Final = re.compile(
     r"^(?P<rest>.+) (?:on|of|in|from|to|at) (?:the |our )?(?P<page>[\w &'-]+?) page$", re.I
 )
@@ -24,7 +26,9 @@ _HOMEPAGE_SUFFIX: Final = re.compile(
 _SECTION_SUFFIX: Final = re.compile(r" (?:section|block|part|area|panel)$")
 _SECTION_PREFIX: Final = re.compile(r"^(?:section|block|part|area) ")
 _ENTRY_NOUN: Final = words(
-    sorted({noun for nouns in ENTRY_NOUNS.values() for noun in nouns} | {"course", "picture", "photo", "image"})
+    sorted(
+        {noun for nouns in VOCABULARY.entry_nouns.values() for noun in nouns} | {"course", "picture", "photo", "image"}
+    )
 )
 _ENTRY_SUFFIX: Final = re.compile(rf" {_ENTRY_NOUN}$")
 _ENTRY_PREFIX: Final = re.compile(rf"^{_ENTRY_NOUN}(?: (?:by|from|of|called|named|for))? ")
@@ -97,7 +101,7 @@ def split_page(phrase: str, site: Site) -> tuple[str, tuple[str, ...]]:
 def find_pages(name: str, site: Site) -> tuple[str, ...]:
     """Return the pages that are called by a name: of the file, or of a link that leads there."""
     wanted = re.sub(r" page$", "", plain(name))
-    if wanted in HOME_WORDS:
+    if wanted in VOCABULARY.home_page:
         return (INDEX,)
     found = {path for path in site.pages if re.sub(r"[-_/]", " ", path.removesuffix(".html")) == wanted}
     for place in places(site):
@@ -212,7 +216,7 @@ def _is_called(place: Place, names: set[str], *, by_name: bool) -> bool:
     heading = place.props.get("heading")
     own = {heading.lower().strip(" .!?")} if isinstance(heading, str) else set()
     if by_name:
-        kinds = set(components()[place.type].words) - SAID_OF_MANY
+        kinds = set(components()[place.type].words) - VOCABULARY.ambiguous_sections
         own |= {*kinds, place.key.lower().replace("-", " ").replace("_", " ")}
     return bool({name.strip(" .!?") for name in names} & own)
 

@@ -1,4 +1,4 @@
-"""Rules for words: set one text, replace one text by another."""
+"""Rules for words: titles and descriptions of pages, one text set, one text replaced by another."""
 
 from __future__ import annotations
 
@@ -7,27 +7,59 @@ from collections.abc import Iterator
 from typing import Final
 
 from sandbox.spec.model import Site
-from sandbox.spec.rules.edits import DirectEdit, Rule, setting
-from sandbox.spec.rules.forms import Put, Replace
+from sandbox.spec.rules.orders import DirectEdit, Put, Replace, Rule, setting
+from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
     Place,
     Spot,
+    find_pages,
     find_sections,
     find_strings,
     is_copy,
     opening_place,
     places,
+    root_of,
     split_page,
     spoken,
 )
-from sandbox.spec.rules.vocabulary import CLEAR_WITHOUT_SECTION, FIELDS, HEADLINE, SUBHEADLINE, words
-from sandbox.spec.rules.wording import QUOTED, Request, plain
+from sandbox.spec.rules.vocabulary import SUBHEADLINE, VOCABULARY, words
 
-_FIELD: Final = words({name for names in FIELDS.values() for name in names})
+_KIND: Final = r"(?:page|browser|tab|browser tab|site|website|meta|seo|html|document)(?:'s)?"
+_PAGE_FIELD: Final = rf"(?P<field>(?:{_KIND} )+(?:title|description)|browser tab|title tag|meta description)"
+_TARGETS: Final = (
+    re.compile(rf"{_PAGE_FIELD}(?: (?:of|on|for|in) (?:the |our )?(?P<page>[\w.& -]+?))?"),
+    re.compile(rf"(?P<page>[\w.-]+)(?:'s)? {_PAGE_FIELD}"),
+)
+
+
+def page_field(target: str) -> tuple[str, str | None] | None:
+    """Return "title" or "description" and the page's name as written, if a phrase names the head of a page."""
+    noun = plain(target)
+    for pattern in _TARGETS:
+        if match := pattern.fullmatch(noun):
+            return ("description" if "description" in match["field"] else "title"), match["page"]
+    return None
+
+
+def _put_page(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+    value, named = request.value(order.value), page_field(order.target)
+    if value is None or named is None:
+        return
+    field, page = named
+    pages = find_pages(page, site) if page else tuple(sorted(site.pages))
+    if len(pages) != 1:
+        return
+    root = root_of(site, pages[0])
+    if order.old is None or root.props.get(field) == request.literal(order.old):
+        summary = f"Set the {field} of the page {pages[0]} to “{value}”."
+        yield setting("page", summary, path=f"{root.path}/props/{field}", value=value, is_new=field not in root.props)
+
+
+_FIELD: Final = words({name for names in VOCABULARY.section_fields.values() for name in names})
 _NAMED_FIELD: Final = re.compile(rf"(?P<field>{_FIELD}|headline) (?P<old>{QUOTED})(?P<rest> (?:of|in|on) .+)?")
 
 
-def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
+def _put_text(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     value = request.value(order.value)
     if value is None:
         return
@@ -47,21 +79,21 @@ def _field_spots(phrase: str, site: Site, request: Request) -> Iterator[tuple[Sp
     """Yield the props that "the hero heading", "heading of the hero" or plain "tagline" can mean."""
     rest, pages = split_page(phrase, site)
     noun = plain(rest)
-    if noun in HEADLINE or noun in SUBHEADLINE:
-        field = "heading" if noun in HEADLINE else "text"
+    if noun in VOCABULARY.headline or noun in SUBHEADLINE:
+        field = "heading" if noun in VOCABULARY.headline else "text"
         yield from ((spot, field) for page in pages if (spot := _opening(site, page, field)))
         return
     if match := _NAMED_FIELD.fullmatch(noun):
         yield from _named_field(match, pages, site, request)
         return
-    for section_phrase, field_word in splits(noun, rest, _FIELD, clear=CLEAR_WITHOUT_SECTION):
+    for section_phrase, field_word in splits(noun, rest, _FIELD, clear=VOCABULARY.clear_without_section):
         sections = [place for place in places(site) if place.page in pages]
         if section_phrase is not None:
             named = {place[:2] for place in find_sections(section_phrase, site, request)}
             sections = [place for place in sections if place[:2] in named]
         if field_word.startswith("copyright"):
             sections = [place for place in sections if place.type == "Footer"]
-        for field, names in FIELDS.items():
+        for field, names in VOCABULARY.section_fields.items():
             if field_word in names:
                 yield from ((spot, field) for place in sections if (spot := _prop_spot(place, field)))
 
@@ -75,7 +107,7 @@ def _named_field(
     scope = re.sub(r"^ (?:of|in|on) ", "", match["rest"]) if match["rest"] else None
     named = {place[:2] for place in find_sections(scope, site, request)} if scope else None
     for place in places(site):
-        for field, names in FIELDS.items():
+        for field, names in VOCABULARY.section_fields.items():
             spot = _prop_spot(place, field) if word in names else None
             if spot and spot.value == old and place.page in pages and (named is None or place[:2] in named):
                 yield spot, field
@@ -163,4 +195,4 @@ def _pattern(old: str, *, ignore_case: bool) -> re.Pattern[str]:
     return re.compile(start + re.escape(old) + end, re.I if ignore_case else 0)
 
 
-RULES: Final = (Rule(Put, _put), Rule(Replace, _replace))
+RULES: Final = (Rule(Put, _put_page), Rule(Put, _put_text), Rule(Replace, _replace))

@@ -8,12 +8,10 @@ import pytest
 from lxml import etree, html
 from pydantic import ValidationError
 
-from sandbox.spec.art import ART_NAMES, ArtName, art
-from sandbox.spec.component import IconName
-from sandbox.spec.components.map_link import MapLinkProps
-from sandbox.spec.components.newsletter import NewsletterProps
-from sandbox.spec.components.video import VideoProps
-from sandbox.spec.icons import icon
+from sandbox.spec.catalog import IconName
+from sandbox.spec.components.contact import MapLinkProps, NewsletterProps
+from sandbox.spec.components.drawings import ART_NAMES, ArtName, art, icon
+from sandbox.spec.components.media import VideoProps
 from sandbox.spec.model import INDEX, parse_site
 from sandbox.spec.outline import expand_outline
 from sandbox.spec.render import referenced_assets, render

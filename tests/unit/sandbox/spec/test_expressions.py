@@ -4,13 +4,10 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec.conditions import complaint_about_condition, is_visible
-from sandbox.spec.expressions import resolve
-from sandbox.spec.javascript import MISSING
+from sandbox.spec.expressions import complaint_about_condition, is_visible, resolve
 from sandbox.spec.model import parse_site
-from sandbox.spec.paths import look_up
 from sandbox.spec.render import render
-from sandbox.spec.scope import Scope
+from sandbox.spec.state import MISSING, Scope, look_up
 from sandbox.spec.validate import validate
 from tests.unit.sandbox.spec.samples import element, page
 

@@ -58,7 +58,7 @@ def test_a_site_is_edited_and_built_where_no_container_client_is_installed() -> 
     program = (
         "import sys\n"
         "for name in ('docker', 'anthropic', 'celery', 'httpx'): sys.modules[name] = None\n"
-        "from sandbox.spec.direct import apply_direct, parse_direct\n"
+        "from sandbox.spec.rules.direct import apply_direct, parse_direct\n"
         "from sandbox.spec.outline import expand_outline\n"
         "from sandbox.spec.render import render\n"
         "site = expand_outline({'name': 'Holm', 'sections': [{'kind': 'Hero', 'heading': 'Hello'}]})\n"

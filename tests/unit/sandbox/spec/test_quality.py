@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from sandbox.spec.catalog import components
-from sandbox.spec.direct import apply_direct, parse_direct
 from sandbox.spec.edit import apply_edit
-from sandbox.spec.expectations import MAX_REQUEST_CHARS, read_expectations
 from sandbox.spec.model import INDEX, Site, parse_site
-from sandbox.spec.quality import copy_of, is_unchanged, loses_copy, lost_change
-from tests.unit.sandbox.spec import test_direct
+from sandbox.spec.quality import MAX_REQUEST_CHARS, copy_of, is_unchanged, loses_copy, lost_change, read_expectations
+from sandbox.spec.rules.direct import apply_direct, parse_direct
+from tests.unit.sandbox.spec.rules import test_direct
 from tests.unit.sandbox.spec.samples import demo_site, element, page, reordered
 
 ELEMENTS = f"/pages/{INDEX}/elements"

@@ -14,12 +14,20 @@ from hypothesis import strategies as st
 from lxml import etree, html
 
 from sandbox.spec import validate
-from sandbox.spec.catalog import components
-from sandbox.spec.component import Props
-from sandbox.spec.errors import SpecError
-from sandbox.spec.model import INDEX, check_json, parse_site
-from sandbox.spec.render import STYLESHEET, contrast_notes, referenced_assets, render
+from sandbox.spec.catalog import Props, components
+from sandbox.spec.errors import DetachedPagesError, SpecError
+from sandbox.spec.model import INDEX, Site, check_json, parse_site
+from sandbox.spec.render import (
+    STYLESHEET,
+    contrast_notes,
+    detached_files,
+    referenced_assets,
+    render,
+    render_onto,
+)
+from sandbox.spec.rules.direct import apply_direct, parse_direct
 from sandbox.spec.validate import accept
+from tests.unit.sandbox.spec.rules.direct_corpus import spec_site
 from tests.unit.sandbox.spec.samples import (
     demo_site,
     demo_text,
@@ -313,3 +321,69 @@ def test_a_site_whose_colour_is_mended_says_so_page_by_page() -> None:
     (note,) = contrast_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}))
     assert note.startswith("index.html: words in gold are set in #")
     assert contrast_notes(demo_site()) == ()
+
+
+YOGA = spec_site("yoga")
+FILES = render(YOGA) | {"assets/room.jpg": b"\xff"}
+
+
+def edited(prompt: str) -> Site:
+    edit = parse_direct(prompt, YOGA)
+    assert edit is not None
+    return apply_direct(YOGA, edit)
+
+
+def by_hand(*paths: str) -> dict[str, bytes]:
+    return FILES | {path: FILES[path] + b"<!-- by hand -->" for path in paths}
+
+
+def test_only_what_differs_from_its_render_is_detached() -> None:
+    assert detached_files(YOGA, FILES) == frozenset()
+    assert detached_files(YOGA, by_hand("classes.html")) == {"classes.html"}
+    gone = {path: data for path, data in FILES.items() if path != "contact.html"}
+    assert detached_files(YOGA, gone) == {"contact.html"}
+
+
+def test_a_detached_page_and_foreign_files_keep_their_bytes() -> None:
+    files = by_hand("classes.html")
+    after = render_onto(YOGA, edited("Change the hero heading to 'Breathe'"), files)
+    assert b"Breathe" in after["index.html"]
+    assert {path: data for path, data in after.items() if path != "index.html"} == {
+        path: data for path, data in files.items() if path != "index.html"
+    }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "detached"),
+    [
+        ("Change the hero heading to 'Breathe'", "index.html"),
+        ("Rename the studio to 'Deep Water Yoga'", "contact.html"),
+        ("Change the primary colour to navy", STYLESHEET),
+        ("Remove the footer", "classes.html"),
+    ],
+)
+def test_a_change_that_needs_a_detached_file_is_refused_and_names_it(prompt: str, detached: str) -> None:
+    with pytest.raises(DetachedPagesError, match=detached):
+        render_onto(YOGA, edited(prompt), by_hand(detached))
+
+
+@settings(max_examples=25)
+@given(st.sets(st.sampled_from(sorted(render(YOGA)))), st.sampled_from(
+    ["Change the hero heading to 'Breathe'", "Remove the stats", "Change the primary colour to navy",
+     "Change the monthly price to £85", "Rename the studio to 'Deep Water Yoga'"]
+))  # fmt: skip
+def test_no_render_ever_changes_a_detached_file(paths: set[str], prompt: str) -> None:
+    files = by_hand(*paths)
+    try:
+        after = render_onto(YOGA, edited(prompt), files)
+    except DetachedPagesError:
+        return
+    assert {path: after[path] for path in paths} == {path: files[path] for path in paths}
+
+
+def test_a_page_that_the_spec_drops_goes_and_one_that_it_adds_never_covers_a_file() -> None:
+    smaller = Site({path: page for path, page in YOGA.pages.items() if path != "contact.html"})
+    assert "contact.html" not in render_onto(YOGA, smaller, FILES)
+    assert "contact.html" in render_onto(smaller, YOGA, render(smaller))
+    with pytest.raises(DetachedPagesError, match=r"contact\.html"):
+        render_onto(smaller, YOGA, render(smaller) | {"contact.html": b"mine"})

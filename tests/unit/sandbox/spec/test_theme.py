@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sandbox.spec.colours import contrast, mix, parse_colour
-from sandbox.spec.theme import MIN_TEXT_CONTRAST, PRESETS, Theme, contrast_note, palette
+from sandbox.spec.theme import MIN_TEXT_CONTRAST, PRESETS, Theme, contrast, contrast_note, mix, palette, parse_colour
 
 TEXT_ON_GROUND = [(text, ground) for text in ("ink", "muted", "link") for ground in ("bg", "surface", "tint")] + [
     ("on-fill", "fill"),
