@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from monitoring.alerts.rules import linked_rules
 from monitoring.ledger.runway import pause
 from monitoring.ledger.store import Ledger
+from producers.commands.dashboards import read_alert_rules
 from routing.tiers import QueueName
 from tests.acceptance.installation import Installation
 from tests.panel_numbers import BESIDE_THE_LEDGER, PANELS
@@ -93,7 +93,7 @@ def paused(ledger: Ledger, queue: QueueName) -> Iterator[None]:
 
 
 def test_every_query_is_proven_by_the_ledger_or_by_a_test_of_its_own() -> None:
-    known = {place for place, _, _ in places()}
+    known = {place for place, _ in places()}
     assert known == {*PANELS, *BESIDE_THE_LEDGER}
 
 
@@ -102,7 +102,7 @@ def test_every_panel_of_every_board_shows_what_the_ledger_says(installation: Ins
     ledger = installation.embedded.open_ledger()
     try:
         wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
-        with Prometheus(tmp_path, installation.embedded.exporter_url, rules=linked_rules()) as prometheus:
+        with Prometheus(tmp_path, installation.embedded.exporter_url, rules=read_alert_rules()) as prometheus:
             proof = Proof.begin(prometheus, ledger, begun=prometheus.caught_up())
             work(installation)
             with paused(ledger, QueueName.ANSWER):
@@ -111,7 +111,7 @@ def test_every_panel_of_every_board_shows_what_the_ledger_says(installation: Ins
                 wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
                 at = prometheus.caught_up()
                 assert proof.differences(at=at) == {}
-                shown = {place[:2] for place, _, query in places() if any(proof.ask(query, at=at).values())}
+                shown = {place[:2] for place, query in places() if any(proof.ask(query, at=at).values())}
                 assert SHOWN - shown == set()
             with installation.broker() as broker:
                 broker.lpush("unrouted", "a message of nobody's")

@@ -20,7 +20,6 @@ import yaml
 from redis import Redis
 from sqlmodel import Session
 
-from monitoring.alerts.rules import linked_rules, shipped_rules
 from monitoring.ledger import lanes, money
 from monitoring.ledger.attempts import Claim, recover, report_loss
 from monitoring.ledger.events import EventKind, record
@@ -28,6 +27,7 @@ from monitoring.ledger.runway import lead, resign
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
 from monitoring.ledger.workers import Sign, sign_in
+from producers.commands.dashboards import read_alert_rules
 from producers.supervisor import free_port
 from routing.jobs import JobMessage, JobRequest, Reason, State
 from routing.lanes import Trouble
@@ -115,7 +115,7 @@ def site(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Site]:
         exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, ledger_url, str(port), broker.url])
         stack.callback(exporter.wait, 20)
         stack.callback(exporter.kill)
-        prometheus = stack.enter_context(Prometheus(tmp_path, f"http://127.0.0.1:{port}", rules=linked_rules()))
+        prometheus = stack.enter_context(Prometheus(tmp_path, f"http://127.0.0.1:{port}", rules=read_alert_rules()))
         prometheus.scraped_after(time.time())
         wait_until(lambda: not prometheus.alerts(), seconds=30, what="all is well")
         yield Site(fleet, broker, exporter, prometheus, stack.enter_context(ExitStack()))
@@ -259,7 +259,7 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
 
 
 def test_every_alert_has_its_fault() -> None:
-    shipped = {rule.get("alert") for group in yaml.safe_load(shipped_rules())["groups"] for rule in group["rules"]}
+    shipped = {rule.get("alert") for group in yaml.safe_load(read_alert_rules())["groups"] for rule in group["rules"]}
     assert {f"Pointsman{name}" for _, names in FAULTS for name in names} == shipped - {None}
 
 

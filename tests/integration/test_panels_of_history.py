@@ -102,5 +102,5 @@ def test_every_panel_shows_what_the_ledger_says_of_a_history_in_which_everything
     stand_by(shop)
     at = prometheus.caught_up()
     assert proof.differences(at=at) == {}
-    shown = {place[:2] for place, _, query in places() if any(proof.ask(query, at=at).values())}
-    assert {place[:2] for place, _, _ in places()} - shown <= DARK
+    shown = {place[:2] for place, query in places() if any(proof.ask(query, at=at).values())}
+    assert {place[:2] for place, _ in places()} - shown <= DARK
