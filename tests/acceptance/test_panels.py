@@ -21,25 +21,58 @@ from tests.services import wait_until
 
 pytestmark = [pytest.mark.timeout(240), needs_prometheus]
 
-SHOWN = {
-    ("pointsman-fleet", title)
-    for title in ("Waiting", "Oldest wait", "Workers", "Ended well", "Spent today", "Dispatcher leads", "Ends by state",
-                  "Accepted and ended", "Waiting by queue", "Reasons of failures", "Limits hit", "Duration of jobs")
-} | {
-    ("pointsman-queue", title)
-    for title in ("Waiting", "Time in queue", "Backlog in seconds of work", "Arrivals and starts", "Paused", "Slots",
-                  "Attempts take", "Outcomes")
-} | {
-    ("pointsman-cost", title)
-    for title in ("The fleet's day", "USD per hour by tier and model", "Cost of a job", "Tokens by kind",
-                  "Calls by answer", "USD for each job that ended well", "Bytes that jobs made")
-} | {
-    ("pointsman-routing", title)
-    for title in ("ANSWER rate", "ACTION rate", "Routes", "Tiers of actions", "Doors", "Requests refused")
-} | {
-    ("pointsman-sandbox", title)
-    for title in ("Edits without a container", "Jobs by container", "Steps of a session take")
-}  # fmt: skip
+SHOWN = (
+    {
+        ("pointsman-fleet", title)
+        for title in (
+            "Waiting",
+            "Oldest wait",
+            "Workers",
+            "Ended well",
+            "Spent today",
+            "Dispatcher leads",
+            "Ends by state",
+            "Accepted and ended",
+            "Waiting by queue",
+            "Reasons of failures",
+            "Limits hit",
+            "Duration of jobs",
+        )
+    }
+    | {
+        ("pointsman-queue", title)
+        for title in (
+            "Waiting",
+            "Time in queue",
+            "Backlog in seconds of work",
+            "Arrivals and starts",
+            "Paused",
+            "Slots",
+            "Attempts take",
+            "Outcomes",
+        )
+    }
+    | {
+        ("pointsman-cost", title)
+        for title in (
+            "The fleet's day",
+            "USD per hour by tier and model",
+            "Cost of a job",
+            "Tokens by kind",
+            "Calls by answer",
+            "USD for each job that ended well",
+            "Bytes that jobs made",
+        )
+    }
+    | {
+        ("pointsman-routing", title)
+        for title in ("ANSWER rate", "ACTION rate", "Routes", "Tiers of actions", "Doors", "Requests refused")
+    }
+    | {
+        ("pointsman-sandbox", title)
+        for title in ("Edits without a container", "Jobs by container", "Steps of a session take")
+    }
+)
 """Where the load below has to show."""
 
 

@@ -75,8 +75,13 @@ class Site:
 
     def standing(self) -> dict[str, object]:
         """What to look at where an alert does not come."""
-        asked = ("up", "scrape_duration_seconds", "pointsman_fold_lag_seconds", "sum(pointsman_dead_letters)",
-                 "sum by (state, reason) (pointsman_jobs_finished_total) > 0")  # fmt: skip
+        asked = (
+            "up",
+            "scrape_duration_seconds",
+            "pointsman_fold_lag_seconds",
+            "sum(pointsman_dead_letters)",
+            "sum by (state, reason) (pointsman_jobs_finished_total) > 0",
+        )
         ends = self.fleet.execute_scalars("SELECT state || ' ' || reason FROM job WHERE ended_at IS NOT NULL")
         busy = self.fleet.execute_scalars("""
             SELECT state || ' ' || coalesce(backend_xid::text, '-') || ' ' || left(query, 80) FROM pg_stat_activity
@@ -98,8 +103,9 @@ def last_week(directory: Path) -> None:
     source.write_text(f"# TYPE pointsman_cost_usd counter\n{samples}\n# EOF\n")
     subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(source), str(directory / "tsdb")],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
 
 
 @pytest.fixture
@@ -154,9 +160,13 @@ def workers_die_in_jobs(site: Site) -> None:
 def money_goes_into_work_that_is_not_used(site: Site) -> None:
     claimed = site.late(seconds=0)
     settle = money.settle(
-        site.fleet.open_call(claimed), usage=Usage(10, 10), cost_nanousd=3_000_000_000, finish="completed", status=200,
+        site.fleet.open_call(claimed),
+        usage=Usage(10, 10),
+        cost_nanousd=3_000_000_000,
+        finish="completed",
+        status=200,
         state="settled",
-    )  # fmt: skip
+    )
     site.in_ledger(lambda session: money.run(session, settle))
     site.fleet.end(claimed, State.FAILED, Reason.PROVIDER_ERROR)
 

@@ -68,8 +68,10 @@ def stand_by(shop: Shop) -> None:
     for held_for, hours in (("site", None), ("time", 1)):
         shop.execute(
             "UPDATE job SET held_for = :held_for, held_until = now() + make_interval(hours => :hours) WHERE id = :id",
-            held_for=held_for, hours=hours, id=shop.accept(tier=None),
-        )  # fmt: skip
+            held_for=held_for,
+            hours=hours,
+            id=shop.accept(tier=None),
+        )
 
 
 def use_boxes(fleet: Fleet) -> None:
