@@ -24,12 +24,12 @@ from sqlalchemy import text
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
 from monitoring.capacity.limits import Limits
+from monitoring.event_metrics import fold_pending
 from monitoring.ledger.accepting import accept
 from monitoring.ledger.attempts import Claim, claim, hold
 from monitoring.ledger.jobs import end
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.rollup import fold_pending
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.embedded import TENANT, Embedded, Options
@@ -98,22 +98,31 @@ def answer(fleet: Fleet, jobs: int) -> Answer:
     folds = fleet.fold()  # before the dispatcher, whose sweeps fold, too
     rounds, pushes = fleet.dispatch(jobs * 4)
     limits = Limits(
-        machine="", at="",
-        api_submits_per_second=submits.per_second, gateway_calls_per_second=calls.per_second,
-        dispatcher_rounds_per_second=rounds.per_second, dispatcher_pushes_per_second=pushes.per_second,
-        ledger_transactions_per_second=lives.per_second, fold_events_per_second=folds.per_second,
-        submit_transactions=submit.writes, attempt_transactions=max(0.0, tool.writes - submit.writes),
-        call_transactions=max(0.0, question.writes - tool.writes), job_events=submit.events,
-        attempt_events=max(0.0, tool.events - submit.events), call_events=max(0.0, question.events - tool.events),
-    )  # fmt: skip
+        machine="",
+        at="",
+        api_submits_per_second=submits.per_second,
+        gateway_calls_per_second=calls.per_second,
+        dispatcher_rounds_per_second=rounds.per_second,
+        dispatcher_pushes_per_second=pushes.per_second,
+        ledger_transactions_per_second=lives.per_second,
+        fold_events_per_second=folds.per_second,
+        submit_transactions=submit.writes,
+        attempt_transactions=max(0.0, tool.writes - submit.writes),
+        call_transactions=max(0.0, question.writes - tool.writes),
+        job_events=submit.events,
+        attempt_events=max(0.0, tool.events - submit.events),
+        call_events=max(0.0, question.events - tool.events),
+    )
     rows = [(name, value) for name, value in limits.model_dump().items() if isinstance(value, float)]
     made = Answer(
         question="What do the parts beside the workers bear? Each alone; its callers share the machine",
         heads=("", "figure"),
         rows=tuple(rows),
-        notes=(f"from {jobs} submits, lives and calls, {pushes.times} pushes in {rounds.times} rounds and "
-               f"{folds.times} events; {_CALLERS} callers at a time",),
-    )  # fmt: skip
+        notes=(
+            f"from {jobs} submits, lives and calls, {pushes.times} pushes in {rounds.times} rounds and "
+            f"{folds.times} events; {_CALLERS} callers at a time",
+        ),
+    )
     return replace(made, limits=limits.model_dump() | {"machine": made.machine, "at": made.at})
 
 
@@ -175,8 +184,11 @@ class Fleet:
     def call(self, count: int) -> Rate:
         """Call models through the gateway, for jobs that are held."""
         held = [self._claim() for _ in range(max(_CALLERS, math.ceil(count / _CALLS_OF_A_JOB)))]
-        body = {"model": self._policy.calls["answer"].model, "max_tokens": 1500,
-                "messages": [{"role": "user", "content": "Explain how bread rises"}]}  # fmt: skip
+        body = {
+            "model": self._policy.calls["answer"].model,
+            "max_tokens": 1500,
+            "messages": [{"role": "user", "content": "Explain how bread rises"}],
+        }
         with httpx.Client(base_url=self._embedded.gateway_url, timeout=30, trust_env=False) as http:
 
             def one(number: int) -> None:
@@ -196,9 +208,14 @@ class Fleet:
         app, lists = create_app(self._embedded.broker_url), BrokerLists(self._embedded.broker_url)
         config = DispatcherConfig(sweep_seconds=3600)
         dispatcher = Dispatcher(
-            self._ledger, Publisher(app), lists, policy=self._policy, config=config, holder="bench",
+            self._ledger,
+            Publisher(app),
+            lists,
+            policy=self._policy,
+            config=config,
+            holder="bench",
             signing_key=b"k" * 32,
-        )  # fmt: skip
+        )
         try:
             wait_until(dispatcher.run_once, seconds=30, what="the lead is free")
             return self._drain(dispatcher)
@@ -235,9 +252,15 @@ class Fleet:
         job_id: UUID = uuid4()
         request = JobRequest(prompt=f"Explain how bread number {job_id} rises")
         new = NewJob(
-            id=job_id, tenant=TENANT, door=Door.PYTHON, request=request,
-            state=State.QUEUED, queue=QueueName.ANSWER, mode="ANSWER", cap_nanousd=650_000_000,
-        )  # fmt: skip
+            id=job_id,
+            tenant=TENANT,
+            door=Door.PYTHON,
+            request=request,
+            state=State.QUEUED,
+            queue=QueueName.ANSWER,
+            mode="ANSWER",
+            cap_nanousd=650_000_000,
+        )
         with self._ledger.begin() as session:
             accept(session, new)
         message = JobMessage(job_id=job_id, fence=0)

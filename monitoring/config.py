@@ -62,8 +62,8 @@ class TracingConfig(Section):
     """Whether a caller's own `traceparent` decides, by its flag, that its jobs are recorded or not. When false only its
     ids are taken over."""
     queue_spans: Annotated[int, Field(ge=100, le=100_000)] = 4_000
-    """Spans that a process keeps for a collector that is slow or away; what comes beyond is dropped, and counted in the
-    log."""
+    """Spans that a process keeps for a collector that is slow or away. What does not fit is dropped; the log says
+    so."""
     timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 5.0
     """How long one delivery may take, repetitions included. No job waits for it."""
     exit_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0

@@ -79,7 +79,7 @@ class ForeignMarkError(MonitoringError):
     def __str__(self) -> str:
         return (
             f"the metrics were folded up to transaction {self.args[0]}, but this cluster is at {self.args[1]}: "
-            "the ledger was restored from another cluster without monitoring.rollup.rebase"
+            "the ledger was restored from another cluster without monitoring.event_metrics.rebase"
         )
 
 

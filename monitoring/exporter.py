@@ -26,10 +26,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
-from monitoring.broker import read_broker
 from monitoring.errors import ForeignMarkError
-from monitoring.gauges import PROBED
-from monitoring.lately import read_lately
+from monitoring.event_metrics import fold_pending, read_series
+from monitoring.forecast import forecast_backlog, read_recent_attempts
+from monitoring.gauges import PROBED, Reading, read_broker, read_gauges, read_providers
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.metrics import (
     FOLDED,
@@ -39,10 +39,7 @@ from monitoring.metrics import (
     Metric,
     SeriesKey,
     bounds_of,
-)  # fmt: skip
-from monitoring.outlook import outlook
-from monitoring.probes import Reading, read_gauges, read_providers
-from monitoring.rollup import fold_pending, read_series
+)
 from routing.policy import Policy
 
 logger = logging.getLogger(__name__)
@@ -86,9 +83,9 @@ def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None
 
 def read_ledger(session: Session, policy: Policy) -> Snapshot:
     """Read all that a scrape shows of the ledger: at the same cost whatever waits."""
-    series, lately, providers = read_series(session), read_lately(session), read_providers(session)
-    readings = read_gauges(session, policy, lately=lately, providers=providers)
-    for each in outlook(series, lately, policy):
+    series, recent, providers = read_series(session), read_recent_attempts(session), read_providers(session)
+    readings = read_gauges(session, policy, recent=recent, providers=providers)
+    for each in forecast_backlog(series, recent, policy):
         readings.append(Reading("backlog_work_seconds", (each.queue,), each.work_seconds))
         readings.append(Reading("backlog_usd", (each.queue,), each.usd))
     return Snapshot(series, readings, tuple(policy.prices), providers)
@@ -165,9 +162,7 @@ def _family(metric: Metric, values: Mapping[LabelValues, float]) -> CounterMetri
     return family
 
 
-def _histogram(
-    metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]]
-) -> HistogramMetricFamily:  # fmt: skip
+def _histogram(metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]]) -> HistogramMetricFamily:
     bounds = bounds_of(metric)
     counts = {_values(zero): dict.fromkeys(bounds, 0.0) for zero in metric.zeros}
     for labels, value in stored.get(f"{metric.name}_bucket", ()):
@@ -239,9 +234,17 @@ def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redi
     stopping = threading.Event()
     folding = threading.Thread(target=fold_until, args=(stopping, ledger), name="fold", daemon=True)
     config = uvicorn.Config(
-        ExporterApp(ledger, policy, broker=broker), host=host, port=port, lifespan="off", log_config=None,
-        access_log=False, ws="none", limit_concurrency=16, timeout_graceful_shutdown=5, server_header=False,
-    )  # fmt: skip
+        ExporterApp(ledger, policy, broker=broker),
+        host=host,
+        port=port,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        ws="none",
+        limit_concurrency=16,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+    )
     # uvicorn raises the signal again once it has shut down; here a signal is the ordinary end.
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     folding.start()

@@ -82,8 +82,14 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
 
 
 _CHATTY = (
-    "alembic", "httpx", "httpx2", "httpcore", "aiohttp.access", "celery.worker.strategy", "celery.app.trace",
-)  # fmt: skip
+    "alembic",
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "aiohttp.access",
+    "celery.worker.strategy",
+    "celery.app.trace",
+)
 """Libraries that log a line for each thing they do; what matters of it is logged by their callers."""
 
 

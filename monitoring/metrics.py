@@ -28,6 +28,11 @@ from routing.router import Mode
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.triggers import Confidence
 
+
+def _words(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
 PREFIX = "pointsman_"
 MILLISECONDS = 1000
 """Durations are kept in milliseconds."""
@@ -53,28 +58,31 @@ PLACES = (
 )
 """The pairs of tier and queue that occur: a tier has its own queue, is debated on `intake`, published on `control`."""
 
-_FAILED_REASONS = (
-    Reason.NOT_AVAILABLE, Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED, Reason.COMMAND_REFUSED,
-    Reason.SCAN_REFUSED, Reason.PUBLISH_CONFLICT, Reason.PUBLISH_FAILED, Reason.WORKER_LOST, Reason.NO_PROVIDER_KEY,
-    Reason.PROVIDER_BUSY, Reason.PROVIDER_ERROR, Reason.GATEWAY_UNREACHABLE, Reason.INTERNAL_ERROR,
-)  # fmt: skip
+_FAILED_REASONS = _words(
+    "not_available spec_invalid spec_poor not_spec_managed command_refused scan_refused publish_conflict publish_failed"
+    " worker_lost no_provider_key provider_busy provider_error gateway_unreachable internal_error"
+)
 END_REASONS: tuple[tuple[str, str], ...] = (
-    (State.ANSWERED, Reason.DONE), (State.PUBLISHED, Reason.DONE), (State.REJECTED, Reason.REVIEWER_REJECTED),
-    (State.EXPIRED, Reason.APPROVAL_EXPIRED), (State.EXPIRED, Reason.QUEUE_EXPIRED),
-    (State.CANCELLED, Reason.CANCELLED), (State.CANCELLED, Reason.SUPERSEDED), (State.TIMED_OUT, Reason.TIME_LIMIT),
-    (State.BUDGET_EXCEEDED, Reason.COST_CAP), (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+    *product((State.ANSWERED, State.PUBLISHED), (Reason.DONE,)),
+    (State.REJECTED, Reason.REVIEWER_REJECTED),
+    *product((State.EXPIRED,), (Reason.APPROVAL_EXPIRED, Reason.QUEUE_EXPIRED)),
+    *product((State.CANCELLED,), (Reason.CANCELLED, Reason.SUPERSEDED)),
+    (State.TIMED_OUT, Reason.TIME_LIMIT),
+    (State.BUDGET_EXCEEDED, Reason.COST_CAP),
+    (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
     (State.ESCALATED, Reason.DEBATE_ESCALATED),
-    *((State.FAILED, reason) for reason in _FAILED_REASONS),
-)  # fmt: skip
+    *((State.FAILED, Reason(reason)) for reason in _FAILED_REASONS),
+)
 """The ends that ordinary operation brings, with their reasons: these series start at 0."""
 PARKED_OUTCOMES = (PARKED, PARKED_KEPT)
+_TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_slow")
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
-    *END_REASONS, (State.AWAITING_APPROVAL, Reason.DONE), ("lost", Reason.WORKER_LOST), ("lost", Reason.TIME_LIMIT),
+    *END_REASONS,
+    (State.AWAITING_APPROVAL, Reason.DONE),
+    *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED)),
     *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
-    ("lost", Reason.WORKER_STOPPED),
-    *(("escalated", reason) for reason in (Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED,
-                                           Reason.PATCH_INVALID, Reason.BUILD_SLOW)),
-)  # fmt: skip
+    *(("escalated", Reason(reason)) for reason in _TOO_LOW),
+)
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)
 """States that an attempt of intake, of a run or of a step may leave its job in: it goes on from there."""
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
@@ -97,10 +105,10 @@ TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", Reason.QUEUE_FULL.value, Reason.COST_CAP.value, OTHER)
 BOX_USES = (NONE, "used")
 BOX_STARTS = ("warm", "cold")
-STEPS = (
-    "lock", "snapshot", "provision", "inject", "execute", "extract", "teardown", "build", "scan", "preview", "salvage",
-    "apply", "render", "workspace", "judge", "commit", "model",
-)  # fmt: skip
+STEPS = _words(
+    "lock snapshot provision inject execute extract teardown build scan preview salvage apply render workspace judge"
+    " commit model"
+)
 """The steps with a series of their own; every model call counts as `model`, a project's own command as `other`."""
 GATE_KINDS = ("rule", "plan")
 GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
@@ -112,7 +120,7 @@ LADDER_ENDS: tuple[tuple[str, str], ...] = (
     *((LadderEventName.LLM_CALLED, reason) for reason in AmbiguityReason),
     *((LadderEventName.LLM_FAILED, failure) for failure in Failure),
     *((LadderEventName.MULTI_MATCH, reason) for reason in AmbiguityReason),
-)  # fmt: skip
+)
 """The ladder's events with their reasons (L-116 to L-119)."""
 LADDER_EVENTS = tuple(name.value for name in LadderEventName)
 LADDER_REASONS = frozenset(reason for _, reason in LADDER_ENDS)
@@ -151,14 +159,24 @@ class SeriesKey(NamedTuple):
 
 
 def counter(
-    name: str, help_text: str, labels: str = "", *, scale: int = 1, zeros: Iterable[Any] = ((),),
+    name: str,
+    help_text: str,
+    labels: str = "",
+    *,
+    scale: int = 1,
+    zeros: Iterable[Any] = ((),),
     domains: Mapping[str, tuple[str, ...]] | None = None,
-) -> Metric:  # fmt: skip
+) -> Metric:
     """Return a counter; its labels are named in one string."""
     return Metric(
-        name=name, kind=Kind.COUNTER, help=help_text, labels=tuple(labels.split()), scale=scale,
-        zeros=() if domains else tuple(zeros), domains=domains or {},
-    )  # fmt: skip
+        name=name,
+        kind=Kind.COUNTER,
+        help=help_text,
+        labels=tuple(labels.split()),
+        scale=scale,
+        zeros=() if domains else tuple(zeros),
+        domains=domains or {},
+    )
 
 
 def gauge(name: str, help_text: str, labels: str = "", *, zeros: Iterable[Any] = ()) -> Metric:
@@ -170,9 +188,14 @@ def _histogram(
     name: str, help_text: str, labels: str, *, scale: int, buckets: tuple[float, ...], zeros: Iterable[Any]
 ) -> Metric:
     return Metric(
-        name=name, kind=Kind.HISTOGRAM, help=help_text, labels=tuple(labels.split()), scale=scale, buckets=buckets,
+        name=name,
+        kind=Kind.HISTOGRAM,
+        help=help_text,
+        labels=tuple(labels.split()),
+        scale=scale,
+        buckets=buckets,
         zeros=tuple(zeros),
-    )  # fmt: skip
+    )
 
 
 def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
@@ -181,143 +204,209 @@ def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
 
 JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", "door", zeros=_each(DOORS))
 REQUESTS_REFUSED = counter(
-    "requests_refused_total", "Requests refused before they became a job, by the first field that broke a rule.",
-    "door field", zeros=_each((*DOORS, OTHER), FIELDS),
-)  # fmt: skip
+    "requests_refused_total",
+    "Requests refused before they became a job, by the first field that broke a rule.",
+    "door field",
+    zeros=_each((*DOORS, OTHER), FIELDS),
+)
 ROUTES = counter(
-    "routes_total", "Routes decided for accepted jobs, each once; where a model has a say, after it.",
-    "mode confidence tier", zeros=_each(MODES, CONFIDENCES, TIERS),
-)  # fmt: skip
+    "routes_total",
+    "Routes decided for accepted jobs, each once; where a model has a say, after it.",
+    "mode confidence tier",
+    zeros=_each(MODES, CONFIDENCES, TIERS),
+)
 CLARIFICATIONS = counter(
-    "clarifications_total", "Times a job's owner was asked what was meant, by the decision that was in doubt.",
-    "mode confidence", zeros=_each(MODES, CONFIDENCES),
-)  # fmt: skip
+    "clarifications_total",
+    "Times a job's owner was asked what was meant, by the decision that was in doubt.",
+    "mode confidence",
+    zeros=_each(MODES, CONFIDENCES),
+)
 LADDER = counter(
-    "ladder_events_total", "What happened to replies that answer a question, by reason (seed 004).", "event reason",
+    "ladder_events_total",
+    "What happened to replies that answer a question, by reason (seed 004).",
+    "event reason",
     zeros=LADDER_ENDS,
-)  # fmt: skip
+)
 JOBS_ENQUEUED = counter(
     "jobs_enqueued_total", "Times a job began to wait for a worker.", "tier queue_name", zeros=PLACES
-)  # fmt: skip
+)
 JOBS_STARTED = counter("jobs_started_total", "Attempts started.", "tier queue_name", zeros=PLACES)
 JOB_ATTEMPTS = counter(
-    "job_attempts_total", "Attempts ended.", "tier queue_name outcome reason",
+    "job_attempts_total",
+    "Attempts ended.",
+    "tier queue_name outcome reason",
     zeros=[
         *(place + end for place in PLACES for end in ATTEMPT_ENDS),
         *_each(TIERS, [QueueName.INTAKE, QueueName.CONTROL, QueueName.STEPS], WENT_ON, [Reason.DONE]),
     ],
-)  # fmt: skip
+)
 JOBS_FINISHED = counter(
-    "jobs_finished_total", "Jobs ended.", "tier queue_name state reason",
+    "jobs_finished_total",
+    "Jobs ended.",
+    "tier queue_name state reason",
     zeros=[place + end for place in PLACES for end in END_REASONS],
-)  # fmt: skip
+)
 JOBS_BY_BOX = counter(
-    "jobs_by_box_total", "Jobs ended, by whether a container was opened for them.", "tier box",
+    "jobs_by_box_total",
+    "Jobs ended, by whether a container was opened for them.",
+    "tier box",
     zeros=_each(TIERS, BOX_USES),
-)  # fmt: skip
+)
 JOB_DURATION = _histogram(
-    "job_duration_seconds", "Seconds from acceptance to end, whatever the end, waiting for approval included.",
-    "tier state", scale=MILLISECONDS, buckets=_JOB_BUCKETS,
+    "job_duration_seconds",
+    "Seconds from acceptance to end, whatever the end, waiting for approval included.",
+    "tier state",
+    scale=MILLISECONDS,
+    buckets=_JOB_BUCKETS,
     zeros=_each(TIERS, list(dict.fromkeys(state for state, _ in END_REASONS))),
-)  # fmt: skip
+)
 QUEUE_WAIT = _histogram(
-    "queue_wait_seconds", "Seconds from the begin of waiting to the start of the attempt.", "queue_name tier",
-    scale=MILLISECONDS, buckets=_WAIT_BUCKETS, zeros=[(queue, tier) for tier, queue in PLACES],
-)  # fmt: skip
+    "queue_wait_seconds",
+    "Seconds from the begin of waiting to the start of the attempt.",
+    "queue_name tier",
+    scale=MILLISECONDS,
+    buckets=_WAIT_BUCKETS,
+    zeros=[(queue, tier) for tier, queue in PLACES],
+)
 ATTEMPT_DURATION = _histogram(
-    "attempt_duration_seconds", "Seconds that an attempt took, whatever its outcome.", "tier queue_name",
-    scale=MILLISECONDS, buckets=_ATTEMPT_BUCKETS, zeros=PLACES,
-)  # fmt: skip
+    "attempt_duration_seconds",
+    "Seconds that an attempt took, whatever its outcome.",
+    "tier queue_name",
+    scale=MILLISECONDS,
+    buckets=_ATTEMPT_BUCKETS,
+    zeros=PLACES,
+)
 COST = counter(
-    "cost_usd_total", "USD charged for model calls.", "tier model provider", scale=NANOUSD_PER_USD,
+    "cost_usd_total",
+    "USD charged for model calls.",
+    "tier model provider",
+    scale=NANOUSD_PER_USD,
     domains={"tier": TIERS},
-)  # fmt: skip
+)
 COST_WASTED = counter(
-    "cost_wasted_usd_total", "USD charged for attempts whose result was not used.", "tier", scale=NANOUSD_PER_USD,
+    "cost_wasted_usd_total",
+    "USD charged for attempts whose result was not used.",
+    "tier",
+    scale=NANOUSD_PER_USD,
     zeros=_each(TIERS),
-)  # fmt: skip
+)
 TOKENS = counter(
-    "tokens_total", "Tokens of model calls, in four disjoint kinds.", "tier model kind",
+    "tokens_total",
+    "Tokens of model calls, in four disjoint kinds.",
+    "tier model kind",
     domains={"tier": TIERS, "kind": TOKEN_KINDS},
-)  # fmt: skip
+)
 JOB_COST = _histogram(
-    "job_cost_usd", "USD that a job had cost when it ended.", "tier", scale=NANOUSD_PER_USD, buckets=_COST_BUCKETS,
+    "job_cost_usd",
+    "USD that a job had cost when it ended.",
+    "tier",
+    scale=NANOUSD_PER_USD,
+    buckets=_COST_BUCKETS,
     zeros=_each(TIERS),
-)  # fmt: skip
+)
 OUTPUT_BYTES = _histogram(
-    "output_bytes", "Bytes that a job had made when it ended: of its answer or of all its files.", "tier",
-    scale=1, buckets=_SIZE_BUCKETS, zeros=_each(TIERS),
-)  # fmt: skip
+    "output_bytes",
+    "Bytes that a job had made when it ended: of its answer or of all its files.",
+    "tier",
+    scale=1,
+    buckets=_SIZE_BUCKETS,
+    zeros=_each(TIERS),
+)
 LIMIT_HITS = counter(
-    "limit_hits_total", "Limits hit, before work (admit), during it (run) or in the middle of a model call (stream).",
-    "tier queue_name limit phase", zeros=[place + hit for place in PLACES for hit in LIMIT_HITS_KNOWN],
-)  # fmt: skip
+    "limit_hits_total",
+    "Limits hit, before work (admit), during it (run) or in the middle of a model call (stream).",
+    "tier queue_name limit phase",
+    zeros=[place + hit for place in PLACES for hit in LIMIT_HITS_KNOWN],
+)
 ESCALATIONS = counter(
-    "tier_escalations_total", "Jobs handed to a higher tier.", "origin target reason",
+    "tier_escalations_total",
+    "Jobs handed to a higher tier.",
+    "origin target reason",
     zeros=[
         *_each(["spec"], ["patch"], [Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED]),
         *_each(["patch"], ["agent"], [Reason.PATCH_INVALID, Reason.BUILD_SLOW]),
     ],
-)  # fmt: skip
+)
 DEBATES = counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
 DUPLICATES_FENCED = counter(
     "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
-)  # fmt: skip
+)
 ATTEMPT_COST = counter(
-    "attempt_cost_usd_total", "USD charged for attempts that ended: what a queue's work costs.", "tier queue_name",
-    scale=NANOUSD_PER_USD, zeros=PLACES,
-)  # fmt: skip
+    "attempt_cost_usd_total",
+    "USD charged for attempts that ended: what a queue's work costs.",
+    "tier queue_name",
+    scale=NANOUSD_PER_USD,
+    zeros=PLACES,
+)
 BOXES_OPENED = counter(
-    "boxes_opened_total", "Boxes that work was begun in, by whether they stood ready.", "queue_name start",
+    "boxes_opened_total",
+    "Boxes that work was begun in, by whether they stood ready.",
+    "queue_name start",
     zeros=_each([QueueName.PATCH, QueueName.AGENT, QueueName.STEPS], BOX_STARTS),
-)  # fmt: skip
+)
 STEP_SECONDS = _histogram(
-    "step_seconds", "Seconds that a visible step of a job took: of the thirteen of a session, and of all others.",
-    "step", scale=MILLISECONDS, buckets=_STEP_BUCKETS, zeros=_each([*STEPS, OTHER]),
-)  # fmt: skip
+    "step_seconds",
+    "Seconds that a visible step of a job took: of the thirteen of a session, and of all others.",
+    "step",
+    scale=MILLISECONDS,
+    buckets=_STEP_BUCKETS,
+    zeros=_each([*STEPS, OTHER]),
+)
 MESSAGES_UNREAD = counter(
-    "messages_unread_total", "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
-    "queue_name", zeros=_each(QUEUES),
-)  # fmt: skip
+    "messages_unread_total",
+    "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
+    "queue_name",
+    zeros=_each(QUEUES),
+)
 MIRROR_REQUESTS = counter(
-    "mirror_requests_total", "Requests to the package mirror, by what became of them.", "result",
+    "mirror_requests_total",
+    "Requests to the package mirror, by what became of them.",
+    "result",
     zeros=_each(MIRROR_RESULTS),
-)  # fmt: skip
+)
 MIRROR_BYTES = counter("mirror_bytes_total", "Bytes that the package mirror has sent into boxes.")
 GATES = counter(
-    "run_gates_total", "Gates of runs, counted when they open and when they are decided, by who wants them.",
-    "kind state", zeros=_each(GATE_KINDS, GATE_STATES),
-)  # fmt: skip
+    "run_gates_total",
+    "Gates of runs, counted when they open and when they are decided, by who wants them.",
+    "kind state",
+    zeros=_each(GATE_KINDS, GATE_STATES),
+)
 RUN_TOKENS = counter(
-    "run_tokens_total", "Tokens of runs that ended: of the orchestrator with its subtasks, and of all other agents.",
-    "part", zeros=_each(RUN_PARTS),
-)  # fmt: skip
+    "run_tokens_total",
+    "Tokens of runs that ended: of the orchestrator with its subtasks, and of all other agents.",
+    "part",
+    zeros=_each(RUN_PARTS),
+)
 GATES_PER_RUN = _histogram(
-    "gates_per_run", "How often a run that ended had waited for a person.", "state", scale=1, buckets=_GATE_BUCKETS,
+    "gates_per_run",
+    "How often a run that ended had waited for a person.",
+    "state",
+    scale=1,
+    buckets=_GATE_BUCKETS,
     zeros=_each([State.PUBLISHED, State.FAILED, State.CANCELLED]),
-)  # fmt: skip
+)
 ORPHANS_REAPED = counter(
-    "orphans_reaped_total", "Objects on an engine that a dead worker had left, and that were removed.", "sort",
+    "orphans_reaped_total",
+    "Objects on an engine that a dead worker had left, and that were removed.",
+    "sort",
     zeros=_each(ORPHANS),
-)  # fmt: skip
+)
 PROVIDER_REQUESTS = counter(
-    "provider_requests_total", "Model calls ended, by how the provider took them: an HTTP status, or `none`.",
-    "provider model code", domains={"code": CODES},
-)  # fmt: skip
+    "provider_requests_total",
+    "Model calls ended, by how the provider took them: an HTTP status, or `none`.",
+    "provider model code",
+    domains={"code": CODES},
+)
 LANE_PARKS = counter(
-    "lane_parks_total", "How often a model of an account was parked for the whole fleet.", "provider model reason",
+    "lane_parks_total",
+    "How often a model of an account was parked for the whole fleet.",
+    "provider model reason",
     domains={"reason": LANE_REASONS},
-)  # fmt: skip
+)
 QUEUE_DEPTH = gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(SERVED))
 ATTEMPTS_RUNNING = gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
-FOLDED: tuple[Metric, ...] = (
-    JOBS_ACCEPTED, REQUESTS_REFUSED, ROUTES, CLARIFICATIONS, LADDER, JOBS_ENQUEUED, JOBS_STARTED, JOB_ATTEMPTS,
-    JOBS_FINISHED, JOBS_BY_BOX, JOB_DURATION, QUEUE_WAIT, ATTEMPT_DURATION, COST, COST_WASTED, TOKENS, JOB_COST,
-    OUTPUT_BYTES, ATTEMPT_COST, BOXES_OPENED, STEP_SECONDS, LIMIT_HITS, ESCALATIONS, DEBATES, DUPLICATES_FENCED,
-    MESSAGES_UNREAD, MIRROR_REQUESTS, MIRROR_BYTES, GATES, RUN_TOKENS, GATES_PER_RUN, ORPHANS_REAPED,
-    PROVIDER_REQUESTS, LANE_PARKS, QUEUE_DEPTH, ATTEMPTS_RUNNING,
-)  # fmt: skip
+FOLDED = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 """The metrics that are sums over the events."""
 
 

@@ -13,13 +13,13 @@ from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
+from monitoring.event_metrics import rebase
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import recover
 from monitoring.ledger.clock import after
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.record_tables import Leader, Notification
 from monitoring.ledger.tables import Attempt, Call, Job, Site
-from monitoring.rollup import rebase
 from routing.jobs import Reason
 
 FENCE_JUMP = 1_000_000

@@ -19,9 +19,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
-from monitoring import sweeping_sql as sql
+from monitoring.event_metrics import fold_step
 from monitoring.ledger.store import Ledger
-from monitoring.rollup import fold_step
 from routing.policy import Retention
 from routing.tiers import QueueName
 
@@ -41,11 +40,117 @@ _FOLDS = 20
 _ODD_ROWS = 5_000
 
 CHAIN_TABLES = (
-    ("ticket_note", "run_id"), ("gate", "run_id"), ("agent_executions", "run_id"), ("run_step", "run_id"),
-    ("run", "job_id"), ("call", "job_id"), ("attempt", "job_id"), ("approval", "job_id"), ("debate", "job_id"),
-    ("delivery", "job_id"), ("notification", "job_id"), ("release", "job_id"), ("event", "job_id"), ("job", "id"),
-)  # fmt: skip
+    ("ticket_note", "run_id"),
+    ("gate", "run_id"),
+    ("agent_executions", "run_id"),
+    ("run_step", "run_id"),
+    ("run", "job_id"),
+    ("call", "job_id"),
+    ("attempt", "job_id"),
+    ("approval", "job_id"),
+    ("debate", "job_id"),
+    ("delivery", "job_id"),
+    ("notification", "job_id"),
+    ("release", "job_id"),
+    ("event", "job_id"),
+    ("job", "id"),
+)
 """What belongs to jobs, and by which column; in the order in which it can go."""
+
+ENDED = text("""
+    SELECT id, root_id, ended_at FROM job
+     WHERE ended_at < (SELECT clock_timestamp() - make_interval(secs => :seconds))
+       AND ended_at >= :at AND (ended_at, id) > (:at, :id)
+     ORDER BY ended_at, id LIMIT :limit
+""")
+
+LOCK = text("""
+    SELECT id, root_id FROM job WHERE root_id = ANY(:roots) ORDER BY id FOR UPDATE SKIP LOCKED
+""")
+
+MEMBERS = text("SELECT root_id, count(*) FROM job WHERE root_id = ANY(:roots) GROUP BY root_id")
+
+# A release whose files are there is still needed: to be shown, gone back to, or gone on from.
+NEEDED = text("""
+    SELECT DISTINCT job.root_id FROM job
+     WHERE job.root_id = ANY(:roots) AND (
+        job.ended_at IS NULL
+        OR job.ended_at >= clock_timestamp() - make_interval(secs => :seconds)
+        OR (job.failure_signature IS NOT NULL AND job.dismissed_at IS NULL
+            AND job.ended_at >= clock_timestamp() - make_interval(secs => :dead_seconds))
+        OR EXISTS (SELECT FROM site WHERE site.lock_job_id = job.id)
+        OR EXISTS (SELECT FROM notification AS note
+                    WHERE note.job_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
+        OR EXISTS (SELECT FROM ticket_note AS note
+                    WHERE note.run_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
+        OR EXISTS (SELECT FROM call WHERE call.job_id = job.id AND call.state = 'reserved')
+        OR EXISTS (SELECT FROM event WHERE event.job_id = job.id AND event.xid >= :mark)
+        OR EXISTS (SELECT FROM release JOIN site ON site.id = release.site_id
+                     LEFT JOIN release AS active ON active.id = site.active_release_id
+                    WHERE release.job_id = job.id AND (release.swept_at IS NULL
+                          OR release.id IN (site.active_release_id, site.shown_release_id, active.base_release_id)
+                          OR EXISTS (SELECT FROM job AS live WHERE live.site_id = site.id AND live.ended_at IS NULL
+                                        AND release.id IN (live.release_id, live.base_release_id,
+                                                           live.start_release_id))))
+     )
+""")
+
+CAPS = text("""
+    DELETE FROM cap USING unnest(CAST(:scopes AS text[]), CAST(:keys AS text[])) AS gone (scope, key)
+     WHERE cap.scope = gone.scope AND cap.key = gone.key
+""")
+
+EVENTS = text("""
+    WITH page AS MATERIALIZED (SELECT id, at, xid, job_id FROM event WHERE id > :after ORDER BY id LIMIT :limit),
+    gone AS (
+        DELETE FROM event USING page LEFT JOIN job ON job.id = page.job_id
+         WHERE event.id = page.id AND page.xid < :mark AND (job.id IS NULL OR job.ended_at IS NOT NULL)
+           AND page.at < clock_timestamp() - make_interval(secs => :seconds)
+        RETURNING event.id
+    )
+    SELECT (SELECT max(id) FROM page), (SELECT count(*) FROM gone),
+           (SELECT count(*) = :limit AND max(at) < clock_timestamp() - make_interval(secs => :seconds) FROM page)
+""")
+
+NEXT_EVENTS = text("""
+    SELECT max(id), 0, count(*) = :limit FROM (SELECT id FROM event WHERE id > :after ORDER BY id LIMIT :limit) AS page
+""")
+
+# Rows that belong to no job. Each statement is bounded; a pass looks at them once. What a release needs is looked up
+# for each that was swept, by scalar subqueries: joins would read all jobs and releases to find the few.
+ODDMENTS = (
+    text("""
+        DELETE FROM cap WHERE (scope, key) IN (
+            SELECT scope, key FROM cap WHERE scope IN ('tenant_day', 'key_day', 'fleet_day') AND reserved_nanousd = 0
+               AND right(key, 10) < to_char(timezone('UTC', clock_timestamp() - make_interval(secs => :seconds)),
+                                            'YYYY-MM-DD') LIMIT :limit)
+    """),
+    text("""
+        DELETE FROM task_failure WHERE key IN (
+            SELECT key FROM task_failure WHERE updated_at < clock_timestamp() - make_interval(secs => :seconds)
+             LIMIT :limit)
+    """),
+    text("""
+        DELETE FROM lane WHERE greatest(changed_at, filled_at) < clock_timestamp() - make_interval(secs => :seconds)
+           AND coalesce(parked_until, '-infinity') < clock_timestamp()
+    """),
+    text("""
+        DELETE FROM backlog WHERE waiting = 0 AND counted_at < clock_timestamp() - make_interval(secs => :seconds)
+    """),
+    text("""
+        DELETE FROM release WHERE id IN (
+            SELECT release.id FROM release JOIN site ON site.id = release.site_id
+             WHERE release.swept_at < (SELECT clock_timestamp() - make_interval(secs => :seconds))
+               AND (SELECT job.id FROM job WHERE job.id = release.job_id) IS NULL
+               AND release.id IS DISTINCT FROM site.active_release_id
+               AND release.id IS DISTINCT FROM site.shown_release_id
+               AND release.id IS DISTINCT FROM
+                   (SELECT active.base_release_id FROM release AS active WHERE active.id = site.active_release_id)
+               AND NOT EXISTS (SELECT FROM job WHERE job.site_id = site.id
+                                  AND release.id IN (job.release_id, job.base_release_id, job.start_release_id))
+             LIMIT :limit)
+    """),
+)
 
 
 class Swept(NamedTuple):
@@ -69,9 +174,13 @@ class RowSweeper:
     """
 
     def __init__(
-        self, ledger: Ledger, rules: Retention, *, clock: Callable[[], float] = time.monotonic,
+        self,
+        ledger: Ledger,
+        rules: Retention,
+        *,
+        clock: Callable[[], float] = time.monotonic,
         rest_seconds: float = REST_SECONDS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ledger = ledger
         self._rules = rules
         self._clock = clock
@@ -136,7 +245,7 @@ class RowSweeper:
         limit = self._limit(_PAGE_JOBS)
         with self._tried() as is_worth_it, self._ledger.begin() as session:
             bounds = {"seconds": _seconds(self._rules.job_days), **self._job_mark._asdict(), "limit": limit}
-            page = session.execute(sql.ENDED, bounds).all()
+            page = session.execute(ENDED, bounds).all()
             roots = sorted({root for _, root, _ in page})
             gone = self._sweep_chains(session, roots, mark) if roots and is_worth_it else 0
         self._jobs_done = len(page) < limit
@@ -145,17 +254,19 @@ class RowSweeper:
 
     def _sweep_chains(self, session: Session, roots: Sequence[UUID], mark: int) -> int:
         """Remove what may go of some sessions and runs: those of which nobody holds a job, and that nothing needs."""
-        locked = session.execute(sql.LOCK, {"roots": roots}).all()
+        locked = session.execute(LOCK, {"roots": roots}).all()
         held: dict[UUID, list[UUID]] = {}
         for job_id, root in locked:
             held.setdefault(root, []).append(job_id)
-        members = {root: count for root, count in session.execute(sql.MEMBERS, {"roots": roots})}
+        members = {root: count for root, count in session.execute(MEMBERS, {"roots": roots})}
         whole = [root for root in held if len(held[root]) == members[root]]
         facts: dict[str, Any] = {
-            "roots": whole, "mark": mark, "seconds": _seconds(self._rules.job_days),
+            "roots": whole,
+            "mark": mark,
+            "seconds": _seconds(self._rules.job_days),
             "dead_seconds": _seconds(self._rules.dead_letter_days),
-        }  # fmt: skip
-        needed = set(session.scalars(sql.NEEDED, facts))
+        }
+        needed = set(session.scalars(NEEDED, facts))
         free = [root for root in whole if root not in needed]
         ids = [job_id for root in free for job_id in held[root]]
         if ids:
@@ -167,15 +278,15 @@ class RowSweeper:
         with self._tried() as is_worth_it, self._ledger.begin() as session:
             if is_worth_it:
                 facts = {**bounds, "mark": mark, "seconds": _seconds(self._rules.event_days)}
-                last, gone, has_more = session.execute(sql.EVENTS, facts).one()
+                last, gone, has_more = session.execute(EVENTS, facts).one()
             else:
-                last, gone, has_more = session.execute(sql.NEXT_EVENTS, bounds).one()
+                last, gone, has_more = session.execute(NEXT_EVENTS, bounds).one()
         self._events_done = not has_more
         self._event_mark = 0 if self._events_done else int(last)
         return int(gone)
 
     def _sweep_oddments(self) -> None:
-        for statement in sql.ODDMENTS:
+        for statement in ODDMENTS:
             bound = {"seconds": _seconds(self._rules.job_days)}
             names = statement.compile().params
             try:
@@ -198,7 +309,7 @@ _BEGINNING = _JobMark(datetime.fromisoformat("0001-01-01T00:00:00+00:00"), UUID(
 def _remove(session: Session, ids: Sequence[UUID], *, roots: Sequence[UUID]) -> None:
     caps = [("job", str(root)) for root in roots]
     caps += [("tier", f"{job_id}/{queue.value}") for job_id in ids for queue in QueueName]
-    session.execute(sql.CAPS, {"scopes": [scope for scope, _ in caps], "keys": [key for _, key in caps]})
+    session.execute(CAPS, {"scopes": [scope for scope, _ in caps], "keys": [key for _, key in caps]})
     for table, column in CHAIN_TABLES:
         session.execute(text(f"DELETE FROM {table} WHERE {column} = ANY(:ids)"), {"ids": list(ids)})
 

@@ -6,137 +6,135 @@ client among them, would write prompts into spans.
 
 from __future__ import annotations
 
+import logging
+import os
 import random
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Sequence
 from contextvars import Token
 from importlib.metadata import version
 from types import TracebackType
 
 from opentelemetry import context, trace
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from monitoring.config import TracingConfig
-from monitoring.trace_outbox import Outbox
-from monitoring.traces import Facts, Kind, Span
+from monitoring.traces import Fact, Facts, Kind, Span
 
+logger = logging.getLogger(__name__)
+
+_EVERY_MS = 500
+"""How long a span waits for others at most."""
 _HEADER = "traceparent"
 _ERROR = "error.type"
 """A span that names what went wrong is one that failed."""
 _MAX_HEADER = 256
-_LIMITS = SpanLimits(
-    max_span_attributes=32, max_span_attribute_length=200, max_attributes=32, max_attribute_length=200, max_events=0,
-    max_links=8,
-)  # fmt: skip
-_KINDS = {kind: SpanKind[kind.name] for kind in Kind}
+_LIMITS = SpanLimits(max_span_attributes=32, max_span_attribute_length=200, max_events=0, max_links=8)
 _IDS = RandomIdGenerator()
 _PROPAGATOR = TraceContextTextMapPropagator()
-_UNTRACED = trace.set_span_in_context(trace.INVALID_SPAN, context.Context())
 
 
-class OtelRecorder:
-    """See `traces.Recorder`."""
+class Recorder:
+    """Opens spans of this process, and sends those that have ended from a thread of its own."""
 
-    def __init__(self, config: TracingConfig, *, program: str, outbox: Outbox | None = None) -> None:
+    def __init__(
+        self, config: TracingConfig, *, program: str, connect: Callable[[], SpanExporter] | None = None
+    ) -> None:
         self._config = config
-        self._outbox = outbox or Outbox(config)
+        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # a line per failed delivery
         resource = Resource.create({"service.name": f"pointsman-{program}", "service.version": version("pointsman")})
         # Whether a trace is recorded is decided where it begins, and stands in its flag from then on.
-        provider = TracerProvider(
+        self._provider = TracerProvider(
             sampler=ParentBased(ALWAYS_ON), resource=resource, shutdown_on_exit=False, span_limits=_LIMITS
         )
-        provider.add_span_processor(self._outbox)
-        self._tracer = provider.get_tracer("pointsman", version("pointsman"))
+        batches = BatchSpanProcessor(
+            _Delivery(connect or self._connect),
+            max_queue_size=config.queue_spans,
+            schedule_delay_millis=_EVERY_MS,
+            max_export_batch_size=config.queue_spans,  # below it a span that ends takes no lock
+        )
+        self._provider.add_span_processor(batches)
+        self._tracer = self._provider.get_tracer("pointsman", version("pointsman"))
 
-    def begin(self, name: str, incoming: str | None, *, kind: Kind, facts: Facts) -> AbstractContextManager[Span]:
-        """See `traces.begin`."""
-        if (inner := self.span(name, kind=kind, facts=facts)) is not None:
-            return inner
-        joined = _read(incoming)
-        is_sampled = self._is_sampled(joined)
-        if joined is not None:
-            return self._open(name, _below(joined, is_sampled=is_sampled), kind=kind, facts=facts)
-        if is_sampled:
-            return self._open(name, _UNTRACED, kind=kind, facts=facts)
-        nobody = SpanContext(_IDS.generate_trace_id(), _IDS.generate_span_id(), is_remote=True)
-        return self._open(name, _below(nobody, is_sampled=False), kind=kind, facts=facts)
+    def stop(self) -> None:
+        """Send what has ended, and wait for `exit_seconds` at most: the SDK waits for as long as a delivery lasts."""
+        stopping = threading.Thread(target=self._provider.shutdown, name="traces-stop", daemon=True)
+        stopping.start()
+        stopping.join(self._config.exit_seconds)
 
-    def span(self, name: str, *, kind: Kind, facts: Facts) -> AbstractContextManager[Span] | None:
-        """See `traces.span`."""
-        if not trace.get_current_span().get_span_context().is_valid:
+    def current(self) -> SpanContext | None:
+        """Return the ids of what is being done."""
+        here = trace.get_current_span().get_span_context()
+        return here if here.is_valid else None
+
+    def parse(self, header: str | None) -> SpanContext | None:
+        """Return the ids of a `traceparent` of any origin; None for what is none."""
+        if not isinstance(header, str) or len(header) > _MAX_HEADER:
             return None
-        return self._open(name, context.get_current(), kind=kind, facts=facts)
+        parsed = trace.get_current_span(_PROPAGATOR.extract({_HEADER: header}, context.Context())).get_span_context()
+        return parsed if parsed.is_valid else None
 
-    def of_job(self, name: str, trace_of_job: str, *, kind: Kind, facts: Facts) -> AbstractContextManager[Span] | None:
-        """See `traces.of_job`."""
-        if (stored := _read(trace_of_job)) is None:
+    def format(self, ids: SpanContext, *, flags: int | None = None) -> str:
+        """Return ids as a `traceparent`."""
+        shown = ids.trace_flags if flags is None else flags
+        return f"00-{ids.trace_id:032x}-{ids.span_id:016x}-{shown:02x}"
+
+    def join(self, incoming: str | None) -> SpanContext | None:
+        """Decide whether a trace that begins here is recorded; returns the ids that it is below, if any.
+
+        A caller's ids say nothing about it, since it can choose them.
+        """
+        caller = self.parse(incoming)
+        if caller is not None and self._config.trust_sampled:
+            is_sampled = caller.trace_flags.sampled
+        else:
+            is_sampled = random.random() < self._config.sample_ratio
+        if caller is None and is_sampled:
             return None
-        return self._open(name, _below(stored, is_sampled=stored.trace_flags.sampled), kind=kind, facts=facts)
+        trace_id = _IDS.generate_trace_id() if caller is None else caller.trace_id
+        span_id = _IDS.generate_span_id() if caller is None else caller.span_id
+        flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
+        return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
-    def past(self, name: str, trace_of_job: str, *, began: float, ended: float, kind: Kind, facts: Facts) -> None:
-        """See `traces.past`."""
-        if (stored := _read(trace_of_job)) is None:
-            return
-        span = self._tracer.start_span(
-            name, _below(stored, is_sampled=stored.trace_flags.sampled), _KINDS[kind], _known(facts),
-            start_time=_nanoseconds(began),
-        )  # fmt: skip
+    def open(self, name: str, parent: SpanContext | None, *, kind: Kind, facts: Facts) -> Span:
+        """Begin a span below another one, or without one a trace."""
+        return _RecordedSpan(self._tracer.start_span(name, _below(parent), SpanKind[kind.name], _present(facts)))
+
+    def put(self, name: str, parent: SpanContext, *, began: float, ended: float, kind: Kind, facts: Facts) -> None:
+        """Record a span that is over."""
+        span = self._tracer.start_span(name, _below(parent), SpanKind[kind.name], start_time=round(began * 1e9))
         _note(span, facts)
-        span.end(_nanoseconds(max(began, ended)))
-
-    def current(self) -> str | None:
-        """See `traces.current`."""
-        carrier: dict[str, str] = {}
-        _PROPAGATOR.inject(carrier)
-        return carrier.get(_HEADER)
-
-    def within(self, trace_of_job: str, incoming: str) -> str:
-        """See `traces.within`."""
-        stored, asked = _read(trace_of_job), _read(incoming)
-        if stored is None or asked is None or asked.trace_id != stored.trace_id:
-            return trace_of_job
-        carrier: dict[str, str] = {}
-        _PROPAGATOR.inject(carrier, _below(asked, is_sampled=stored.trace_flags.sampled))
-        return carrier[_HEADER]
+        span.end(round(max(began, ended) * 1e9))
 
     def note(self, facts: Facts) -> None:
-        """See `traces.note`."""
+        """Add facts to the current span."""
         _note(trace.get_current_span(), facts)
 
-    def refer_to(self, trace_of_job: str) -> None:
-        """See `traces.refer_to`."""
+    def link(self, job: SpanContext) -> None:
+        """Link the current span to another trace, once."""
         span = trace.get_current_span()
-        if not span.is_recording() or (stored := _read(trace_of_job)) is None:
-            return
-        known = {link.context.trace_id for link in getattr(span, "links", ())}
-        if stored.trace_id not in known | {span.get_span_context().trace_id}:
-            span.add_link(stored)
+        linked = {link.context.trace_id for link in getattr(span, "links", ())}
+        if span.is_recording() and job.trace_id not in linked | {span.get_span_context().trace_id}:
+            span.add_link(job)
 
-    def hurry(self) -> None:
-        """See `traces.hurry`."""
-        self._outbox.hurry()
-
-    def finish(self) -> None:
-        """See `traces.stop`."""
-        self._outbox.flush(self._config.exit_seconds)
-
-    def _is_sampled(self, joined: SpanContext | None) -> bool:
-        """Decide whether a trace is recorded. A caller's ids say nothing about it: it can choose them."""
-        if joined is not None and self._config.trust_sampled:
-            return joined.trace_flags.sampled
-        return random.random() < self._config.sample_ratio
-
-    def _open(
-        self, name: str, parent: context.Context, *, kind: Kind, facts: Facts
-    ) -> AbstractContextManager[Span]:  # fmt: skip
-        return _Recorded(self._tracer.start_span(name, parent, _KINDS[kind], _known(facts)))
+    def _connect(self) -> SpanExporter:
+        return OTLPSpanExporter(
+            endpoint=self._config.endpoint,
+            headers={name: secret.get_secret_value() for name, secret in self._config.headers.items()},
+            timeout=self._config.timeout_seconds,
+            compression=Compression.Gzip,
+        )
 
 
-class _Recorded:
+class _RecordedSpan(Span):
     """A span that is the current one until its block ends."""
 
     __slots__ = ("_is_discarded", "_span", "_token")
@@ -146,7 +144,7 @@ class _Recorded:
         self._token: Token[context.Context] | None = None
         self._is_discarded = False
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> _RecordedSpan:
         self._token = context.attach(trace.set_span_in_context(self._span))
         return self
 
@@ -154,51 +152,74 @@ class _Recorded:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and self._span.is_recording():
-            known = getattr(self._span, "attributes", None) or {}
-            _note(self._span, {_ERROR: known.get(_ERROR, kind.__name__)})
+            attributes = getattr(self._span, "attributes", None) or {}
+            _note(self._span, {_ERROR: attributes.get(_ERROR, kind.__name__)})
         if not self._is_discarded:
             self._span.end()  # what does not end is never sent
         if self._token is not None:
             context.detach(self._token)
 
     def note(self, facts: Facts) -> None:
-        """See `traces.Span`."""
+        """Add attributes."""
         _note(self._span, facts)
 
     def rename(self, name: str) -> None:
-        """See `traces.Span`."""
+        """Change the name."""
         self._span.update_name(name)
 
     def discard(self) -> None:
-        """See `traces.Span`."""
+        """Never end it."""
         self._is_discarded = True
 
 
-def _read(header: str | None) -> SpanContext | None:
-    """Return the ids of a `traceparent` of any origin; None for what is none."""
-    if not isinstance(header, str) or len(header) > _MAX_HEADER:
-        return None
-    read = trace.get_current_span(_PROPAGATOR.extract({_HEADER: header}, context.Context())).get_span_context()
-    return read if read.is_valid else None
+class _Delivery(SpanExporter):
+    """Connects in the process that sends: no connection survives a fork. Logs when the collector goes away."""
+
+    def __init__(self, connect: Callable[[], SpanExporter]) -> None:
+        self._connect = connect
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._exporter: SpanExporter | None = None
+        self._spans_lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        failure: Exception | None = None
+        try:
+            self._exporter = self._exporter or self._connect()
+            result = self._exporter.export(spans)
+        except Exception as error:  # noqa: BLE001 - whatever an exporter raises costs these spans and not the thread
+            failure, result = error, SpanExportResult.FAILURE
+        if result is not SpanExportResult.SUCCESS:
+            if not self._spans_lost:
+                logger.warning("traces_not_delivered", exc_info=failure)
+            self._spans_lost += len(spans)
+        elif self._spans_lost:
+            logger.info("traces_delivered_again", extra={"spans_lost": self._spans_lost})
+            self._spans_lost = 0
+        return result
+
+    def shutdown(self) -> None:
+        if self._exporter is not None:
+            self._exporter.shutdown()
 
 
-def _below(above: SpanContext, *, is_sampled: bool) -> context.Context:
-    flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
-    parent = SpanContext(above.trace_id, above.span_id, is_remote=True, trace_flags=flags)
-    return trace.set_span_in_context(trace.NonRecordingSpan(parent), context.Context())
+def _below(parent: SpanContext | None) -> context.Context:
+    # Ids alone: a tracestate of the caller's is dropped.
+    if parent is None:
+        return context.Context()
+    ids = SpanContext(parent.trace_id, parent.span_id, is_remote=parent.is_remote, trace_flags=parent.trace_flags)
+    return trace.set_span_in_context(trace.NonRecordingSpan(ids), context.Context())
 
 
 def _note(span: trace.Span, facts: Facts) -> None:
     if not span.is_recording():
         return
-    span.set_attributes(_known(facts))
+    span.set_attributes(_present(facts))
     if facts.get(_ERROR) is not None:
         span.set_status(Status(StatusCode.ERROR))
 
 
-def _known(facts: Facts) -> dict[str, str | int | float | bool]:
+def _present(facts: Facts) -> dict[str, Fact]:
     return {name: fact for name, fact in facts.items() if fact is not None}
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1_000_000_000)

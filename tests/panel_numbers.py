@@ -181,7 +181,8 @@ PANELS: Mapping[Place, Number] = {
          GROUP BY 1"""),
     (C, "USD per hour by tier and model", 0): Grown(
         f"SELECT model, {TIER}, sum(cost_nanousd) / 1e9::float FROM call JOIN attempt ON attempt.id = attempt_id"
-        " GROUP BY 1, 2", factor=3600,
+        " GROUP BY 1, 2",
+        factor=3600,
     ),
     (C, "USD for each job that ended well", 0): Grown(COST, per=ENDS_WELL),
     (C, "Wasted share", 0): Grown(WASTED, per=COST),
@@ -266,7 +267,7 @@ PANELS: Mapping[Place, Number] = {
     **spread(C, "Bytes that jobs made", "output_bytes", JOB_BYTES),
     **spread(S, "Steps of a session take", "step_seconds", STEP_SECONDS),
     **spread(T, "Steps take", "attempt_duration_seconds", f"{ATTEMPT_SECONDS} AND queue = 'steps'"),
-}  # fmt: skip
+}
 
 BESIDE_THE_LEDGER: Mapping[Place, str] = {
     (F, "Messages that nobody serves", 0): "llen",
@@ -279,4 +280,4 @@ BESIDE_THE_LEDGER: Mapping[Place, str] = {
     (Q, "Backlog in dollars", 0): "estimate",
     (C, "Backlog in dollars", 0): "estimate",
 }
-"""Panels whose number is the broker's or an estimate: tests of their own prove it (test_exporter, test_outlook)."""
+"""Panels whose number is the broker's or an estimate: tests of their own prove it (test_exporter, test_forecast)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -9,22 +10,28 @@ from typing import Any
 
 from sqlalchemy import text
 
-from monitoring.dashboards.boards import BOARDS
-from monitoring.dashboards.panels import Panel, Query
 from monitoring.ledger.store import Ledger
+from producers.commands.dashboards import read_dashboards
 from tests.panel_numbers import PANELS, Grown, Now, Number, Place, Spread
 from tests.prometheus import Prometheus, Samples
+
+BOARDS: tuple[dict[str, Any], ...] = tuple(json.loads(text) for text in read_dashboards().values())
 
 _WINDOW = re.compile(r"\[[^\]]+\]")
 _GUARDED = re.compile(r"> 0| / ")
 
 
-def places() -> list[tuple[Place, Panel, Query]]:
+def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def places() -> list[tuple[Place, str]]:
+    """Every query of every panel: where it stands, and its expression."""
     return [
-        ((board.uid, panel.title, number), panel, query)
+        ((board["uid"], panel["title"], number), target["expr"])
         for board in BOARDS
-        for panel in board.panels
-        for number, query in enumerate(panel.queries)
+        for panel in panels(board)
+        for number, target in enumerate(panel["targets"])
     ]
 
 
@@ -55,23 +62,23 @@ class Proof:
         }
         return found | {number.sql for number in PANELS.values() if isinstance(number, Spread)}
 
-    def ask(self, query: Query, *, at: float) -> Samples:
+    def ask(self, expression: str, *, at: float) -> Samples:
         """Ask as Grafana does, over the window from the beginning to a scrape."""
         window = f"[{round((at - self.begun) * 1000) + 1}ms]"
-        filled = _WINDOW.sub(window, query.of_installation)
+        filled = _WINDOW.sub(window, expression)
         filled = filled.replace("$job", ".*").replace("$queue_name", ".*").replace("$tier", ".*")
         return self.prometheus.query(filled, at=at)
 
     def differences(self, *, at: float) -> dict[Place, Any]:
         """Return what panels show otherwise than the ledger says."""
         wrong: dict[Place, Any] = {}
-        for place, _, query in places():
-            shown = self.ask(query, at=at)
-            if not shown and not _GUARDED.search(query.expression):
+        for place, expression in places():
+            shown = self.ask(expression, at=at)
+            if not shown and not _GUARDED.search(expression):
                 wrong[place] = "nothing is shown"
             elif (number := PANELS.get(place)) is not None:
                 shown = {labels: value for labels, value in shown.items() if value and not math.isnan(value)}
-                if (told := self._difference(number, shown, at=at, is_rate="rate(" in query.expression)) is not None:
+                if (told := self._difference(number, shown, at=at, is_rate="rate(" in expression)) is not None:
                     wrong[place] = told
         return wrong
 

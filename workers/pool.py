@@ -102,7 +102,6 @@ class PoolHooks:
     def on_postrun(self, **_: Any) -> None:
         """Drop the log context in the child, after a task's body, so that nothing leaks into the next task."""
         logs.clear()
-        traces.hurry()
 
     def on_failure(self, exception: BaseException | None = None, args: Any = (), **_: Any) -> None:
         """Tell the ledger, from the parent, that the child which worked on a job was killed or died."""

@@ -8,7 +8,7 @@ are another, so they can be given as a file or one by one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from monitoring.capacity.workload import Rates, Workload
+from monitoring.capacity.workload import QueueWork, Rates, Workload, first_error
 from monitoring.errors import CapacityError
 from routing.lanes import LaneName
 from routing.policy import Policy
@@ -24,6 +24,7 @@ from routing.policy import Policy
 _MOST_FILE_BYTES = 65_536
 MEASURED, POLICY, SETTING, POOL = "measured", "policy", "setting", "pool"
 """Whence a limit is: a machine has it, the policy or a server's setting makes it, or it is the pool of a plan."""
+_UNITS = ("requests/min", "tokens/min")
 _API_CONNECTIONS, _GATEWAY_CONNECTIONS, _OTHER_CONNECTIONS = 8, 6, 12
 """That each API and gateway process may keep open; and dispatchers, exporter and command line together."""
 PerSecond = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
@@ -113,9 +114,7 @@ def _validated(found: Any, *, source: str) -> Limits:
     try:
         return Limits.model_validate(found)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise CapacityError(f"{source}: {place}: {first['msg']}") from None
+        raise CapacityError(f"{source}: {first_error(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -149,109 +148,91 @@ class Instances:
     tenants: int = 1
 
 
-def components(
-    workload: Workload, rates: Rates, *, arriving: float, slots: int, peak: float, limits: Limits, policy: Policy,
-    instances: Instances,
-) -> list[Component]:  # fmt: skip
-    """Return what a load asks of every part but the workers.
+@dataclass(frozen=True, kw_only=True)
+class FleetLoad:
+    """What is asked of a fleet at the peak."""
+
+    workload: Workload
+    rates: Rates
+    """Attempts per second by queue."""
+    arriving: float
+    """New jobs per second."""
+    slots: int
+    """Of all pools together."""
+    peak: float
+    """The peak over the day's mean, for what counts by the day."""
+
+    def total(self, of_attempt: Callable[[QueueWork], float]) -> float:
+        """Return a sum per second over all attempts."""
+        return sum(rate * of_attempt(self.workload.queues[queue]) for queue, rate in self.rates.items())
+
+    @property
+    def usd_per_day(self) -> float:
+        """What models cost in a day."""
+        return 86_400 / self.peak * self.total(lambda work: work.usd)
+
+    @property
+    def models(self) -> list[str]:
+        """Which models of which providers are called, as `PROVIDER/MODEL`."""
+        called = {name for queue, rate in self.rates.items() if rate > 0 for name in self.workload.queues[queue].models}
+        return sorted(called)
+
+
+def components(load: FleetLoad, *, limits: Limits, policy: Policy, instances: Instances) -> Iterator[Component]:
+    """Yield what a load asks of every part but the workers.
 
     Args:
-        workload: what attempts are like.
-        rates: attempts per second by queue, at the peak.
-        arriving: new jobs per second, at the peak.
-        slots: of all pools together.
-        peak: the peak over the day's mean, for what counts by the day.
+        load: what is asked.
         limits: what the parts bear.
-        policy: whose limits on runways, tenants, lanes and budgets hold.
+        policy: whose dispatch windows, tenants' limits, providers' limits and budgets hold.
         instances: how many processes and tenants there are.
     """
-    attempts = sum(rates.values())
-    calls = sum(rate * workload.queues[queue].calls for queue, rate in rates.items())
-    running = sum(rate * workload.queues[queue].service.mean for queue, rate in rates.items())
-    writes = arriving * limits.submit_transactions + attempts * limits.attempt_transactions
+    attempts = sum(load.rates.values())
+    calls = load.total(lambda work: work.calls)
+    running = load.total(lambda work: work.mean_seconds)
+    writes = load.arriving * limits.submit_transactions + attempts * limits.attempt_transactions
     writes += calls * limits.call_transactions + running / policy.attempts.lease_renew_seconds
-    events = arriving * limits.job_events + attempts * limits.attempt_events + calls * limits.call_events
-    admitted = policy.admission.running_per_tenant
-    return [
-        Component("api", arriving, limits.api_submits_per_second * instances.apis, "submits/s", MEASURED),
-        Component("gateway", calls, limits.gateway_calls_per_second * instances.gateways, "calls/s", MEASURED),
-        Component("dispatcher", attempts, limits.dispatcher_pushes_per_second, "pushes/s", MEASURED),
-        _runway(rates, limits, policy, instances),
-        Component("ledger", writes, limits.ledger_transactions_per_second, "writes/s", MEASURED),
-        Component(
-            "ledger connections", _connections(slots, limits, instances), limits.ledger_connections, "clients", SETTING
-        ),
-        Component("exporter", events, limits.fold_events_per_second, "events/s", MEASURED),
-        *([] if admitted is None else [
-            Component("admission", running, admitted * instances.tenants, "attempts at once", POLICY)
-        ]),
-        *_lanes(workload, rates, limits, policy),
-        *_budgets(workload, rates, peak, policy, instances),
-    ]  # fmt: skip
+    events = load.arriving * limits.job_events + attempts * limits.attempt_events + calls * limits.call_events
+    connections = load.slots * limits.slot_connections + _OTHER_CONNECTIONS
+    connections += instances.apis * _API_CONNECTIONS + instances.gateways * _GATEWAY_CONNECTIONS
+    yield Component("api", load.arriving, limits.api_submits_per_second * instances.apis, "submits/s", MEASURED)
+    yield Component("gateway", calls, limits.gateway_calls_per_second * instances.gateways, "calls/s", MEASURED)
+    yield Component("dispatcher", attempts, limits.dispatcher_pushes_per_second, "pushes/s", MEASURED)
+    busiest = max(load.rates, key=lambda queue: load.rates[queue])  # a round fills its dispatch window at most once
+    window = min(policy.runway.per_queue, policy.runway.per_tenant * instances.tenants)
+    rounds = limits.dispatcher_rounds_per_second
+    yield Component(f"runway of {busiest.value}", load.rates[busiest], rounds * window, "jobs/s", MEASURED)
+    yield Component("ledger", writes, limits.ledger_transactions_per_second, "writes/s", MEASURED)
+    yield Component("ledger connections", connections, limits.ledger_connections, "clients", SETTING)
+    yield Component("exporter", events, limits.fold_events_per_second, "events/s", MEASURED)
+    if (admitted := policy.admission.running_per_tenant) is not None:
+        yield Component("admission", running, admitted * instances.tenants, "attempts at once", POLICY)
+    yield from _providers(load, limits, policy)
+    usd, budgets = load.usd_per_day, policy.budgets
+    yield Component("budget of the fleet", usd, budgets.fleet_day_usd, "USD/day", POLICY)
+    yield Component("budget of the tenants", usd, budgets.tenant_day_usd * instances.tenants, "USD/day", POLICY)
 
 
-def _connections(slots: int, limits: Limits, instances: Instances) -> float:
-    others = instances.apis * _API_CONNECTIONS + instances.gateways * _GATEWAY_CONNECTIONS + _OTHER_CONNECTIONS
-    return slots * limits.slot_connections + others
+def _providers(load: FleetLoad, limits: Limits, policy: Policy) -> Iterator[Component]:
+    for name in load.models:
+        used = {queue: work.models[name] for queue, work in load.workload.queues.items() if name in work.models}
+        calls = 60 * sum(load.rates[queue] * use.calls for queue, use in used.items() if queue in load.rates)
+        tokens = 60 * sum(load.rates[queue] * use.tokens for queue, use in used.items() if queue in load.rates)
+        for asked, bound, unit in zip((calls, tokens), _bounds(name, limits, policy), _UNITS, strict=True):
+            if bound is not None:
+                yield Component(f"provider {name}", asked, bound, unit, POLICY)
 
 
-def _runway(rates: Rates, limits: Limits, policy: Policy, instances: Instances) -> Component:
-    """The busiest queue: a round fills its runway at most once."""
-    queue = max(rates, key=lambda name: rates[name])
-    places = min(policy.runway.per_queue, policy.runway.per_tenant * instances.tenants)
-    bound = limits.dispatcher_rounds_per_second * places
-    return Component(f"runway of {queue.value}", rates[queue], bound, "jobs/s", MEASURED)
-
-
-def _lanes(workload: Workload, rates: Rates, limits: Limits, policy: Policy) -> Iterable[Component]:
-    for name in lanes_of(workload, rates):
-        uses = [(rate, workload.queues[queue].models.get(name)) for queue, rate in rates.items()]
-        calls = 60 * sum(rate * use.calls for rate, use in uses if use is not None)
-        tokens = 60 * sum(rate * use.tokens for rate, use in uses if use is not None)
-        rules = policy.lanes.of(*_parts_of(name))
-        requests_bound = limits.requests_per_minute.get(name, rules.requests_per_minute)
-        tokens_bound = limits.tokens_per_minute.get(name, rules.tokens_per_minute)
-        if requests_bound is not None:
-            yield Component(f"provider {name}", calls, requests_bound, "requests/min", POLICY)
-        if tokens_bound is not None:
-            yield Component(f"provider {name}", tokens, tokens_bound, "tokens/min", POLICY)
-
-
-def lanes_of(workload: Workload, rates: Rates) -> list[str]:
-    """Return which models of which providers a load calls, as `PROVIDER/MODEL`."""
-    return sorted({name for queue, rate in rates.items() if rate > 0 for name in workload.queues[queue].models})
-
-
-def unstated_lanes(workload: Workload, rates: Rates, *, limits: Limits, policy: Policy) -> list[str]:
+def unbounded_models(load: FleetLoad, *, limits: Limits, policy: Policy) -> list[str]:
     """Return the models that a load calls and of which nobody said how often a provider lets them be called."""
-    stated = {*limits.requests_per_minute, *limits.tokens_per_minute}
-    unsaid = (name for name in lanes_of(workload, rates) if name not in stated)
-    return [name for name in unsaid if not _has_bounds(policy, name)]
+    return [name for name in load.models if _bounds(name, limits, policy) == (None, None)]
 
 
-def _has_bounds(policy: Policy, name: str) -> bool:
-    rules = policy.lanes.of(*_parts_of(name))
-    return rules.requests_per_minute is not None or rules.tokens_per_minute is not None
-
-
-def _parts_of(name: str) -> tuple[str, str]:
+def _bounds(name: str, limits: Limits, policy: Policy) -> tuple[float | None, float | None]:
+    """Return how many requests and tokens a minute a provider takes for a model."""
     provider, _, model = name.partition("/")
-    return provider, model
-
-
-def _budgets(
-    workload: Workload, rates: Rates, peak: float, policy: Policy, instances: Instances
-) -> Iterable[Component]:  # fmt: skip
-    usd = model_usd_per_day(workload, rates, peak=peak)
-    yield Component("budget of the fleet", usd, policy.budgets.fleet_day_usd, "USD/day", POLICY)
-    yield Component("budget of the tenants", usd, policy.budgets.tenant_day_usd * instances.tenants, "USD/day", POLICY)
-
-
-def model_usd_per_day(workload: Workload, rates: Rates, *, peak: float) -> float:
-    """Return what models cost in a day whose peak these rates are."""
-    return 86_400 / peak * sum(rate * workload.queues[queue].usd for queue, rate in rates.items())
-
-
-def by_headroom(found: Iterable[Component]) -> list[Component]:
-    """Return parts in the order in which they give out when the load grows; those without any load are left out."""
-    return sorted((part for part in found if part.load > 0), key=lambda part: (part.headroom, part.name))
+    rules = policy.lanes.of(provider, model)
+    return (
+        limits.requests_per_minute.get(name, rules.requests_per_minute),
+        limits.tokens_per_minute.get(name, rules.tokens_per_minute),
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median, pvariance
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -12,10 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
-from monitoring.capacity.arrivals import Arrival
-from monitoring.capacity.defaults import default_workload
-from monitoring.capacity.history import AttemptFact, CallTotals, describe, first_arrivals, mix_of
-from monitoring.capacity.workload import QueueWork, Workload
+from monitoring.capacity.workload import ModelUse, QueueWork, Workload, default_workload
 from monitoring.errors import CapacityError
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import slots_by_queue
@@ -29,37 +28,29 @@ MOST_ATTEMPTS = 20_000
 """Attempts that are read of each queue: the newest."""
 _TIMEOUT_MS = 60_000
 
-_ATTEMPTS = text("""
+_NEWEST = """
     WITH newest AS (
         SELECT name AS queue, found.* FROM unnest(CAST(:queues AS text[])) AS names (name)
          CROSS JOIN LATERAL (
-            SELECT attempt.job_id, attempt.number, attempt.started_at, attempt.ended_at FROM attempt
-             WHERE attempt.queue = name AND attempt.ended_at IS NOT NULL
-               AND attempt.started_at > now() - make_interval(hours => :hours)
-             ORDER BY attempt.started_at DESC LIMIT :most
+            SELECT id, job_id, number, started_at, ended_at FROM attempt
+             WHERE queue = name AND ended_at IS NOT NULL AND started_at > now() - make_interval(hours => :hours)
+             ORDER BY started_at DESC LIMIT :most
          ) AS found
     )
+"""
+
+_ATTEMPTS = text(f"""{_NEWEST}
     SELECT newest.queue, extract(epoch FROM newest.started_at)::float AS started_at,
            extract(epoch FROM newest.ended_at)::float AS ended_at,
            (SELECT (data ->> 'wait_seconds')::float FROM event
              WHERE event.job_id = newest.job_id AND event.kind = 'started'
                AND (data ->> 'attempt')::int = newest.number LIMIT 1) AS waited,
            (SELECT later.queue FROM attempt AS later
-             WHERE later.job_id = newest.job_id AND later.number = newest.number + 1) AS next_queue,
-           newest.number = 1 AS is_first
+             WHERE later.job_id = newest.job_id AND later.number = newest.number + 1) AS next_queue
       FROM newest
 """)
 
-_CALLS = text("""
-    WITH newest AS (
-        SELECT name AS queue, found.id FROM unnest(CAST(:queues AS text[])) AS names (name)
-         CROSS JOIN LATERAL (
-            SELECT attempt.id FROM attempt
-             WHERE attempt.queue = name AND attempt.ended_at IS NOT NULL
-               AND attempt.started_at > now() - make_interval(hours => :hours)
-             ORDER BY attempt.started_at DESC LIMIT :most
-         ) AS found
-    )
+_CALLS = text(f"""{_NEWEST}
     SELECT newest.queue, call.provider || '/' || call.model AS model, count(*) AS calls,
            sum(input_tokens + output_tokens + cache_write_tokens + cache_read_tokens) AS tokens,
            sum(cost_nanousd) AS nanousd
@@ -91,12 +82,38 @@ _TENANTS = text("""
 """)
 
 
+class AttemptFact(NamedTuple):
+    """One attempt that has ended. Times are seconds of one clock."""
+
+    arrived_at: float
+    """When its job began to wait for it."""
+    started_at: float
+    ended_at: float
+    next_queue: QueueName | None = None
+    """Where its job had its next attempt, if it had one."""
+
+
+class CallTotals(NamedTuple):
+    """What all attempts on a queue asked of one model."""
+
+    model: str
+    """`PROVIDER/MODEL`."""
+    calls: int
+    tokens: int
+    usd: float
+
+
+class Handover(NamedTuple):
+    """How long the ways between attempts take, in seconds."""
+
+    pickup_seconds: float
+    turnaround_seconds: float
+
+
 class Measured(NamedTuple):
     """What was read."""
 
     workload: Workload
-    arrivals: tuple[Arrival, ...] = ()
-    """When new jobs came, in order."""
     slots: Mapping[QueueName, int] = MappingProxyType({})
     """Slots that serve each queue now, as their workers say; one that serves several queues counts on each."""
 
@@ -121,7 +138,7 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
             session.execute(text(f"SET LOCAL statement_timeout = {_TIMEOUT_MS}"))
             attempts = _read_attempts(session, window)
             calls = _read_calls(session, window)
-            arrived, busiest = _read_arrived(session, window)
+            arrived = session.execute(_ARRIVED, window).all()
             slots = {QueueName(each.queue): each.slots for each in slots_by_queue(session) if each.slots > 0}
             tenants = session.scalar(_TENANTS, window) or 1
     except OperationalError as error:
@@ -129,53 +146,82 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
             rule = f"the ledger took more than {_TIMEOUT_MS / 1000:g} s to read {hours} h: ask for fewer --hours"
             raise CapacityError(rule) from None
         raise
-    queues = dict(taken.queues)
-    for queue, facts in attempts.items():
-        if len(facts) >= least:
-            queues[queue] = _known(describe(facts, calls[queue]))
-    seen = sum(len(facts) for facts in attempts.values())
+    believed = {queue: describe(facts, calls[queue]) for queue, facts in attempts.items() if len(facts) >= least}
+    seen, jobs = sum(len(facts) for facts in attempts.values()), sum(row.jobs for row in arrived)
     workload = Workload(
         source=f"the ledger's last {hours} h: {seen:,} attempts" if seen else taken.source,
-        queues=queues,
-        mix=mix_of(arrived) or taken.mix,
-        rate_per_second=busiest / 3600 or None,
+        queues=taken.queues | believed,
+        mix={QueueName(row.queue): row.jobs / jobs for row in arrived} or taken.mix,
+        rate_per_second=max((row.busiest for row in arrived), default=0) / 3600 or None,
         tenants=tenants,
     )
-    return Measured(workload, tuple(first_arrivals(attempts, most=MOST_ATTEMPTS)), slots)
+    return Measured(workload, slots)
 
 
-def _known(work: QueueWork) -> QueueWork:
-    """Leave out what leads to `unrouted`: nobody works there."""
-    return work.model_copy(
-        update={"follows": {queue: share for queue, share in work.follows.items() if queue != QueueName.UNROUTED}}
+def describe(attempts: Sequence[AttemptFact], calls: Sequence[CallTotals]) -> QueueWork:
+    """Return what attempts of one queue are like.
+
+    Args:
+        attempts: at least one.
+        calls: of the same queue and of the same attempts.
+    """
+    count = len(attempts)
+    seconds = [max(0.0, attempt.ended_at - attempt.started_at) for attempt in attempts]
+    mean = fmean(seconds)
+    ways = handover(attempts)
+    followed = Counter(attempt.next_queue for attempt in attempts if attempt.next_queue is not None)
+    followed.pop(QueueName.UNROUTED, None)  # nobody works there
+    return QueueWork(
+        source="measured",
+        attempts=count,
+        mean_seconds=mean,
+        variability=pvariance(seconds, mean) / mean**2 if mean > 0 else 0.0,
+        pickup_seconds=ways.pickup_seconds,
+        turnaround_seconds=ways.turnaround_seconds,
+        follows={queue: times / count for queue, times in followed.items()},
+        usd=sum(total.usd for total in calls) / count,
+        models={total.model: ModelUse(calls=total.calls / count, tokens=total.tokens / count) for total in calls},
     )
+
+
+def handover(attempts: Sequence[AttemptFact]) -> Handover:
+    """Tell a wait for a free slot from the way that every message takes.
+
+    An attempt that began although no other one had ended while its job waited was taken up by a slot that was free:
+    its wait is the pickup. One that waited for another's end began so long after it: the turnaround. Both are medians,
+    so jobs that were held back for something else do not count much.
+    """
+    ordered = sorted(attempts, key=lambda attempt: attempt.started_at)
+    ends = sorted(attempt.ended_at for attempt in ordered)
+    pickups, turnarounds = [], []
+    unmatched: deque[float] = deque()
+    added = 0
+    for attempt in ordered:
+        until = bisect_right(ends, attempt.started_at)
+        unmatched.extend(ends[added:until])
+        added = max(added, until)
+        while unmatched and unmatched[0] < attempt.arrived_at:
+            unmatched.popleft()  # its slot was free when this job came
+        if bisect_left(ends, attempt.arrived_at) == until:
+            pickups.append(max(0.0, attempt.started_at - attempt.arrived_at))
+        elif unmatched:
+            turnarounds.append(attempt.started_at - unmatched.popleft())
+    pickup = median(pickups) if pickups else 0.0
+    return Handover(pickup, median(turnarounds) if turnarounds else pickup)
 
 
 def _read_attempts(session: Session, window: dict[str, object]) -> dict[QueueName, list[AttemptFact]]:
-    found: dict[QueueName, list[AttemptFact]] = defaultdict(list)
+    attempts: dict[QueueName, list[AttemptFact]] = defaultdict(list)
     for row in session.execute(_ATTEMPTS, window):
-        queue = QueueName(row.queue)
-        found[queue].append(
-            AttemptFact(
-                queue=queue, arrived_at=row.started_at - (row.waited or 0.0), started_at=row.started_at,
-                ended_at=row.ended_at, next_queue=QueueName(row.next_queue) if row.next_queue else None,
-                is_first=row.is_first,
-            )
-        )  # fmt: skip
-    return found
-
-
-def _read_arrived(session: Session, window: dict[str, object]) -> tuple[dict[QueueName, int], int]:
-    """Return how many jobs came to each queue, and how many in the busiest hour."""
-    rows = session.execute(_ARRIVED, window).all()
-    return {QueueName(row.queue): row.jobs for row in rows}, max((row.busiest for row in rows), default=0)
+        next_queue = QueueName(row.next_queue) if row.next_queue else None
+        arrived_at = row.started_at - (row.waited or 0.0)
+        attempts[QueueName(row.queue)].append(AttemptFact(arrived_at, row.started_at, row.ended_at, next_queue))
+    return attempts
 
 
 def _read_calls(session: Session, window: dict[str, object]) -> dict[QueueName, list[CallTotals]]:
-    found: dict[QueueName, list[CallTotals]] = defaultdict(list)
+    calls: dict[QueueName, list[CallTotals]] = defaultdict(list)
     for row in session.execute(_CALLS, window):
-        queue = QueueName(row.queue)
-        found[queue].append(
-            CallTotals(queue, row.model, row.calls, int(row.tokens or 0), float(row.nanousd or 0) / NANOUSD_PER_USD)
-        )
-    return found
+        usd = float(row.nanousd or 0) / NANOUSD_PER_USD
+        calls[QueueName(row.queue)].append(CallTotals(row.model, row.calls, int(row.tokens or 0), usd))
+    return calls

@@ -1,10 +1,9 @@
-"""Waits by formula: M/M/c exactly, and G/G/c by Allen-Cunneen with an exponential tail.
+"""Waits before a pool by formula, and how many slots keep them short: M/M/c exactly, and G/G/c by Allen-Cunneen.
 
-Exact for Poisson arrivals and exponential durations. Elsewhere it is an approximation, and weak in these places:
-few slots at a low load, where it is off by up to some ten percent of a wait that is short anyway; durations with a
-long tail (variability above about 4), whose own tail the exponential one does not follow, so that p99 comes out too
-low; bursts that last longer than a queue needs to forget them. And it knows one queue at a time: that what escalates
-comes when the tier below has been busy is only seen by the simulation, which is asked for that reason.
+Exact for Poisson arrivals and exponential durations. Elsewhere it is an approximation, and weak in these places: few
+slots at a low load, where it is off by up to some ten percent of a wait that is short anyway; durations with a long
+tail (variability above about 4), so that p99 comes out too low; bursts that are over before a queue has forgotten them.
+And it knows one queue at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +13,10 @@ from dataclasses import dataclass
 
 MOST_SLOTS = 1_000_000
 """Pools are not looked for beyond this."""
+MOST_BUSY = 0.9
+"""Of a planned slot's time: above it, a little more load makes waits much longer."""
+MOST_WANTED = 10_000
+"""No queue is said to want more."""
 
 
 def wait_probability(slots: int, offered: float) -> float:
@@ -96,7 +99,7 @@ def waits(load: Load, slots: int, *, pickup_seconds: float = 0.0) -> Waits:
 
 def slots_for(
     load: Load, *, p95_seconds: float, most_busy: float = 1.0, pickup_seconds: float = 0.0, most: int = MOST_SLOTS
-) -> int | None:  # fmt: skip
+) -> int | None:
     """Return the fewest slots whose p95 wait is within a target; None where `most` are not enough.
 
     Args:
@@ -127,3 +130,46 @@ def slots_for(
 
 def _is_enough(load: Load, slots: int, p95_seconds: float, pickup_seconds: float) -> bool:
     return waits(load, slots, pickup_seconds=pickup_seconds).p95 <= p95_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """How a queue stands."""
+
+    waiting: int
+    """Jobs that could begin now."""
+    running: int
+    """Attempts that have begun and not ended."""
+    starts_per_second: float
+    """Lately."""
+    mean_seconds: float
+    """That an attempt takes."""
+    variability: float
+    """Variance of that over the mean squared."""
+    is_paused: bool = False
+    """Whether nothing begins."""
+
+
+def wanted_slots(demand: Demand, *, target_seconds: float) -> int:
+    """Return how many slots a queue wants now, never fewer than work on it: the signal that an autoscaler follows.
+
+    Never the queue's length alone: that is 0 while every slot works, and an autoscaler would end busy workers. It is
+    what the load of the last minutes needs, and what works off the backlog within the queue's target on top of it:
+    where slots are short less begins than comes, and the rest is backlog.
+
+    Args:
+        demand: how it stands.
+        target_seconds: that 95 % of its attempts should not wait longer than.
+    """
+    if demand.is_paused:
+        return min(demand.running, MOST_WANTED)
+    backlog = min(demand.waiting, math.ceil(demand.waiting * demand.mean_seconds / target_seconds))
+    return min(max(_for_the_load(demand, target_seconds) + backlog, demand.running), MOST_WANTED)
+
+
+def _for_the_load(demand: Demand, target_seconds: float) -> int:
+    if demand.starts_per_second * demand.mean_seconds <= 0:
+        return 0
+    load = Load(rate=demand.starts_per_second, mean_seconds=demand.mean_seconds, variability=demand.variability)
+    slots = slots_for(load, p95_seconds=target_seconds, most_busy=MOST_BUSY, most=MOST_WANTED)
+    return MOST_WANTED if slots is None else slots

@@ -1,22 +1,25 @@
-"""What a fleet does, as values: how long attempts take on each queue, what follows from them, and what they cost.
+"""What a fleet does: how long attempts take on each queue, what follows from them, and what they cost.
 
-One ledger's measurements can be written to a file and planned with elsewhere: this is that file's format.
+One ledger's measurements can be written to a file and planned with elsewhere: `Workload` is that file's format. What
+was not measured is taken from the policy's prices, speeds and limits, and said to be so.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from monitoring.capacity.samples import MOST_SAMPLES, Samples
 from monitoring.errors import CapacityError
-from routing.tiers import QueueName
+from routing.policy import ModelCall, Policy
+from routing.prices import NANOUSD_PER_USD, Usage, cost_nanousd
+from routing.tiers import QUEUE_OF_TIER, TIER_OF_QUEUE, QueueName
 
-MOST_FILE_BYTES = 8 * 1024 * 1024
+_MOST_FILE_BYTES = 1_048_576
 _MOST_PASSES = 10_000
 _STILL = 1e-9
 
@@ -24,6 +27,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Rates = Mapping[QueueName, float]
+"""Per second."""
 
 
 class _Section(BaseModel):
@@ -44,8 +48,10 @@ class QueueWork(_Section):
     source: Literal["measured", "default"]
     attempts: int = Field(default=0, ge=0)
     """How many were measured."""
-    seconds: tuple[Seconds, ...] = Field(min_length=1, max_length=MOST_SAMPLES)
-    """What attempts took, from claim to settlement: samples."""
+    mean_seconds: Seconds
+    """What an attempt takes, from claim to settlement."""
+    variability: Amount
+    """Variance of that over the mean squared."""
     pickup_seconds: Seconds = 0.0
     """From when a job begins to wait to its claim by a slot that was free: the median."""
     turnaround_seconds: Seconds = 0.0
@@ -63,15 +69,15 @@ class QueueWork(_Section):
             raise ValueError("follows: its shares must not be above 1 together")
         return self
 
-    @cached_property
-    def service(self) -> Samples:
-        """The samples as a distribution."""
-        return Samples.of(self.seconds)
+    @property
+    def occupied_seconds(self) -> float:
+        """For how long an attempt keeps its slot from others: with the turnaround."""
+        return self.mean_seconds + self.turnaround_seconds
 
-    @cached_property
-    def occupancy(self) -> Samples:
-        """For how long an attempt keeps its slot from others: with the way to the next one."""
-        return self.service.shifted(self.turnaround_seconds)
+    @property
+    def occupied_variability(self) -> float:
+        """Variance of that over its mean squared."""
+        return self.variability * (self.mean_seconds / self.occupied_seconds) ** 2 if self.occupied_seconds else 0.0
 
     @property
     def calls(self) -> float:
@@ -82,7 +88,7 @@ class QueueWork(_Section):
 class Workload(_Section):
     """What was measured of a fleet, or is taken where nothing was."""
 
-    v: Literal[1] = 1
+    v: Literal[2] = 2
     source: str = Field(max_length=400)
     """Where it comes from, in words."""
     queues: dict[QueueName, QueueWork]
@@ -104,9 +110,6 @@ class Workload(_Section):
 
     def rates(self, arriving: Rates) -> dict[QueueName, float]:
         """Return the attempts per second of every queue: what arrives, and what follows from it.
-
-        Args:
-            arriving: new jobs per second by queue.
 
         Raises:
             CapacityError: the caller's fault: more and more follows from the work, without an end.
@@ -135,14 +138,122 @@ def read_workload(path: Path) -> Workload:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_FILE_BYTES + 1)
+            data = file.read(_MOST_FILE_BYTES + 1)
     except OSError as error:
         raise CapacityError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > MOST_FILE_BYTES:
-        raise CapacityError(f"{path}: is longer than {MOST_FILE_BYTES} bytes")
+    if len(data) > _MOST_FILE_BYTES:
+        raise CapacityError(f"{path}: is longer than {_MOST_FILE_BYTES} bytes")
     try:
         return Workload.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise CapacityError(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise CapacityError(f"{path}: {first_error(error)}") from None
+
+
+def first_error(error: ValidationError) -> str:
+    """Return the place and the rule of a document's first mistake."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the document"
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
+
+
+_PROVIDER = "anthropic"
+_TYPICAL_SHARE = 0.4
+"""Of the tokens that a call may write: what it writes in the middle. Its slowest twentieth writes all of them."""
+_SESSION_SHARES, _OTHER_SHARES = (0.2, 0.7), (0.02, 0.2)
+"""Of the soft limit: the median and the p95 of sessions in a box, and of work that calls no model."""
+_SESSION_CALLS = 8
+_MESSAGE_SECONDS = 0.02
+"""The way of a message to a slot."""
+_PUBLISHED, _ESCALATED, _NEXT_TIER = 0.8, 0.06, 0.25
+"""Of edits: shares that are published and that escalate. A tier gets so many edits for each one of the tier below."""
+_NO_EDITS = {QueueName.ANSWER: 0.2, QueueName.INTAKE: 0.05, QueueName.TOOLS: 0.02}
+"""Shares of new jobs that are no edits."""
+
+
+def default_workload(policy: Policy) -> Workload:
+    """Return what is taken where nothing was measured at all."""
+    queues = {queue: default_work(policy, queue) for queue in policy.queues}
+    return Workload(
+        source="defaults: nothing was measured", queues=queues, mix=_NO_EDITS | _edits(1 - sum(_NO_EDITS.values()))
+    )
+
+
+def default_work(policy: Policy, queue: QueueName) -> QueueWork:
+    """Return what is taken of one queue."""
+    limits = policy.queues[queue]
+    call = next((call for call in policy.calls.values() if call.queue == queue), None)
+    if limits.container in ("required", "per_role"):
+        median, p95 = (share * limits.soft_seconds for share in _SESSION_SHARES)
+        call, count = call or policy.calls["agent_session"], _SESSION_CALLS
+    elif call is not None:
+        (median, p95), count = _call_seconds(policy, call), 1
+    else:
+        median, p95 = (share * limits.soft_seconds for share in _OTHER_SHARES)
+        count = 0
+    mean, variability = _lognormal(median, p95=min(p95, limits.hard_seconds), most=limits.hard_seconds)
+    return QueueWork(
+        source="default",
+        mean_seconds=mean,
+        variability=variability,
+        pickup_seconds=_MESSAGE_SECONDS,
+        turnaround_seconds=_MESSAGE_SECONDS,
+        follows=_follows(queue),
+        usd=_usd(policy, call, count) if call is not None else 0.0,
+        models={f"{_PROVIDER}/{call.model}": _use(call, count)} if call is not None else {},
+    )
+
+
+def default_wait_target(policy: Policy, queue: QueueName) -> float:
+    """Return the seconds that 95 % of a queue's attempts should not wait longer than, where nobody says otherwise."""
+    share = 0.2 if queue in TIER_OF_QUEUE else 0.1
+    return min(60.0, max(1.0, share * policy.queues[queue].soft_seconds))
+
+
+def _edits(total: float) -> dict[QueueName, float]:
+    weights = {queue: _NEXT_TIER**place for place, queue in enumerate(QUEUE_OF_TIER.values())}
+    return {queue: total * weight / sum(weights.values()) for queue, weight in weights.items()}
+
+
+def _follows(queue: QueueName) -> dict[QueueName, float]:
+    """Return shares of attempts after which a job goes on."""
+    if queue == QueueName.INTAKE:
+        return {QueueName.ANSWER: _NO_EDITS[QueueName.ANSWER]} | _edits(1 - _NO_EDITS[QueueName.ANSWER])
+    if queue == QueueName.STEPS:
+        return {QueueName.CONTROL: 1.0}
+    tier = TIER_OF_QUEUE.get(queue)
+    if tier is None:
+        return {}
+    higher = [QUEUE_OF_TIER[other] for other in QUEUE_OF_TIER if other > tier]
+    return {QueueName.CONTROL: _PUBLISHED} | dict.fromkeys(higher[:1], _ESCALATED)
+
+
+def _call_seconds(policy: Policy, call: ModelCall) -> tuple[float, float]:
+    speed = policy.speeds[call.model]
+    written = call.max_tokens / speed.tokens_per_second
+    return speed.first_token_seconds + _TYPICAL_SHARE * written, speed.first_token_seconds + written
+
+
+def _usage(call: ModelCall, count: int) -> Usage:
+    return Usage(input_tokens=call.input_tokens, output_tokens=round(_TYPICAL_SHARE * call.max_tokens / count))
+
+
+def _usd(policy: Policy, call: ModelCall, count: int) -> float:
+    return count * cost_nanousd(policy.prices[call.model], _usage(call, count)) / NANOUSD_PER_USD
+
+
+def _use(call: ModelCall, count: int) -> ModelUse:
+    usage = _usage(call, count)
+    return ModelUse(calls=count, tokens=count * (usage.input_tokens + usage.output_tokens))
+
+
+def _lognormal(median: float, *, p95: float, most: float) -> tuple[float, float]:
+    """Return mean and variability of a lognormal distribution that is cut off at `most`."""
+    normal = NormalDist()
+    sigma = math.log(p95 / median) / normal.inv_cdf(0.95)
+    bound = math.log(most / median) / sigma
+    beyond = 1 - normal.cdf(bound)
+    mean, square = (
+        median**power * math.exp((power * sigma) ** 2 / 2) * normal.cdf(bound - power * sigma) + most**power * beyond
+        for power in (1, 2)
+    )
+    return mean, square / mean**2 - 1

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from producers.commands.context import FAILED, USAGE, AsJson, fail, installed
+from producers.commands.context import FAILED, USAGE, AsJson, fail, installed, out, print_json, print_table
+
+if TYPE_CHECKING:
+    from monitoring.capacity.limits import Component
+    from monitoring.capacity.plan import Plan, QueuePlan
+    from monitoring.capacity.queueing import Waits
+    from producers.capacity import Answer
 
 app = typer.Typer()
 
@@ -38,13 +47,9 @@ def capacity(
         float | None,
         typer.Option(metavar="FACTOR", min=1, max=100, help="Peak over a day's mean: 2.5 of rates by the day, else 1."),
     ] = None,
-    bursts: Annotated[
-        float, typer.Option(metavar="FACTOR", min=1, max=10, help="A burst's rate over the mean, a tenth of the time.")
+    burstiness: Annotated[
+        float, typer.Option(metavar="RATIO", min=1, max=100, help="Variance of arrivals over their mean: 1 at random.")
     ] = 1.0,
-    burst_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, max=86_400, help="Mean length of a burst.")
-    ] = 60.0,
-    replay: Annotated[bool, typer.Option("--replay", help="Let jobs come as they came, not at random.")] = False,
     slot_usd: Annotated[float, typer.Option(metavar="USD", min=0, help="What a worker's slot costs an hour.")] = 0.0,
     busy: Annotated[
         float, typer.Option(metavar="SHARE", min=0.05, max=0.99, help="How busy a planned slot may be.")
@@ -59,37 +64,164 @@ def capacity(
         typer.Option(metavar="FILE", help="What the other parts bear, as make bench ONLY=capacity writes."),
     ] = None,
     limit: Annotated[Words, _many("NAME=VALUE", "One of these")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the simulation.")] = 1,
-    attempts: Annotated[
-        int | None, typer.Option(metavar="N", min=1_000, max=400_000, help="Length of the simulation.")
-    ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what was measured, for --from.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 when a target, the ceiling or a part gives.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Size the pools by a queueing formula and by simulation, and name what gives out next.
+    """Size the pools by a queueing formula, and name what gives out next.
 
     Durations, escalations and costs are those of the ledger's attempts; what was not measured is taken by defaults,
-    and the answer says so. docs/scaling.md explains both methods and where they are weak.
+    and the answer says so. docs/scaling.md explains the formula and where it is weak.
     """
-    from monitoring.capacity.arrivals import Bursts
     from monitoring.errors import CapacityError
-    from producers.capacity import Asked, answer, save_workload
-    from producers.commands.capacity_shown import show
+    from producers.capacity import CapacityOptions, answer, save_workload
 
-    asked = Asked(
-        rates=rate or (), waits=wait or (), slots=slots or (), limits=limit or (), limits_file=limits, source=source,
-        hours=hours, peak=peak, ceiling_usd=ceiling, slot_usd_hour=slot_usd, most_busy=busy,
-        bursts=Bursts(peak=bursts, seconds=burst_seconds), is_replay=replay, apis=apis, gateways=gateways,
-        tenants=tenants, seed=seed, attempts=attempts,
-    )  # fmt: skip
+    options = CapacityOptions(
+        rates=rate or (),
+        waits=wait or (),
+        slots=slots or (),
+        limits=limit or (),
+        limits_file=limits,
+        source=source,
+        hours=hours,
+        peak=peak,
+        burstiness=burstiness,
+        ceiling_usd=ceiling,
+        slot_usd_hour=slot_usd,
+        most_busy=busy,
+        apis=apis,
+        gateways=gateways,
+        tenants=tenants,
+    )
     with installed(ctx) as installation:
         try:
-            found = answer(installation, asked)
+            found = answer(installation, options)
             if save is not None:
                 save_workload(found.workload, save)
         except CapacityError as error:
             fail(str(error), code=USAGE)
-    show(found, as_json=as_json)
+    if as_json:
+        print_json(_view(found))
+    else:
+        _show(found)
     if check and not found.plan.is_good:
         raise typer.Exit(FAILED)
+
+
+def _show(answer: Answer) -> None:
+    plan = answer.plan
+    rate = sum(answer.question.arriving.values())
+    out.print(f"{plan.jobs_per_day:,.0f} jobs a day, {rate:.4g}/s at the peak", markup=False)
+    out.print(f"work: {answer.workload.source}\n", markup=False)
+    heads = ("queue", "attempts/s", "mean", "slots", "now", "busy", "target", "wait p50/p95/p99", "work")
+    print_table(heads, (_row(answer, queue) for queue in plan.queues))
+    out.print()
+    parts = (
+        (
+            part.name,
+            f"{part.load:,.4g}",
+            f"{part.limit:,.4g}",
+            part.unit,
+            f"{part.headroom:.2f}x",
+            f"{part.headroom * plan.jobs_per_day:,.0f}",
+            part.whence,
+        )
+        for part in plan.components
+    )
+    print_table(("part", "load", "bears", "unit", "headroom", "jobs/day", "says"), parts)
+    out.print()
+    for sentence in _sentences(answer):
+        out.print(sentence, markup=False)
+
+
+def _row(answer: Answer, queue: QueuePlan) -> tuple[str, ...]:
+    work = answer.workload.queues[queue.queue]
+    return (
+        queue.queue.value,
+        f"{queue.load.rate:.3g}",
+        f"{work.mean_seconds:.3g} s",
+        str(queue.slots),
+        str(answer.slots_now.get(queue.queue, 0)) if answer.slots_now else "-",
+        f"{queue.busy:.0%}",
+        f"{queue.target_seconds:g} s" + ("" if queue.is_met else " MISSED"),
+        _waits(queue.waits),
+        f"{work.attempts:,} measured" if work.source == "measured" else "default",
+    )
+
+
+def _waits(waits: Waits) -> str:
+    return f"{waits.p50:.2f}/{waits.p95:.2f}/{waits.p99:.2f} s" if waits.is_bounded else "without end"
+
+
+def _sentences(answer: Answer) -> Iterator[str]:
+    """Say what an operator acts on."""
+    plan = answer.plan
+    missed = [queue.queue.value for queue in plan.queues if not queue.is_met]
+    yield f"targets: missed on {', '.join(missed)}" if missed else "targets: all are met"
+    kept = "kept" if plan.is_affordable else f"passed: it affords {plan.affordable_jobs:,.0f} jobs a day"
+    split = f"models ${plan.model_usd_day:,.2f}, workers ${plan.worker_usd_day:,.2f}"
+    yield f"cost: ${plan.usd_day:,.2f} a day ({split}); the ceiling of ${plan.ceiling_usd:,.2f} is {kept}"
+    yield f"next bottleneck: {_named(plan, plan.bottleneck)}"
+    if plan.bottleneck != plan.bottleneck_measured:
+        yield f"beyond workers and the policy's own limits: {_named(plan, plan.bottleneck_measured)}"
+    yield f"the parts were measured on: {answer.limits.machine} ({answer.limits.at})"
+    yield from (f"note: {note}" for note in plan.notes)
+
+
+def _named(plan: Plan, part: Component) -> str:
+    bears = f"bears {part.headroom * plan.jobs_per_day:,.0f} jobs a day ({part.headroom:.2f} times this load)"
+    return f"{part.name}, which {bears}{'; more slots mend it' if part.is_elastic else ''}"
+
+
+def _view(answer: Answer) -> dict[str, Any]:
+    """Return an answer for programs."""
+    plan = answer.plan
+    return {
+        "jobs_per_day": plan.jobs_per_day,
+        "arriving_per_second": {queue.value: rate for queue, rate in answer.question.arriving.items()},
+        "burstiness": answer.question.burstiness,
+        "work": answer.workload.source,
+        "queues": [_queue_view(answer, queue) for queue in plan.queues],
+        "cost": {
+            "usd_day": plan.usd_day,
+            "model_usd_day": plan.model_usd_day,
+            "worker_usd_day": plan.worker_usd_day,
+            "ceiling_usd": plan.ceiling_usd,
+            "is_kept": plan.is_affordable,
+            "affordable_jobs_day": _or_none(plan.affordable_jobs),
+        },
+        "bottleneck": plan.bottleneck.name,
+        "bottleneck_beyond_workers_and_policy": plan.bottleneck_measured.name,
+        "parts": [
+            asdict(part) | {"headroom": part.headroom, "jobs_per_day": part.headroom * plan.jobs_per_day}
+            for part in plan.components
+        ],
+        "limits": answer.limits.model_dump(),
+        "notes": list(plan.notes),
+        "is_good": plan.is_good,
+    }
+
+
+def _queue_view(answer: Answer, queue: QueuePlan) -> dict[str, Any]:
+    work = answer.workload.queues[queue.queue]
+    return {
+        "queue": queue.queue.value,
+        "attempts_per_second": queue.load.rate,
+        "slots": queue.slots,
+        "slots_now": answer.slots_now.get(queue.queue),
+        "is_fixed": queue.is_fixed,
+        "busy": queue.busy,
+        "target_p95_seconds": _or_none(queue.target_seconds),
+        "is_met": queue.is_met,
+        "mean_seconds": work.mean_seconds,
+        "variability": work.variability,
+        "pickup_seconds": work.pickup_seconds,
+        "turnaround_seconds": work.turnaround_seconds,
+        "work": work.source,
+        "measured_attempts": work.attempts,
+        "wait_seconds": {name: _or_none(value) for name, value in asdict(queue.waits).items()},
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -32,19 +33,38 @@ def write_dashboards(
     Prometheus, which a person may choose on each. With --rules the alert rules go to FILE, for `rule_files` of
     prometheus.yml.
     """
-    from monitoring.alerts.rules import linked_rules
-    from monitoring.dashboards.grafana import write_boards
-
+    texts = {directory / name: text for name, text in read_dashboards().items()}
+    if rules is not None:
+        texts[rules] = read_alert_rules(docs=docs, grafana=grafana)
     try:
-        written = list(write_boards(directory))
-        if rules is not None:
-            rules.parent.mkdir(parents=True, exist_ok=True)
-            rules.write_text(linked_rules(docs=docs, grafana=grafana))
-            written.append(rules)
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
     except OSError as error:
         fail(f"dashboards: {error.filename}: {error.strerror}")
     if as_json:
-        print_json({"written": [str(path) for path in written]})
+        print_json({"written": [str(path) for path in texts]})
         return
-    for path in written:
+    for path in texts:
         out.print(str(path), markup=False)
+
+
+def read_dashboards() -> dict[str, str]:
+    """Return Grafana's dashboards by file name."""
+    shipped = resources.files("monitoring") / "dashboards"
+    return {file.name: file.read_text() for file in sorted(shipped.iterdir(), key=lambda file: file.name)}
+
+
+def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
+    """Return the alert rules for Prometheus.
+
+    Args:
+        docs: the URL below which the project's pages are; empty leaves links to runbooks relative.
+        grafana: the URL of Grafana; empty leaves links to dashboards relative.
+    """
+    text = (resources.files("monitoring") / "alerts" / "rules.yaml").read_text()
+    if docs:
+        text = text.replace("runbook_url: ", f"runbook_url: {docs.rstrip('/')}/")
+    if grafana:
+        text = text.replace("dashboard_url: ", f"dashboard_url: {grafana.rstrip('/')}")
+    return text

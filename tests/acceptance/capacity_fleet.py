@@ -17,7 +17,6 @@ import httpx
 from sqlalchemy import text
 
 from monitoring.capacity.measure import Measured, measure
-from monitoring.capacity.samples import percentile
 from monitoring.ledger.store import Ledger
 from producers.embedded import Embedded
 from producers.supervisor import Program, python_module
@@ -75,7 +74,7 @@ def expected_p95(jobs: Sequence[Planned], occupied: Mapping[str, float], pickup:
         begin = max(job.at + pickup, ready[0])
         heapq.heapreplace(ready, begin + occupied[job.kind])
         waits.append(begin - job.at)
-    return percentile(sorted(waits[int(len(waits) * SKIPPED) :]), 0.95)
+    return statistics.quantiles(waits[int(len(waits) * SKIPPED) :], n=20, method="inclusive")[-1]
 
 
 def expected_service(jobs: Sequence[Planned], seconds: Mapping[str, float]) -> float:
@@ -115,7 +114,7 @@ class Observed:
 
     @property
     def p95(self) -> float:
-        return percentile(self.waits, 0.95)
+        return statistics.quantiles(self.waits, n=20, method="inclusive")[-1]
 
     @property
     def mean_service(self) -> float:

@@ -14,8 +14,7 @@ import pytest
 
 from monitoring.capacity.limits import read_limits
 from monitoring.capacity.measure import Measured
-from monitoring.capacity.plan import Plan, make_plan
-from monitoring.capacity.sizing import Question
+from monitoring.capacity.plan import Plan, Question, make_plan
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 from tests.acceptance.capacity_fleet import (
@@ -42,10 +41,8 @@ DRIFT = 0.1
 
 def plan_for(found: Measured, busy: float) -> tuple[Plan, float]:
     work = found.workload.queues[ANSWER]
-    rate = busy * SLOTS / work.occupancy.mean
-    question = Question(
-        arriving={ANSWER: rate}, p95_targets={}, ceiling_usd=500, fixed={ANSWER: SLOTS}, attempts=200_000
-    )
+    rate = busy * SLOTS / work.occupied_seconds
+    question = Question(arriving={ANSWER: rate}, p95_targets={}, ceiling_usd=500, fixed={ANSWER: SLOTS})
     return make_plan(found.workload, question, limits=read_limits(None), policy=platform_policy()), rate
 
 
@@ -54,17 +51,22 @@ def compare(fleet: Fleet, found: Measured, busy: float, *, kinds: Mapping[str, f
     plan, rate = plan_for(found, busy)
     predicted = plan.queues[0]
     occupied = {kind: seconds + work.turnaround_seconds for kind, seconds in kinds.items()}
-    p95 = predicted.simulated.waits.p95
+    p95 = predicted.waits.p95
     jobs = typical(rate, LOAD_SECONDS[busy], p95=p95, occupied=occupied, pickup=work.pickup_seconds)
     seen: Observed = fleet.play(jobs)
     return {
-        "busy": busy, "rate": rate, "jobs": seen.jobs, "observed_p95": seen.p95,
-        "simulated": asdict(predicted.simulated.waits), "formula": asdict(predicted.formula),
+        "busy": busy,
+        "rate": rate,
+        "jobs": seen.jobs,
+        "observed_p95": seen.p95,
+        "predicted": asdict(predicted.waits),
         "of_these_arrivals_p95": expected_p95(jobs, occupied, work.pickup_seconds),
-        "simulation_off": p95 / seen.p95 - 1, "formula_off": predicted.formula.p95 / seen.p95 - 1,
-        "mean_service_predicted": expected_service(jobs, kinds), "mean_service_observed": seen.mean_service,
-        "pickup": work.pickup_seconds, "turnaround": work.turnaround_seconds,
-    }  # fmt: skip
+        "off": p95 / seen.p95 - 1,
+        "mean_service_predicted": expected_service(jobs, kinds),
+        "mean_service_observed": seen.mean_service,
+        "pickup": work.pickup_seconds,
+        "turnaround": work.turnaround_seconds,
+    }
 
 
 def test_a_load_is_typical_of_the_endless_stream_and_not_chosen_by_what_a_fleet_did() -> None:
@@ -89,5 +91,4 @@ def test_the_p95_wait_of_a_real_fleet_is_predicted_within_a_quarter_at_two_loads
     for result in results:
         drift = float(str(result["mean_service_observed"])) / float(str(result["mean_service_predicted"])) - 1
         assert abs(drift) <= DRIFT, f"this machine was busy: attempts took {drift:+.0%} of what they took when measured"
-        for method in ("simulation_off", "formula_off"):
-            assert abs(float(str(result[method]))) <= WITHIN, (method, result)
+        assert abs(float(str(result["off"]))) <= WITHIN, result

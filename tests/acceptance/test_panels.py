@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from monitoring.alerts.rules import linked_rules
 from monitoring.ledger.runway import pause
 from monitoring.ledger.store import Ledger
+from producers.commands.dashboards import read_alert_rules
 from routing.tiers import QueueName
 from tests.acceptance.installation import Installation
 from tests.panel_numbers import BESIDE_THE_LEDGER, PANELS
@@ -21,25 +21,58 @@ from tests.services import wait_until
 
 pytestmark = [pytest.mark.timeout(240), needs_prometheus]
 
-SHOWN = {
-    ("pointsman-fleet", title)
-    for title in ("Waiting", "Oldest wait", "Workers", "Ended well", "Spent today", "Dispatcher leads", "Ends by state",
-                  "Accepted and ended", "Waiting by queue", "Reasons of failures", "Limits hit", "Duration of jobs")
-} | {
-    ("pointsman-queue", title)
-    for title in ("Waiting", "Time in queue", "Backlog in seconds of work", "Arrivals and starts", "Paused", "Slots",
-                  "Attempts take", "Outcomes")
-} | {
-    ("pointsman-cost", title)
-    for title in ("The fleet's day", "USD per hour by tier and model", "Cost of a job", "Tokens by kind",
-                  "Calls by answer", "USD for each job that ended well", "Bytes that jobs made")
-} | {
-    ("pointsman-routing", title)
-    for title in ("ANSWER rate", "ACTION rate", "Routes", "Tiers of actions", "Doors", "Requests refused")
-} | {
-    ("pointsman-sandbox", title)
-    for title in ("Edits without a container", "Jobs by container", "Steps of a session take")
-}  # fmt: skip
+SHOWN = (
+    {
+        ("pointsman-fleet", title)
+        for title in (
+            "Waiting",
+            "Oldest wait",
+            "Workers",
+            "Ended well",
+            "Spent today",
+            "Dispatcher leads",
+            "Ends by state",
+            "Accepted and ended",
+            "Waiting by queue",
+            "Reasons of failures",
+            "Limits hit",
+            "Duration of jobs",
+        )
+    }
+    | {
+        ("pointsman-queue", title)
+        for title in (
+            "Waiting",
+            "Time in queue",
+            "Backlog in seconds of work",
+            "Arrivals and starts",
+            "Paused",
+            "Slots",
+            "Attempts take",
+            "Outcomes",
+        )
+    }
+    | {
+        ("pointsman-cost", title)
+        for title in (
+            "The fleet's day",
+            "USD per hour by tier and model",
+            "Cost of a job",
+            "Tokens by kind",
+            "Calls by answer",
+            "USD for each job that ended well",
+            "Bytes that jobs made",
+        )
+    }
+    | {
+        ("pointsman-routing", title)
+        for title in ("ANSWER rate", "ACTION rate", "Routes", "Tiers of actions", "Doors", "Requests refused")
+    }
+    | {
+        ("pointsman-sandbox", title)
+        for title in ("Edits without a container", "Jobs by container", "Steps of a session take")
+    }
+)
 """Where the load below has to show."""
 
 
@@ -93,7 +126,7 @@ def paused(ledger: Ledger, queue: QueueName) -> Iterator[None]:
 
 
 def test_every_query_is_proven_by_the_ledger_or_by_a_test_of_its_own() -> None:
-    known = {place for place, _, _ in places()}
+    known = {place for place, _ in places()}
     assert known == {*PANELS, *BESIDE_THE_LEDGER}
 
 
@@ -102,7 +135,7 @@ def test_every_panel_of_every_board_shows_what_the_ledger_says(installation: Ins
     ledger = installation.embedded.open_ledger()
     try:
         wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
-        with Prometheus(tmp_path, installation.embedded.exporter_url, rules=linked_rules()) as prometheus:
+        with Prometheus(tmp_path, installation.embedded.exporter_url, rules=read_alert_rules()) as prometheus:
             proof = Proof.begin(prometheus, ledger, begun=prometheus.caught_up())
             work(installation)
             with paused(ledger, QueueName.ANSWER):
@@ -111,7 +144,7 @@ def test_every_panel_of_every_board_shows_what_the_ledger_says(installation: Ins
                 wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
                 at = prometheus.caught_up()
                 assert proof.differences(at=at) == {}
-                shown = {place[:2] for place, _, query in places() if any(proof.ask(query, at=at).values())}
+                shown = {place[:2] for place, query in places() if any(proof.ask(query, at=at).values())}
                 assert SHOWN - shown == set()
             with installation.broker() as broker:
                 broker.lpush("unrouted", "a message of nobody's")

@@ -5,8 +5,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from monitoring import traces
 from monitoring.config import TracingConfig
-from monitoring.trace_outbox import Outbox
-from monitoring.trace_recorder import OtelRecorder
+from monitoring.trace_recorder import Recorder
 from sandbox.box import Clocks
 from sandbox.docker.box import DockerBox, DockerMaker
 from workers.boxes import PoolOnDemand
@@ -30,20 +29,23 @@ class _OneByOne:
 def test_a_box_is_traced_when_it_opens_runs_and_closes(maker: DockerMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = InMemorySpanExporter()
     config = TracingConfig(endpoint="http://127.0.0.1:1/v1/traces")
-    recorder = OtelRecorder(config, program="test", outbox=Outbox(config, create=lambda _: sent))
+    recorder = Recorder(config, program="test", connect=lambda: sent)
     monkeypatch.setattr(traces, "_recorder", recorder)
     with traces.begin("process agent"):
         box = PoolOnDemand(lambda: _OneByOne(maker)).acquire()
         result = box.run(
-            ["/bin/bash", "-c", "echo a-secret; exit 3"], env={"TOKEN": "a-secret"},
+            ["/bin/bash", "-c", "echo a-secret; exit 3"],
+            env={"TOKEN": "a-secret"},
             clocks=Clocks(soft_seconds=20, hard_seconds=25, grace_seconds=2),
-        )  # fmt: skip
+        )
         box.close()
     traces.stop()
     assert result.exit_code == 3
     spans = {span.name: span for span in sent.get_finished_spans()}
     assert list(spans) == ["box open", "box exec", "box close", "process agent"]
     assert dict(spans["box exec"].attributes or {}) == {
-        "process.executable.name": "bash", "process.exit.code": 3, "pointsman.ending": "exited",
-    }  # fmt: skip
+        "process.executable.name": "bash",
+        "process.exit.code": 3,
+        "pointsman.ending": "exited",
+    }
     assert not [span for span in spans.values() if "a-secret" in span.to_json()]

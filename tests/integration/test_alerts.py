@@ -20,7 +20,6 @@ import yaml
 from redis import Redis
 from sqlmodel import Session
 
-from monitoring.alerts.rules import linked_rules, shipped_rules
 from monitoring.ledger import lanes, money
 from monitoring.ledger.attempts import Claim, recover, report_loss
 from monitoring.ledger.events import EventKind, record
@@ -28,6 +27,7 @@ from monitoring.ledger.runway import lead, resign
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
 from monitoring.ledger.workers import Sign, sign_in
+from producers.commands.dashboards import read_alert_rules
 from producers.supervisor import free_port
 from routing.jobs import JobMessage, JobRequest, Reason, State
 from routing.lanes import Trouble
@@ -75,8 +75,13 @@ class Site:
 
     def standing(self) -> dict[str, object]:
         """What to look at where an alert does not come."""
-        asked = ("up", "scrape_duration_seconds", "pointsman_fold_lag_seconds", "sum(pointsman_dead_letters)",
-                 "sum by (state, reason) (pointsman_jobs_finished_total) > 0")  # fmt: skip
+        asked = (
+            "up",
+            "scrape_duration_seconds",
+            "pointsman_fold_lag_seconds",
+            "sum(pointsman_dead_letters)",
+            "sum by (state, reason) (pointsman_jobs_finished_total) > 0",
+        )
         ends = self.fleet.execute_scalars("SELECT state || ' ' || reason FROM job WHERE ended_at IS NOT NULL")
         busy = self.fleet.execute_scalars("""
             SELECT state || ' ' || coalesce(backend_xid::text, '-') || ' ' || left(query, 80) FROM pg_stat_activity
@@ -98,8 +103,9 @@ def last_week(directory: Path) -> None:
     source.write_text(f"# TYPE pointsman_cost_usd counter\n{samples}\n# EOF\n")
     subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(source), str(directory / "tsdb")],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
 
 
 @pytest.fixture
@@ -115,7 +121,7 @@ def site(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Site]:
         exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, ledger_url, str(port), broker.url])
         stack.callback(exporter.wait, 20)
         stack.callback(exporter.kill)
-        prometheus = stack.enter_context(Prometheus(tmp_path, f"http://127.0.0.1:{port}", rules=linked_rules()))
+        prometheus = stack.enter_context(Prometheus(tmp_path, f"http://127.0.0.1:{port}", rules=read_alert_rules()))
         prometheus.scraped_after(time.time())
         wait_until(lambda: not prometheus.alerts(), seconds=30, what="all is well")
         yield Site(fleet, broker, exporter, prometheus, stack.enter_context(ExitStack()))
@@ -154,9 +160,13 @@ def workers_die_in_jobs(site: Site) -> None:
 def money_goes_into_work_that_is_not_used(site: Site) -> None:
     claimed = site.late(seconds=0)
     settle = money.settle(
-        site.fleet.open_call(claimed), usage=Usage(10, 10), cost_nanousd=3_000_000_000, finish="completed", status=200,
+        site.fleet.open_call(claimed),
+        usage=Usage(10, 10),
+        cost_nanousd=3_000_000_000,
+        finish="completed",
+        status=200,
         state="settled",
-    )  # fmt: skip
+    )
     site.in_ledger(lambda session: money.run(session, settle))
     site.fleet.end(claimed, State.FAILED, Reason.PROVIDER_ERROR)
 
@@ -259,7 +269,7 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
 
 
 def test_every_alert_has_its_fault() -> None:
-    shipped = {rule.get("alert") for group in yaml.safe_load(shipped_rules())["groups"] for rule in group["rules"]}
+    shipped = {rule.get("alert") for group in yaml.safe_load(read_alert_rules())["groups"] for rule in group["rules"]}
     assert {f"Pointsman{name}" for _, names in FAULTS for name in names} == shipped - {None}
 
 

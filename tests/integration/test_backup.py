@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from monitoring.audit import seal, verify
 from monitoring.errors import FencedError, SchemaMismatchError
+from monitoring.event_metrics import fold_pending
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.dump import DumpError, find_program, is_empty
@@ -24,7 +25,6 @@ from monitoring.ledger.retention import kept_releases
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Release, Site
 from monitoring.restored import FENCE_JUMP
-from monitoring.rollup import fold_pending
 from producers import backup as backup_module
 from producers.backup import BLOBS, DUMP, MANIFEST, BackupError, back_up, read_backup
 from producers.cli import app

@@ -16,10 +16,9 @@ from celery import Celery
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
-from monitoring.broker import read_broker
+from monitoring.gauges import Reading, read_broker
 from monitoring.ledger.runway import Push
 from monitoring.ledger.tables import Job
-from monitoring.probes import Reading
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.door import CeleryDoor, DoorLists

@@ -9,12 +9,11 @@ from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
 from monitoring.capacity.measure import measure
-from monitoring.lately import read_lately
+from monitoring.forecast import read_recent_attempts, read_wanted_slots
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.backlog import count_backlog
 from monitoring.ledger.runway import pause
 from monitoring.ledger.workers import Sign, sign_in, sign_off
-from monitoring.wanted_slots import read_wanted
 from producers.cli import app
 from routing.jobs import Reason, State
 from routing.tiers import QueueName, Tier
@@ -30,8 +29,10 @@ def answered(shop: Shop, *, waited: float, took: float, ago: float = 100.0) -> N
     shop.execute(
         "UPDATE attempt SET started_at = now() - make_interval(secs => :ago),"
         " ended_at = now() - make_interval(secs => :ended) WHERE id = :id",
-        ago=ago, ended=ago - took, id=claimed.attempt.id,
-    )  # fmt: skip
+        ago=ago,
+        ended=ago - took,
+        id=claimed.attempt.id,
+    )
 
 
 def test_attempts_tell_how_long_work_takes_and_waits(shop: Shop) -> None:
@@ -40,11 +41,10 @@ def test_attempts_tell_how_long_work_takes_and_waits(shop: Shop) -> None:
     found = measure(shop.ledger, shop.policy, hours=1, least=10)
     work = found.workload.queues[QueueName.ANSWER]
     assert (work.source, work.attempts) == ("measured", 12)
-    assert work.service.mean == pytest.approx(3.5, abs=0.1)
+    assert work.mean_seconds == pytest.approx(3.5, abs=0.1)
     assert work.pickup_seconds == pytest.approx(2.0, abs=0.5)
     assert found.workload.mix == {QueueName.ANSWER: 1.0}
     assert found.workload.rate_per_second == pytest.approx(12 / 3600)
-    assert [arrival.queue for arrival in found.arrivals] == ["answer"] * 12
     assert found.workload.queues[QueueName.SPEC].source == "default", "nothing ran there"
 
 
@@ -96,13 +96,12 @@ def test_a_ledger_without_work_is_taken_at_its_defaults_and_says_so(shop: Shop) 
     found = measure(shop.ledger, shop.policy, hours=1)
     assert found.workload.source.startswith("defaults")
     assert found.workload.rate_per_second is None
-    assert found.arrivals == ()
 
 
 def wanted(shop: Shop) -> dict[QueueName, int]:
     with shop.ledger.begin() as session:
         count_backlog(session, every_seconds=0)
-        return dict(read_wanted(session, shop.policy, lately=read_lately(session)))
+        return dict(read_wanted_slots(session, shop.policy, recent=read_recent_attempts(session)))
 
 
 def test_wanted_slots_follow_what_waits_and_what_runs(shop: Shop) -> None:
@@ -112,8 +111,9 @@ def test_wanted_slots_follow_what_waits_and_what_runs(shop: Shop) -> None:
     assert before == 3, "three jobs of seconds each, five seconds to begin them in"
     shop.claim(waiting[0])
     assert wanted(shop)[QueueName.ANSWER] >= 3
-    shop.execute("UPDATE job SET held_for = 'provider', held_until = now() + interval '1 h' WHERE id <> :id",
-                 id=waiting[0])  # fmt: skip
+    shop.execute(
+        "UPDATE job SET held_for = 'provider', held_until = now() + interval '1 h' WHERE id <> :id", id=waiting[0]
+    )
     shop.execute("UPDATE job SET pushed_at = NULL")
     assert 1 <= wanted(shop)[QueueName.ANSWER] < 3, "who waits for a provider wants no worker"
     with shop.ledger.begin() as session:
@@ -123,7 +123,7 @@ def test_wanted_slots_follow_what_waits_and_what_runs(shop: Shop) -> None:
 
 def capacity(*arguments: str, url: str) -> Result:
     environment = {"POINTSMAN_LEDGER__URL": url}
-    return CliRunner().invoke(app, ["capacity", "--attempts", "2000", *arguments], env=environment)
+    return CliRunner().invoke(app, ["capacity", *arguments], env=environment)
 
 
 def plan(*arguments: str, url: str) -> dict[str, Any]:
@@ -154,15 +154,6 @@ def test_the_pools_that_are_there_are_judged_as_they_are(shop: Shop) -> None:
         sign_off(session, "w1")
     refused = capacity("--rate", "answer=1/s", "--slots", "now", url=shop.url)
     assert (refused.exit_code, "no worker of this ledger" in refused.stderr) == (2, True)
-
-
-def test_jobs_are_replayed_at_the_rate_of_all_queues_and_at_no_other(shop: Shop) -> None:
-    for number in range(30):
-        answered(shop, waited=0.0, took=2.0, ago=400 - 10.0 * number)
-    found = plan("--rate", "3/s", "--replay", url=shop.url)
-    assert (found["arrivals"], found["queues"][0]["simulated_attempts"]) == ("as they came", 30)
-    refused = capacity("--rate", "spec=3/s", "--replay", url=shop.url)
-    assert (refused.exit_code, "give one --rate for all of them" in refused.stderr) == (2, True)
 
 
 def test_the_command_says_what_it_takes_by_default_and_what_is_wrong(shop: Shop) -> None:

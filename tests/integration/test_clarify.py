@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from monitoring.errors import JobNotFoundError, WrongStateError
-from monitoring.fold import fold
+from monitoring.event_metrics import fold
 from monitoring.ledger.approvals import expire
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import lock_job

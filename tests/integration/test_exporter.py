@@ -17,8 +17,9 @@ from sqlalchemy import text
 from sqlmodel import Session
 
 from monitoring.errors import ForeignMarkError
+from monitoring.event_metrics import fold_pending, fold_step, read_series, rebase
 from monitoring.exporter import ExporterApp, render_metrics
-from monitoring.gauges import LOOKED_AT_MOST
+from monitoring.gauges import _QUEUES, LOOKED_AT_MOST
 from monitoring.ledger import money
 from monitoring.ledger.approvals import reject
 from monitoring.ledger.attempts import Claim, escalate, hold, recover, report_loss
@@ -28,8 +29,6 @@ from monitoring.ledger.jobs import end, lock_job, move, wait_on
 from monitoring.ledger.runway import depths, lead, pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Attempt, Job
-from monitoring.probes import _QUEUES
-from monitoring.rollup import fold_pending, fold_step, read_series, rebase
 from producers.supervisor import free_port
 from routing.jobs import Door, JobMessage, Reason, State
 from routing.prices import NANOUSD_PER_USD, Usage
@@ -424,7 +423,7 @@ _FOLD_AND_HANG = """
 import sys, time
 from sqlmodel import Session
 from monitoring.ledger.store import create_ledger_engine
-from monitoring.rollup import fold_step
+from monitoring.event_metrics import fold_step
 session = Session(create_ledger_engine(sys.argv[1]))
 fold_step(session)
 print("folded", flush=True)
@@ -514,8 +513,10 @@ def exporter(fleet: Fleet) -> Iterator[tuple[subprocess.Popen[str], int]]:
     port = free_port()
     child = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", SERVE, fleet.url, str(port)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         wait_until(lambda: answers(port), seconds=60, what="the exporter answers")
         yield child, port

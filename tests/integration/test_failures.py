@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.fold import fold
+from monitoring.event_metrics import fold
 from monitoring.ledger.approvals import reject
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.decisions import recorded_decisions

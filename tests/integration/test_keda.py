@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 import yaml
 
-from monitoring.capacity.defaults import WAIT_TARGETS
 from monitoring.exporter import CONTENT_TYPE, render_metrics
 from producers.supervisor import free_port
 from routing.policy import platform_policy
@@ -62,7 +61,7 @@ def setting(queue: str, name: str) -> str:
 
 
 def test_each_queue_that_workers_serve_is_scaled_alone() -> None:
-    queues = {queue.value for queue in WAIT_TARGETS}
+    queues = {queue.value for queue in platform_policy().queues}
     assert set(SCALED) == set(DEPLOYED) == queues
     for queue in queues:
         assert SCALED[queue]["spec"]["scaleTargetRef"]["name"] == DEPLOYED[queue]["metadata"]["name"]
@@ -118,10 +117,15 @@ def scraped(shop: Shop, directory: Path) -> Iterator[str]:
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
     process = subprocess.Popen(
-        ["prometheus", f"--config.file={directory / 'prometheus.yml'}", f"--storage.tsdb.path={directory / 'data'}",
-         f"--web.listen-address=127.0.0.1:{port}"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            "prometheus",
+            f"--config.file={directory / 'prometheus.yml'}",
+            f"--storage.tsdb.path={directory / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from sqlalchemy import select, text
 
-from monitoring.fold import fold
+from monitoring.event_metrics import fold
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.store import Ledger
 from producers.bootstrap import Installation, Settings

@@ -68,8 +68,10 @@ def stand_by(shop: Shop) -> None:
     for held_for, hours in (("site", None), ("time", 1)):
         shop.execute(
             "UPDATE job SET held_for = :held_for, held_until = now() + make_interval(hours => :hours) WHERE id = :id",
-            held_for=held_for, hours=hours, id=shop.accept(tier=None),
-        )  # fmt: skip
+            held_for=held_for,
+            hours=hours,
+            id=shop.accept(tier=None),
+        )
 
 
 def use_boxes(fleet: Fleet) -> None:
@@ -102,5 +104,5 @@ def test_every_panel_shows_what_the_ledger_says_of_a_history_in_which_everything
     stand_by(shop)
     at = prometheus.caught_up()
     assert proof.differences(at=at) == {}
-    shown = {place[:2] for place, _, query in places() if any(proof.ask(query, at=at).values())}
-    assert {place[:2] for place, _, _ in places()} - shown <= DARK
+    shown = {place[:2] for place, query in places() if any(proof.ask(query, at=at).values())}
+    assert {place[:2] for place, _ in places()} - shown <= DARK

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.fold import fold
+from monitoring.event_metrics import fold
 from monitoring.ledger.jobs import lock_job, route_job
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.run_usage import NO_AGENT, orchestrator_share, total_by, usage_of_run

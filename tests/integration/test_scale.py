@@ -20,7 +20,7 @@ from monitoring.ledger.runs import unabsorbed_runs
 from monitoring.ledger.runway import look, standing, top_up
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Site
-from monitoring.sweeping_sql import ODDMENTS
+from monitoring.sweeping import ODDMENTS
 from producers.jobs import summarise
 from routing.admission import Admission
 from routing.jobs import State

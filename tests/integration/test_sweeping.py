@@ -15,14 +15,13 @@ from sqlalchemy import MetaData, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
-from monitoring import sweeping_sql
+from monitoring.event_metrics import fold_pending, fold_step, read_series
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.releases import activate
 from monitoring.ledger.tables import Site
-from monitoring.rollup import fold_pending, fold_step, read_series
-from monitoring.sweeping import CHAIN_TABLES, RowSweeper, Swept
+from monitoring.sweeping import CHAIN_TABLES, ENDED, RowSweeper, Swept
 from producers.housekeeping import Housekeeper
 from producers.replays import Replays
 from producers.rounds import Asker
@@ -229,9 +228,13 @@ def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_pat
     for job_id in jobs(shop):
         grow_old(shop, job_id, days=400)
     keeper = Housekeeper(
-        shop.ledger, Den(tmp_path / "den"), shop.policy, runs_root=yard.resources.runs.root, holder="k",
+        shop.ledger,
+        Den(tmp_path / "den"),
+        shop.policy,
+        runs_root=yard.resources.runs.root,
+        holder="k",
         clock=lambda: 4e9,
-    )  # fmt: skip
+    )
     workspace = yard.workspace(run_id).path
     assert workspace.is_dir()
     shop.execute("UPDATE ticket_note SET delivered_at = NULL, next_at = now()")
@@ -351,7 +354,7 @@ def test_the_look_for_ended_jobs_reads_an_index_and_no_younger_job(shop: Shop) -
     bounds = {"seconds": 86_400, "at": "2020-01-01", "id": uuid4(), "limit": 200}
     with shop.ledger.begin() as session:
         session.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = session.scalars(text(f"EXPLAIN {sweeping_sql.ENDED.text}"), bounds).all()
+        plan = session.scalars(text(f"EXPLAIN {ENDED.text}"), bounds).all()
     (condition,) = (line for line in plan if "Index Cond" in line)
     assert any("ix_job_ended" in line for line in plan), plan
     assert "ended_at <" in condition

@@ -1,6 +1,8 @@
 """One job is one trace: from the request to the publish, in the words of what takes traces, and nobody waits for it."""
 
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -101,9 +103,9 @@ def fleet(places: tuple[Ledger, str], home: Path) -> Iterator[Fleet]:
         with ledger.begin() as session:
             create_tenant(session, world.tenant, provider="rehearsal")
         world.resources.sites.import_site(world.tenant, "bakery", DEMO_SITE)
-        yield Fleet(world, Resources(
-            ledger=ledger, den=world.den, policy=world.policy, gateway_url=gateway_url, worker="w1"
-        ))  # fmt: skip
+        yield Fleet(
+            world, Resources(ledger=ledger, den=world.den, policy=world.policy, gateway_url=gateway_url, worker="w1")
+        )
 
 
 @pytest.fixture
@@ -259,3 +261,28 @@ def test_a_collector_that_is_away_neither_delays_nor_fails_a_job(
             stopping = time.monotonic()
         assert time.monotonic() - stopping < 1
     assert took < usual + 1.5
+
+
+def test_a_forked_child_sends_its_own_spans_and_none_of_its_parent_s(collector: Collector) -> None:
+    script = """
+import os, sys, time
+from monitoring import traces
+from monitoring.config import TracingConfig
+traces.start(TracingConfig(endpoint=sys.argv[1], exit_seconds=10), program="test")
+with traces.begin("before the first delivery"):
+    pass
+time.sleep(1)  # the parent's connection is open
+with traces.begin("before the fork"):
+    pass
+if (child := os.fork()) == 0:
+    with traces.begin("in the child"):
+        pass
+    traces.stop()
+    os._exit(0)
+os.waitpid(child, 0)
+with traces.begin("after the fork"):
+    pass
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", script, collector.url], check=True, timeout=60)
+    names = ["after the fork", "before the first delivery", "before the fork", "in the child"]
+    assert sorted(span.name for span in collector.spans) == names

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from monitoring.alerts.rules import linked_rules, shipped_rules
-from monitoring.dashboards.boards import BOARDS
 from monitoring.gauges import PROBED
 from monitoring.metrics import FOLDED, PREFIX
+from producers.commands.dashboards import read_alert_rules
+from tests.panel_proof import BOARDS
+from tests.promql import reads_each_series_once
 
 ROOT = Path(__file__).parents[3]
 HERE = ROOT / "monitoring" / "alerts"
-GROUPS = yaml.safe_load(shipped_rules())["groups"]
+GROUPS = yaml.safe_load(read_alert_rules())["groups"]
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule
-}  # fmt: skip
+}
 RECORDED = {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}
 TESTS = [
     test
@@ -45,7 +46,7 @@ def test_an_alert_leads_to_its_runbook_and_its_dashboard(name: str) -> None:
     page, _, section = notes["runbook_url"].partition("#")
     assert (ROOT / page).is_file()
     assert section in anchors()
-    assert notes["dashboard_url"].removeprefix("/d/") in {board.uid for board in BOARDS}
+    assert notes["dashboard_url"].removeprefix("/d/") in {board["uid"] for board in BOARDS}
     assert notes["summary"]
     assert notes["description"]
     assert ALERTS[name]["labels"]["severity"] in ("page", "ticket")
@@ -71,13 +72,18 @@ def test_an_alert_is_tested_while_it_is_silent_and_when_it_fires(name: str) -> N
 
 
 def test_links_become_absolute_where_somebody_says_where_they_lead() -> None:
-    told = yaml.safe_load(linked_rules(docs="https://docs.example/p/", grafana="https://grafana.example"))
+    told = yaml.safe_load(read_alert_rules(docs="https://docs.example/p/", grafana="https://grafana.example"))
     notes = next(rule for rule in told["groups"][1]["rules"] if rule["alert"] == "PointsmanNoDispatcher")["annotations"]
     assert notes["runbook_url"] == "https://docs.example/p/docs/runbooks.md#pointsmannodispatcher"
     assert notes["dashboard_url"] == "https://grafana.example/d/pointsman-fleet"
-    as_shipped = [rule["annotations"] for group in GROUPS for rule in group["rules"] if "alert" in rule]
-    written = yaml.safe_load(linked_rules())["groups"]
-    assert [rule["annotations"] for group in written for rule in group["rules"] if "alert" in rule] == as_shipped
+    assert [rule["expr"] for group in told["groups"] for rule in group["rules"]] == [
+        rule["expr"] for group in GROUPS for rule in group["rules"]
+    ]
+
+
+def test_rules_count_each_series_once_however_many_exporters_are_scraped() -> None:
+    for group in GROUPS:
+        assert all(reads_each_series_once(rule["expr"]) for rule in group["rules"]), group["name"]
 
 
 def test_no_rule_takes_two_installations_for_one() -> None:
@@ -96,6 +102,6 @@ def test_no_rule_takes_two_installations_for_one() -> None:
 def test_promtool_accepts_the_rules_and_their_time_windows(arguments: tuple[str, ...], tmp_path: Path) -> None:
     for test in HERE.glob("rules_*test.yaml"):
         shutil.copy(test, tmp_path)
-    (tmp_path / "rules.yaml").write_text(linked_rules())
+    (tmp_path / "rules.yaml").write_text(read_alert_rules())
     done = subprocess.run(["promtool", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,8 +20,7 @@ from pydantic import ValidationError
 
 from monitoring import traces
 from monitoring.config import TracingConfig
-from monitoring.trace_outbox import Outbox
-from monitoring.trace_recorder import OtelRecorder
+from monitoring.trace_recorder import Recorder
 from tests.services import wait_until
 
 IDS = f"{'a1' * 16}-{'b2' * 8}"
@@ -34,12 +33,12 @@ class Recording:
     """A recorder of this process, and what it has sent."""
 
     def __init__(self, **settings: object) -> None:
-        config = TracingConfig(endpoint=URL, **settings)  # type: ignore[arg-type]
+        config = TracingConfig(endpoint=URL, **settings)
         self.sent = InMemorySpanExporter()
-        self.recorder = OtelRecorder(config, program="test", outbox=Outbox(config, create=lambda _: self.sent))
+        self.recorder = Recorder(config, program="test", connect=lambda: self.sent)
 
     def spans(self) -> dict[str, ReadableSpan]:
-        self.recorder.finish()
+        self.recorder.stop()
         return {span.name: span for span in self.sent.get_finished_spans()}
 
 
@@ -61,7 +60,7 @@ def test_a_program_that_traces_nothing_loads_nothing_of_it() -> None:
     script = (
         "import sys; import monitoring.traces as t; t.start(__import__('monitoring.config').config.TracingConfig(),"
         " program='api')\n"
-        "with t.begin('a', 'x'), t.span('b') as s: s.note({'c': 1}); s.rename('d'); t.note({}); t.hurry()\n"
+        "with t.begin('a', 'x'), t.span('b') as s: s.note({'c': 1}); s.rename('d'); t.note({})\n"
         "assert (t.is_on(), t.current(), t.within('a', 'b')) == (False, None, 'a'); t.stop()\n"
         "assert not [m for m in sys.modules if m.startswith('opentelemetry')]\n"
         "import sandbox.gateway.spans, sandbox.gateway.relay\n"
@@ -195,11 +194,19 @@ def test_the_sample_flag_is_the_caller_s_only_where_the_operator_says_so(
 @pytest.mark.parametrize(
     "header",
     [
-        "", "00", "00-" + "0" * 32 + "-" + "b2" * 8 + "-01", "00-" + "a1" * 16 + "-" + "0" * 16 + "-01",
-        f"ff-{IDS}-01", f"00-{IDS}-01-more", SAMPLED.upper().replace("-", "_"), SAMPLED * 40, f"00-{IDS}", "\0" * 55,
+        "",
+        "00",
+        "00-" + "0" * 32 + "-" + "b2" * 8 + "-01",
+        "00-" + "a1" * 16 + "-" + "0" * 16 + "-01",
+        f"ff-{IDS}-01",
+        f"00-{IDS}-01-more",
+        SAMPLED.upper().replace("-", "_"),
+        SAMPLED * 40,
+        f"00-{IDS}",
+        "\0" * 55,
         "00-" + "١" * 32 + "-" + "b2" * 8 + "-01",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_header_begins_a_trace_of_its_own(record: Record, header: str) -> None:
     record()
     with traces.begin("POST", header):
@@ -209,10 +216,12 @@ def test_what_is_no_header_begins_a_trace_of_its_own(record: Record, header: str
 
 
 @given(header=st.text(max_size=300))
-def test_no_header_can_break_a_door(header: str) -> None:
-    with RECORDING.recorder.begin("POST", header, kind=traces.Kind.SERVER, facts={}):
-        assert HEADER.fullmatch(str(RECORDING.recorder.current()))
-    assert HEADER.fullmatch(RECORDING.recorder.within(SAMPLED, header))
+def test_no_header_can_break_a_source(header: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traces, "_recorder", RECORDING.recorder)
+        with traces.begin("POST", header, kind=traces.Kind.SERVER):
+            assert HEADER.fullmatch(str(traces.current()))
+        assert HEADER.fullmatch(str(traces.within(SAMPLED, header)))
 
 
 RECORDING = Recording()
@@ -251,42 +260,24 @@ class Held(InMemorySpanExporter):
         return super().export(spans)  # type: ignore[arg-type]
 
 
+def work(recorder: Recorder, times: int = 1) -> None:
+    for _ in range(times):
+        with recorder.open("work", None, kind=traces.Kind.INTERNAL, facts={}):
+            pass
+
+
 def test_a_collector_that_says_nothing_costs_bounded_room_and_nobody_s_time(caplog: pytest.LogCaptureFixture) -> None:
     config = TracingConfig(endpoint=URL, queue_spans=100, exit_seconds=0.05)
     held = Held()
-    outbox = Outbox(config, create=lambda _: held)
-    recorder = OtelRecorder(config, program="test", outbox=outbox)
+    recorder = Recorder(config, program="test", connect=lambda: held)
     began = time.monotonic()
-    for _ in range(2_000):
-        with recorder.begin("work", None, kind=traces.Kind.INTERNAL, facts={}):
-            pass
-    recorder.hurry()
-    recorder.finish()
+    work(recorder, times=2_000)
+    recorder.stop()
     assert time.monotonic() - began < 2
     held.may_answer.set()
-    assert outbox.flush(10)
-    assert 0 < (sent := len(held.get_finished_spans())) <= 2 * 256
-    (told,) = [line for line in caplog.records if line.name == "monitoring.trace_outbox"]
-    assert (told.getMessage(), vars(told)["spans_lost"]) == ("traces_dropped", 2_000 - sent)
-
-
-def work(recorder: OtelRecorder) -> None:
-    """Do one thing, after which nothing should wait, as a worker after each task."""
-    with recorder.begin("work", None, kind=traces.Kind.INTERNAL, facts={}):
-        pass
-    recorder.hurry()
-
-
-def test_a_hurry_that_a_slow_collector_cannot_follow_takes_no_span_s_room() -> None:
-    config = TracingConfig(endpoint=URL, queue_spans=100, exit_seconds=0.05)
-    held = Held()
-    outbox = Outbox(config, create=lambda _: held)
-    recorder = OtelRecorder(config, program="test", outbox=outbox)
-    for _ in range(80):
-        work(recorder)
-    held.may_answer.set()
-    assert outbox.flush(10)
-    assert len(held.get_finished_spans()) == 80
+    wait_until(lambda: len(held.get_finished_spans()) >= 100, seconds=10, what="what was kept is sent")
+    assert len(held.get_finished_spans()) <= 300
+    assert "Queue full, dropping Span." in caplog.messages
 
 
 def test_an_exporter_that_raises_loses_what_it_was_to_send_and_nothing_after_that(
@@ -295,18 +286,23 @@ def test_an_exporter_that_raises_loses_what_it_was_to_send_and_nothing_after_tha
     caplog.set_level(logging.INFO)
     sent, failures = InMemorySpanExporter(), iter([ValueError("no such header"), TypeError("cannot be encoded")])
 
-    def create(_: TracingConfig) -> SpanExporter:
+    def connect() -> SpanExporter:
         for failure in failures:
             raise failure
         return sent
 
-    def told() -> list[str]:
-        return [line.getMessage() for line in caplog.records if line.name == "monitoring.trace_outbox"]
+    recorder = Recorder(TracingConfig(endpoint=URL), program="test", connect=connect)
 
-    config = TracingConfig(endpoint=URL)
-    recorder = OtelRecorder(config, program="test", outbox=Outbox(config, create=create))
-    wait_until(lambda: work(recorder) or "traces_delivered_again" in told(), seconds=10, what="spans get through again")
-    assert told() == ["traces_exporter_failed", "traces_not_delivered", "traces_delivered_again"]
+    def is_delivered_again() -> bool:
+        work(recorder)
+        return "traces_delivered_again" in caplog.messages
+
+    wait_until(is_delivered_again, seconds=10, what="spans get through again")
+    recorder.stop()
+    lines = [line for line in caplog.records if line.name == "monitoring.trace_recorder"]
+    assert [line.getMessage() for line in lines] == ["traces_not_delivered", "traces_delivered_again"]
+    assert lines[0].exc_info is not None
+    assert vars(lines[1])["spans_lost"] >= 2
     assert sent.get_finished_spans()
 
 
@@ -315,14 +311,11 @@ def test_a_dead_endpoint_holds_nobody_up(answers: bool, caplog: pytest.LogCaptur
     with socket.create_server(("127.0.0.1", 0)) as hole:
         port = hole.getsockname()[1] if answers else 1
         config = TracingConfig(endpoint=f"http://127.0.0.1:{port}/v1/traces", timeout_seconds=1.5, exit_seconds=0.1)
-        outbox = Outbox(config)
-        recorder = OtelRecorder(config, program="test", outbox=outbox)
+        recorder = Recorder(config, program="test")
         began = time.monotonic()
-        with recorder.begin("work", None, kind=traces.Kind.INTERNAL, facts={}):
-            pass
-        recorder.hurry()
-        recorder.finish()
+        work(recorder)
+        recorder.stop()
         assert time.monotonic() - began < 1
-        assert not outbox.flush(5) or not outbox.flush(0)
-    told = [line.getMessage() for line in caplog.records if line.name.startswith(("monitoring", "opentelemetry"))]
-    assert told == ["traces_not_delivered"]
+        wait_until(lambda: caplog.messages, seconds=10, what="the log says so")
+    names = ("monitoring", "opentelemetry")
+    assert [line.getMessage() for line in caplog.records if line.name.startswith(names)] == ["traces_not_delivered"]

@@ -14,17 +14,28 @@ from producers.cli import app
 def test_dashboards_and_rules_are_written_where_they_are_read(tmp_path: Path) -> None:
     rules = tmp_path / "prometheus" / "rules.yaml"
     done = CliRunner().invoke(
-        app, ["dashboards", "--out", str(tmp_path / "boards"), "--rules", str(rules), "--grafana", "https://g.example",
-              "--json"],
-    )  # fmt: skip
+        app,
+        [
+            "dashboards",
+            "--out",
+            str(tmp_path / "boards"),
+            "--rules",
+            str(rules),
+            "--grafana",
+            "https://g.example",
+            "--json",
+        ],
+    )
     assert done.exit_code == 0, done.output
     written = [Path(path) for path in json.loads(done.stdout)["written"]]
     assert len(written) == 7
     assert {json.loads(path.read_text())["uid"] for path in written[:6]} == {path.stem for path in written[:6]}
     (alert,) = [
-        rule for group in yaml.safe_load(rules.read_text())["groups"] for rule in group["rules"]
+        rule
+        for group in yaml.safe_load(rules.read_text())["groups"]
+        for rule in group["rules"]
         if rule.get("alert") == "PointsmanWaste"
-    ]  # fmt: skip
+    ]
     assert alert["annotations"]["dashboard_url"] == "https://g.example/d/pointsman-cost"
 
 

@@ -1,12 +1,22 @@
 """The formulas against what textbooks say, and against what must hold whatever the numbers."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitoring.capacity.queueing import NEVER, Load, slots_for, wait_probability, waits
+from monitoring.capacity.queueing import (
+    MOST_WANTED,
+    NEVER,
+    Demand,
+    Load,
+    slots_for,
+    wait_probability,
+    waits,
+    wanted_slots,
+)
 
 SLOTS = st.integers(1, 200)
 BUSY = st.floats(0.01, 0.98)
@@ -31,6 +41,12 @@ def test_a_single_slot_with_exponential_durations_waits_as_m_m_1() -> None:
 def test_durations_that_are_all_the_same_wait_half_as_long() -> None:
     steady = waits(Load(rate=0.8, mean_seconds=1.0, variability=0.0), 1)
     assert steady.mean == pytest.approx(2.0), "Pollaczek and Khinchine, M/D/1"
+
+
+def test_bursts_wait_longer_than_the_same_rate_at_random() -> None:
+    calm, bursty = (waits(Load(rate=0.8, mean_seconds=1.0, arrival_variability=value), 1) for value in (1.0, 5.0))
+    assert bursty.mean == pytest.approx(3 * calm.mean)
+    assert bursty.p95 > calm.p95
 
 
 def test_ten_thousand_slots_are_reckoned_without_an_overflow() -> None:
@@ -72,3 +88,58 @@ def test_a_pool_is_as_small_as_its_target_and_its_bound_allow(
     fewer = found - 1
     is_less_enough = fewer >= 1 and waits(load, fewer).p95 <= target and load.offered / fewer <= most_busy - 1e-6
     assert not is_less_enough
+
+
+def demand(**fields: Any) -> Demand:
+    values: dict[str, Any] = {
+        "waiting": 0,
+        "running": 0,
+        "starts_per_second": 0.0,
+        "mean_seconds": 6.0,
+        "variability": 1.0,
+    }
+    return Demand(**(values | fields))
+
+
+def test_an_idle_queue_wants_nobody() -> None:
+    assert wanted_slots(demand(), target_seconds=5) == 0
+
+
+def test_a_steady_load_wants_what_the_planner_would_give_it() -> None:
+    planned = slots_for(Load(rate=2.0, mean_seconds=6.0), p95_seconds=5, most_busy=0.9)
+    assert wanted_slots(demand(running=12, starts_per_second=2.0), target_seconds=5) == planned
+
+
+def test_nothing_waiting_does_not_mean_that_nobody_is_wanted() -> None:
+    assert wanted_slots(demand(running=4, mean_seconds=240.0), target_seconds=60) >= 4
+
+
+def test_a_backlog_wants_what_works_it_off_within_the_target_and_never_more_than_it_has_jobs() -> None:
+    assert wanted_slots(demand(waiting=100, mean_seconds=0.5), target_seconds=5) == 10
+    assert wanted_slots(demand(waiting=3, mean_seconds=240.0), target_seconds=60) == 3
+
+
+def test_a_paused_queue_keeps_those_who_work_and_wants_nobody_else() -> None:
+    assert wanted_slots(demand(waiting=50, running=2, starts_per_second=1.0, is_paused=True), target_seconds=5) == 2
+
+
+def test_there_is_an_end_to_what_is_wanted() -> None:
+    assert wanted_slots(demand(starts_per_second=1e5, mean_seconds=600), target_seconds=5) == MOST_WANTED
+
+
+@given(
+    waiting=st.integers(0, 2_000),
+    running=st.integers(0, 500),
+    rate=st.floats(0, 50),
+    mean=st.floats(0.01, 300),
+    target=st.floats(0.5, 120),
+)
+def test_more_work_never_wants_fewer_slots(waiting: int, running: int, rate: float, mean: float, target: float) -> None:
+    here = wanted_slots(
+        demand(waiting=waiting, running=running, starts_per_second=rate, mean_seconds=mean), target_seconds=target
+    )
+    assert here >= running
+    more_waiting = demand(waiting=waiting + 1, running=running, starts_per_second=rate, mean_seconds=mean)
+    more_coming = demand(waiting=waiting, running=running, starts_per_second=rate * 1.1, mean_seconds=mean)
+    assert wanted_slots(more_waiting, target_seconds=target) >= here
+    assert wanted_slots(more_coming, target_seconds=target) >= here

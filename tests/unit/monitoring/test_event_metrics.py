@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitoring import metrics
-from monitoring.fold import fold, tier_label
+from monitoring.event_metrics import fold, tier_label
 from monitoring.ledger.events import EventKind
 from monitoring.metrics import SeriesKey
 from routing.router import Mode
@@ -26,15 +26,24 @@ def of(increments: dict[SeriesKey, float], name: str) -> dict[tuple[str, ...], f
 
 def test_a_call_counts_dollars_and_tokens_exactly() -> None:
     data = {
-        "tier": 1, "model": "m", "provider": "p", "cost_nanousd": 1_234_567, "input_tokens": 10, "output_tokens": 2,
-        "cache_write_tokens": 0, "cache_read_tokens": 5, "wasted_nanousd": 7,
-    }  # fmt: skip
+        "tier": 1,
+        "model": "m",
+        "provider": "p",
+        "cost_nanousd": 1_234_567,
+        "input_tokens": 10,
+        "output_tokens": 2,
+        "cache_write_tokens": 0,
+        "cache_read_tokens": 5,
+        "wasted_nanousd": 7,
+    }
     folded = fold([Happened("call", data)] * 3)
     assert of(folded, "cost_usd_total") == {("m", "p", "spec"): 3_703_701}
     assert of(folded, "cost_wasted_usd_total") == {("spec",): 21}
     assert of(folded, "tokens_total") == {
-        ("input", "m", "spec"): 30, ("output", "m", "spec"): 6, ("cache_read", "m", "spec"): 15,
-    }  # fmt: skip
+        ("input", "m", "spec"): 30,
+        ("output", "m", "spec"): 6,
+        ("cache_read", "m", "spec"): 15,
+    }
 
 
 @pytest.mark.parametrize(
@@ -55,9 +64,20 @@ def test_only_a_lane_that_is_parked_counts_as_parked() -> None:
 @pytest.mark.req("H-121")
 @pytest.mark.parametrize(
     ("seconds", "bucket"),
-    [(0.0, "0.1"), (25, "25.0"), (29.999, "30.0"), (30, "30.0"), (30.001, "45.0"), (60, "60.0"), (60.5, "90.0"),
-     (299, "300.0"), (300, "300.0"), (301, "330.0"), (9999, "+Inf")],
-)  # fmt: skip
+    [
+        (0.0, "0.1"),
+        (25, "25.0"),
+        (29.999, "30.0"),
+        (30, "30.0"),
+        (30.001, "45.0"),
+        (60, "60.0"),
+        (60.5, "90.0"),
+        (299, "300.0"),
+        (300, "300.0"),
+        (301, "330.0"),
+        (9999, "+Inf"),
+    ],
+)
 def test_a_duration_falls_into_one_bucket(seconds: float, bucket: str) -> None:
     data = {"tier": 3, "queue": "agent", "outcome": "failed", "reason": "spec_poor", "seconds": seconds}
     folded = fold([Happened("attempt_ended", data)])
@@ -158,23 +178,47 @@ def test_unknown_kinds_and_people_s_events_add_nothing() -> None:
 
 
 _ALLOWED = {
-    "tier": set(metrics.TIERS), "origin": set(metrics.TIERS), "target": set(metrics.TIERS),
-    "queue_name": {*metrics.QUEUES, "other"}, "door": {*metrics.DOORS, "other"},
-    "outcome": {*metrics.OUTCOMES, "other"}, "state": {*metrics.OUTCOMES, "other"},
-    "limit": {*metrics.LIMITS, "other"}, "phase": {*metrics.PHASES, "other"}, "field": set(metrics.FIELDS),
-    "mode": {*metrics.MODES, "other"}, "confidence": {*metrics.CONFIDENCES, "other"},
-    "box": set(metrics.BOX_USES), "kind": {*metrics.TOKEN_KINDS, *(kind for kind, _ in metrics.DEBATES_HELD), "other"},
+    "tier": set(metrics.TIERS),
+    "origin": set(metrics.TIERS),
+    "target": set(metrics.TIERS),
+    "queue_name": {*metrics.QUEUES, "other"},
+    "door": {*metrics.DOORS, "other"},
+    "outcome": {*metrics.OUTCOMES, "other"},
+    "state": {*metrics.OUTCOMES, "other"},
+    "limit": {*metrics.LIMITS, "other"},
+    "phase": {*metrics.PHASES, "other"},
+    "field": set(metrics.FIELDS),
+    "mode": {*metrics.MODES, "other"},
+    "confidence": {*metrics.CONFIDENCES, "other"},
+    "box": set(metrics.BOX_USES),
+    "kind": {*metrics.TOKEN_KINDS, *(kind for kind, _ in metrics.DEBATES_HELD), "other"},
     "verdict": {*(verdict for _, verdict in metrics.DEBATES_HELD), "other"},
-}  # fmt: skip
+}
 _hostile = st.one_of(st.none(), st.text(), st.integers(), st.booleans(), st.sampled_from(["spec", "http", "cost"]))
 _hostile_data = st.fixed_dictionaries(
     {},
     optional={
         name: _hostile
-        for name in ("queue", "tier", "state", "reason", "outcome", "door", "field", "mode", "confidence", "limit",
-                     "phase", "origin", "target", "left", "debate", "verdict")
+        for name in (
+            "queue",
+            "tier",
+            "state",
+            "reason",
+            "outcome",
+            "door",
+            "field",
+            "mode",
+            "confidence",
+            "limit",
+            "phase",
+            "origin",
+            "target",
+            "left",
+            "debate",
+            "verdict",
+        )
     },
-)  # fmt: skip
+)
 
 
 @given(st.sampled_from(EventKind), _hostile_data)

@@ -1,12 +1,11 @@
-"""What waits, in seconds and dollars: by what such jobs took lately, ever, or may take at most."""
+"""What waits, in seconds and dollars: by what such jobs took recent, ever, or may take at most."""
 
 from __future__ import annotations
 
 import pytest
 
-from monitoring.lately import Lately
+from monitoring.forecast import FEW, BacklogForecast, RecentAttempts, forecast_backlog
 from monitoring.metrics import SeriesKey, series_key
-from monitoring.outlook import FEW, Outlook, outlook
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 
@@ -28,12 +27,12 @@ def ever(attempts: int, *, seconds: float, usd: float) -> dict[SeriesKey, float]
     }
 
 
-def newest(ended: int) -> dict[str, Lately]:
-    return {"spec": Lately(2 * ended, ended, 4.0, 1.0, 20_000_000, 0.1, 0.1)}
+def newest(ended: int) -> dict[str, RecentAttempts]:
+    return {"spec": RecentAttempts(2 * ended, ended, 4.0, 1.0, 20_000_000, 0.1, 0.1)}
 
 
-def of_spec(series: dict[SeriesKey, float], lately: dict[str, Lately]) -> Outlook:
-    (found,) = [each for each in outlook(series, lately, POLICY) if each.queue == "spec"]
+def of_spec(series: dict[SeriesKey, float], recent: dict[str, RecentAttempts]) -> BacklogForecast:
+    (found,) = [each for each in forecast_backlog(series, recent, POLICY) if each.queue == "spec"]
     return found
 
 
@@ -43,8 +42,8 @@ def test_a_backlog_is_what_waits_times_what_such_jobs_took_lately() -> None:
 
 
 def test_a_queue_that_was_quiet_goes_by_what_its_jobs_ever_took() -> None:
-    for lately in ({}, newest(FEW - 1)):
-        found = of_spec(waiting(10) | ever(50, seconds=3, usd=0.01), lately)
+    for recent in ({}, newest(FEW - 1)):
+        found = of_spec(waiting(10) | ever(50, seconds=3, usd=0.01), recent)
         assert (found.work_seconds, found.usd) == (pytest.approx(30), pytest.approx(0.1))
 
 
@@ -55,4 +54,4 @@ def test_a_queue_on_which_nothing_was_tried_goes_by_its_limits() -> None:
 
 
 def test_nothing_that_waits_is_worth_nothing() -> None:
-    assert {(each.work_seconds, each.usd) for each in outlook({}, {}, POLICY)} == {(0.0, 0.0)}
+    assert {(each.work_seconds, each.usd) for each in forecast_backlog({}, {}, POLICY)} == {(0.0, 0.0)}

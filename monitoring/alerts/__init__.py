@@ -1,1 +1,0 @@
-"""Recording and alerting rules for Prometheus, as it reads them."""

@@ -1,0 +1,95 @@
+"""What a fleet does, read from a file, or taken by default from the policy."""
+
+import json
+import math
+import random
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Any
+
+import pytest
+
+from monitoring.capacity.workload import (
+    ModelUse,
+    QueueWork,
+    Workload,
+    _lognormal,
+    default_wait_target,
+    default_workload,
+    read_workload,
+)
+from monitoring.errors import CapacityError
+from routing.policy import platform_policy
+from routing.tiers import QueueName
+
+SPEC, PATCH = QueueName.SPEC, QueueName.PATCH
+HAIKU = "anthropic/haiku"
+
+
+def workload(**changes: Any) -> Workload:
+    spec: dict[str, Any] = {
+        "source": "measured",
+        "attempts": 500,
+        "mean_seconds": 5.0,
+        "variability": 0.04,
+        "follows": {PATCH: 0.1},
+        "usd": 0.01,
+        "models": {HAIKU: ModelUse(calls=2, tokens=5_000)},
+    }
+    patch = QueueWork(source="measured", attempts=50, mean_seconds=20.0, variability=0.0, usd=0.05)
+    return Workload(source="a test", queues={SPEC: QueueWork(**(spec | changes)), PATCH: patch}, mix={SPEC: 1.0})
+
+
+def test_a_file_of_measurements_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.json"
+    path.write_text(workload().model_dump_json())
+    assert read_workload(path) == workload()
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"mix": {"spec": 0.5}}, "mix: its shares must make 1"),
+        ({"mix": {"spec": 0.5, "tools": 0.5}}, "queues: must describe tools"),
+        ({"v": 1}, "v: Input should be 2"),
+        ({"lunch": 1}, "lunch: Extra inputs"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_by_its_place(tmp_path: Path, change: dict[str, Any], rule: str) -> None:
+    path = tmp_path / "fleet.json"
+    path.write_text(json.dumps(workload().model_dump(mode="json") | change))
+    with pytest.raises(CapacityError, match=rule):
+        read_workload(path)
+    with pytest.raises(CapacityError, match="cannot be read"):
+        read_workload(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("queue", platform_policy().queues)
+def test_every_queue_has_a_default_within_its_limits(queue: QueueName) -> None:
+    policy = platform_policy()
+    work = default_workload(policy).queues[queue]
+    assert work.source == "default"
+    assert 0 < work.mean_seconds < policy.queues[queue].soft_seconds
+    assert 0 < work.variability < 5
+    assert 1 <= default_wait_target(policy, queue) <= 60
+
+
+def test_the_way_between_two_attempts_takes_a_slot_s_time() -> None:
+    work = QueueWork(source="measured", mean_seconds=4.0, variability=1.0, turnaround_seconds=4.0)
+    assert (work.occupied_seconds, work.occupied_variability) == (8.0, 0.25)
+
+
+def test_a_new_tier_would_be_planned_for_without_being_named_here() -> None:
+    work = default_workload(platform_policy())
+    assert work.queues[SPEC].follows.keys() == {QueueName.CONTROL, PATCH}
+    assert work.queues[QueueName.AGENT].follows.keys() == {QueueName.CONTROL}
+    assert work.mix[SPEC] > work.mix[PATCH] > work.mix[QueueName.AGENT] > 0
+
+
+def test_a_cut_lognormal_has_the_mean_and_the_spread_of_its_draws() -> None:
+    draw = random.Random(1)
+    sigma = math.log(4.0) / 1.6448536
+    seconds = [min(20.0, 4.0 * math.exp(draw.gauss(0.0, sigma))) for _ in range(100_000)]
+    mean, variability = _lognormal(4.0, p95=16.0, most=20.0)
+    assert mean == pytest.approx(fmean(seconds), rel=0.01)
+    assert variability == pytest.approx(pvariance(seconds) / fmean(seconds) ** 2, rel=0.02)
