@@ -2,7 +2,7 @@
 
 json-render decides what a spec is: what its validator refuses is refused here, under its own code. What it accepts is
 accepted, unless a rule of `EXTRA` refuses it. A finding with a code that stands in neither table is a defect; a test
-holds the tables against the code, against docs/json-render.md, and against the real package.
+holds the tables against the code, against docs/sites.md, and against the real package.
 """
 
 from __future__ import annotations

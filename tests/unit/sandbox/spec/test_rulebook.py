@@ -90,7 +90,7 @@ def test_every_code_in_the_engine_stands_in_exactly_one_table() -> None:
 
 
 def test_the_page_about_json_render_lists_every_rule_in_the_words_of_the_code() -> None:
-    tables = (ROOT / "docs" / "json-render.md").read_text().partition("## Upstream's rules")[2]
+    tables = (ROOT / "docs" / "sites.md").read_text().partition("## Upstream's rules")[2]
     rows = set(re.findall(r"^\| `(\w+)` \| (.*) \|$", tables, re.MULTILINE))
     assert rows == {*rulebook.UPSTREAM.items(), *rulebook.EXTRA.items()}
 
@@ -98,5 +98,5 @@ def test_the_page_about_json_render_lists_every_rule_in_the_words_of_the_code() 
 def test_the_page_and_the_comparison_name_the_same_version_of_upstream() -> None:
     version = re.search(r"@json-render/core@([\d.]+)", (ROOT / "tests/acceptance/test_json_render.py").read_text())
     assert version is not None
-    for path in ("docs/json-render.md", "sandbox/spec/upstream.py", "sandbox/spec/rulebook.py"):
+    for path in ("docs/sites.md", "sandbox/spec/upstream.py", "sandbox/spec/rulebook.py"):
         assert f"`@json-render/core` {version[1]}" in (ROOT / path).read_text(), path
