@@ -56,8 +56,9 @@ def page_of(document: dict[str, Any]) -> str:
     parts.append("## Objects\n")
     for name, schema in sorted(document["components"]["schemas"].items()):
         if "properties" in schema and name not in ("Problem", "FieldProblem"):
-            lines = [f"### {_short(name)}\n", _text(schema.get("description", "")), *_fields(schema)]
-            parts.append("\n".join(lines) + "\n")
+            words = _text(schema.get("description", ""))
+            words = [words] if len(words.split()) > 3 else []  # "A job." says no more than the heading
+            parts.append("\n".join([f"### {_short(name)}\n", *words, *_fields(schema)]) + "\n")
     parts.append("## Problems\n\n" + "\n".join(_problems(document)))
     return "\n".join(parts) + "\n"
 
@@ -129,7 +130,7 @@ def _answer(code: str, answer: dict[str, Any]) -> str:
     content = kinds.get("application/json", {})
     what = _link(content["schema"]) if content.get("schema") else ", ".join(kinds)
     said = "" if answer["description"] == "Successful Response" else f": {answer['description'].rstrip('.')}"
-    return f"Answers {' '.join(filter(None, (code, what)))}{said}."
+    return f"Returns {' '.join(filter(None, (code if code != '200' else '', what)))}{said}."
 
 
 def _fields(schema: dict[str, Any]) -> list[str]:

@@ -228,7 +228,8 @@ def test_figures_replace_what_stands_between_the_markers_and_nothing_else(tmp_pa
     assert text.endswith(f"{END}\nafter\n")
     first, cost = (line for line in text.splitlines() if "](pictures/bench/" in line)
     assert first == "| [First?](pictures/bench/first.svg) | a <peer> & more | 4 (4–4) | ≥ 3 | 100 µs | 400 µs | 3 |"
-    assert cost.startswith("| [What does it cost?](pictures/bench/cost.svg) | a <peer> & more | 4 (4–4) | ≥ 5 **missed**")
+    assert cost.startswith("| [What does it cost?](pictures/bench/cost.svg) |")
+    assert "| a <peer> & more | 4 (4–4) | ≥ 5 **missed** |" in cost
     assert "old" not in text
     assert (tmp_path / "pictures" / "bench" / "cost.svg").exists()
 
@@ -314,4 +315,4 @@ def test_growth_has_one_row_in_the_summary_that_of_its_worst_operation(tmp_path:
     publish(tmp_path / "results", tmp_path)
 
     text = path.read_text()
-    assert "| [Growth](pictures/bench/growth.svg) | the worst of 2: claim | 0.5 (0.5–0.5) | ≥ 1/1.3 **missed** |" in text
+    assert "| [Growth](pictures/bench/growth.svg) | the worst of 2: claim | 0.5 (0.5–0.5) | ≥ 1/1.3 **missed**" in text

@@ -90,9 +90,9 @@ def test_every_code_in_the_engine_stands_in_exactly_one_table() -> None:
 
 
 def test_the_page_about_json_render_lists_every_rule_in_the_words_of_the_code() -> None:
-    tables = (ROOT / "docs" / "sites.md").read_text().partition("## Upstream's rules")[2]
-    rows = set(re.findall(r"^\| `(\w+)` \| (.*) \|$", tables, re.MULTILINE))
-    assert rows == {*rulebook.UPSTREAM.items(), *rulebook.EXTRA.items()}
+    lists = (ROOT / "docs" / "sites.md").read_text().partition("## Upstream's rules")[2]
+    rules = set(re.findall(r"^- `(\w+)`: (.*)$", lists, re.MULTILINE))
+    assert rules == {*rulebook.UPSTREAM.items(), *rulebook.EXTRA.items()}
 
 
 def test_the_page_and_the_comparison_name_the_same_version_of_upstream() -> None:
