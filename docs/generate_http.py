@@ -174,7 +174,8 @@ def _link(schema: dict[str, Any]) -> str:
     shown = _type(schema)
     inner = shown.removeprefix("list of ").removesuffix(" or null")
     is_object = re.fullmatch(r"[A-Z]\w+", inner) and inner not in ("State", "FieldProblem")
-    return shown.replace(inner, f"[{inner}](#{inner.lower()})") if is_object else shown
+    section = "problems" if inner == "Problem" else inner.lower()
+    return shown.replace(inner, f"[{inner}](#{section})") if is_object else shown
 
 
 def _type(schema: dict[str, Any]) -> str:
