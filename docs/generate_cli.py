@@ -23,8 +23,8 @@ Commands act on the installation that the environment names ([configuration](../
 `pointsman --install-completion` (bash, zsh, fish) completes commands, options, sites and job ids; `--show-completion`
 prints the script. Headings leave out `pointsman`; what they name means the same everywhere:
 
-- `ID`: a job's id, or a run's after `run`. `NAME`: a site after `site`, a tenant after `tenant`. `QUEUE`: a queue of
-  routing/platform.yaml.
+- `ID`: a job's id, or a run's after `run`. `NAME`: a site after `site`, a tenant after `tenant`. `DIR`: a directory.
+  `QUEUE`: a queue of routing/platform.yaml.
 - `--json`: stdout is JSON and nothing else; messages go to stderr.
 - `--tenant NAME`: whose sites and jobs; `demo` by default.
 """
@@ -35,6 +35,8 @@ _COMMON_ARGUMENTS = {
     "The site.",
     "The tenant's name.",
     "One of the queues of routing/platform.yaml.",
+    "A directory.",
+    "The dead letters.",
 }
 """What the page's head explains, in the words of the commands."""
 

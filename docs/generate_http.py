@@ -79,7 +79,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[st
     if content and "$ref" not in content["schema"]:
         yield "\nBody:"
         yield from _fields(content["schema"])
-    if content.get("example") != {} and content:
+    if content and len(content["schema"].get("properties", ())) not in (1, 2):  # so few need no example
         yield from _examples(content)
     for answer in operation["responses"].values():
         if stream := answer.get("content", {}).get("text/event-stream"):
