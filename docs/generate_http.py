@@ -56,8 +56,8 @@ def page_of(document: dict[str, Any]) -> str:
     parts.append("## Objects\n")
     for name, schema in sorted(document["components"]["schemas"].items()):
         if "properties" in schema and name not in ("Problem", "FieldProblem"):
-            words = _text(schema.get("description", ""))
-            words = [words] if len(words.split()) > 3 else []  # "A job." says no more than the heading
+            summary = _text(schema.get("description", ""))
+            words = [summary] if len(summary.split()) > 3 else []  # "A job." says no more than the heading
             parts.append("\n".join([f"### {_short(name)}\n", *words, *_fields(schema)]) + "\n")
     parts.append("## Problems\n\n" + "\n".join(_problems(document)))
     return "\n".join(parts) + "\n"
