@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from sandbox.rehearsal.request import Request, key_words, plain, quoted, sentence, title, words
 from sandbox.rehearsal.wire import Text, ToolUse
 from sandbox.spec.catalog import Business, Component, OutlineSection, components
+from sandbox.spec.theme import COLOUR_NAMES
 
 _DOCUMENT = re.compile(r'\{\s*"pages"\s*:')
 _ADD = re.compile(

@@ -1,4 +1,4 @@
-"""The page of decisions holds the facts of seeds 001 and 003, and what it names is there."""
+"""docs/why.md holds the facts of seeds 001 and 003, and what it names is there."""
 
 import re
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "decisions-of-the-seeds.md").read_text()
+PAGE = (ROOT / "docs" / "why.md").read_text()
 WORDS = " ".join(PAGE.split())
 ROWS = {
     cells[0]: cells[1:]

@@ -14,7 +14,7 @@ from docs.generate_http import http_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
-_LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)")
 
 
 def test_the_configuration_page_is_what_the_models_say() -> None:
@@ -30,15 +30,22 @@ def test_the_references_are_what_the_code_says(page: str, made: Callable[[], str
     assert made() == (ROOT / "docs" / "reference" / f"{page}.md").read_text(), "run `make docs`"
 
 
-def test_every_link_between_the_pages_leads_somewhere() -> None:
+def test_every_link_between_the_pages_leads_to_a_file_and_a_heading_of_it() -> None:
+    headings = {page: set(map(anchor, re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE))) for page in PAGES}
     dead = [
-        (page.name, target)
+        (page.name, target, section)
         for page in PAGES
-        for target in _LINK.findall(page.read_text())
+        for target, section in _LINK.findall(page.read_text())
         if not (page.parent / target).exists()
+        or (section and section not in headings.get((page.parent / target).resolve() if target else page, {section}))
     ]
 
     assert dead == []
+
+
+def anchor(heading: str) -> str:
+    """Return the fragment by which GitHub finds a heading."""
+    return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -_").replace(" ", "-")
 
 
 _COMMAND = re.compile(r"(?:[A-Z_]+=\S+ |ID=\$\(|export [A-Z_]+=\$\()*(?:\S+/)?pointsman +([a-z-].*)$")

@@ -18,7 +18,7 @@ from benchmarks.chart import chart, sides_of
 from benchmarks.curves import curves
 from benchmarks.guard import regressions
 from benchmarks.inputs import edit, page, site
-from benchmarks.page import FIGURES, SUMMARY, publish, written
+from benchmarks.page import BEGIN, END, publish, written
 from benchmarks.question import Survey, UnavailableError
 from benchmarks.race import EndedError, Peer, Race, Start, Turn, command, interleave, warm_up
 from benchmarks.registry import BY_NAME, IN_ONE_RUN
@@ -96,7 +96,7 @@ def race_beside(*peers: Peer, ours: Start = instant) -> Race:
 
 def page_below(directory: Path) -> Path:
     path = directory / "performance.md"
-    path.write_text(f"top\n{SUMMARY.begin}\n{SUMMARY.end}\nbefore\n{FIGURES.begin}\nold\n{FIGURES.end}\nafter\n")
+    path.write_text(f"top\n{BEGIN}\nold\n{END}\nafter\n")
     return path
 
 
@@ -224,18 +224,19 @@ def test_figures_replace_what_stands_between_the_markers_and_nothing_else(tmp_pa
     publish(tmp_path / "results", tmp_path, order=["growth", "first"])
 
     text = path.read_text()
-    assert text.startswith(f"top\n{SUMMARY.begin}\n\n**1 of 2 targets are met.**")
-    assert f"{SUMMARY.end}\nbefore\n{FIGURES.begin}\n\n### First?" in text
-    assert text.endswith(f"{FIGURES.end}\nafter\n")
-    assert "| [What does it cost?](#what-does-it-cost) | a <peer> & more | 4 | ≥ 5 | **missed** |" in text
-    assert "| a <peer> & more | 4 (4 to 4) | ≥ 5, **missed** | 100 µs | 400 µs | 3 |" in text
+    assert text.startswith(f"top\n{BEGIN}\n\n**1 of 2 targets are met.** Measured on ")
+    assert text.endswith(f"{END}\nafter\n")
+    first, cost = (line for line in text.splitlines() if "](pictures/bench/" in line)
+    assert first == "| [First?](pictures/bench/first.svg) | a <peer> & more | 4 (4–4) | ≥ 3 | 100 µs | 400 µs | 3 |"
+    assert cost.startswith("| [What does it cost?](pictures/bench/cost.svg) |")
+    assert "| a <peer> & more | 4 (4–4) | ≥ 5 **missed** |" in cost
     assert "old" not in text
     assert (tmp_path / "pictures" / "bench" / "cost.svg").exists()
 
 
 def test_the_page_says_what_the_kept_results_say(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "performance.md").read_text()
-    (tmp_path / "performance.md").write_text(written(written(page, SUMMARY, "none"), FIGURES, "none"))
+    (tmp_path / "performance.md").write_text(written(page, "none"))
     publish(ROOT / "benchmarks" / "results", tmp_path, order=[*BY_NAME])
     assert (tmp_path / "performance.md").read_text() == page, "run `make bench`"
     for picture in (tmp_path / "pictures" / "bench").iterdir():
@@ -314,5 +315,4 @@ def test_growth_has_one_row_in_the_summary_that_of_its_worst_operation(tmp_path:
     publish(tmp_path / "results", tmp_path)
 
     text = path.read_text()
-    assert "| [Growth](#growth) | the worst of 2: claim | 0.5 | ≥ 1/1.3 | **missed** |" in text
-    assert "| operation | times as fast (middle half) | wanted | 1,000,000 jobs | 1,000 jobs | pairs |" in text
+    assert "| [Growth](pictures/bench/growth.svg) | the worst of 2: claim | 0.5 (0.5–0.5) | ≥ 1/1.3 **missed**" in text

@@ -1,16 +1,16 @@
-"""The rules that a spec or an edit can break, by code, as docs/json-render.md lists them."""
+"""The rules that a spec or an edit can break, by code, as docs/sites.md lists them."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[4] / "docs" / "json-render.md"
-_UPSTREAM_PART, _EXTRA_PART = PAGE.read_text().partition("## Upstream's rules")[2].split("## Our own rules")
+PAGE = Path(__file__).parents[4] / "docs" / "sites.md"
+_UPSTREAM_PART, _EXTRA_PART = PAGE.read_text().partition("### Upstream's rules")[2].split("### Our own rules")
 
 
 def _codes(part: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE))
+    return tuple(re.findall(r"^- `(\w+)`: ", part, re.MULTILINE))
 
 
 UPSTREAM = _codes(_UPSTREAM_PART)

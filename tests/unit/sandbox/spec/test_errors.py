@@ -97,5 +97,5 @@ def test_the_page_about_json_render_lists_every_code_of_the_engine_once_and_no_o
 def test_the_page_and_the_comparison_name_the_same_version_of_upstream() -> None:
     version = re.search(r"@json-render/core@([\d.]+)", (ROOT / "tests/acceptance/test_json_render.py").read_text())
     assert version is not None
-    for path in ("docs/json-render.md", "sandbox/spec/structure.py"):
+    for path in ("docs/sites.md", "sandbox/spec/structure.py"):
         assert f"`@json-render/core` {version[1]}" in (ROOT / path).read_text(), path
