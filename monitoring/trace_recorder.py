@@ -15,6 +15,7 @@ from contextvars import Token
 from importlib.metadata import version
 from types import TracebackType
 
+import requests  # here, and not when the first spans are sent: a fork in the middle of an import breaks the child's
 from opentelemetry import context, trace
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -131,6 +132,7 @@ class Recorder:
             headers={name: secret.get_secret_value() for name, secret in self._config.headers.items()},
             timeout=self._config.timeout_seconds,
             compression=Compression.Gzip,
+            session=requests.Session(),
         )
 
 
