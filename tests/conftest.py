@@ -1,5 +1,6 @@
 """Fixtures that every level of tests shares. The real servers come from wheels, so nothing has to be installed."""
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from tests.order import ByFileAndServers, place_of
-from tests.services import Postgres, Valkey
+from tests.services import Postgres, Valkey, memory
 
 # Seeded and without a clock: what passed once passes always, however busy the machine is.
 settings.register_profile(
@@ -25,6 +26,14 @@ def pytest_configure(config: Config) -> None:
     for name in list(os.environ):
         if name.startswith("POINTSMAN_") or name == "ANTHROPIC_API_KEY":
             del os.environ[name]
+    if directory := memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", directory)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of garbage pass over what was imported: every test's full collections would walk it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
