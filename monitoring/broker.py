@@ -9,7 +9,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from monitoring.probes import Reading
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import DOOR_LISTS, list_of
 
 DOOR = "door"

@@ -13,7 +13,7 @@ from monitoring import metrics
 from monitoring.ledger.events import EventKind
 from monitoring.metrics import Metric, SeriesKey, bucket_of, series_key
 from routing.jobs import Reason, State
-from routing.tiers import Tier
+from routing.queues import Tier
 
 _MAX_NAME = 64
 """Characters of a model's or provider's name that a label may have."""

@@ -24,8 +24,8 @@ from routing.lanes import Trouble
 from routing.llm_fallback import Failure
 from routing.option_match import AmbiguityReason
 from routing.prices import NANOUSD_PER_USD
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.router import Mode
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.triggers import Confidence
 
 PREFIX = "pointsman_"

@@ -23,7 +23,7 @@ from monitoring.metrics import (
 )  # fmt: skip
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 FEW = 5
 """So few recent attempts say less than all that there ever were."""

@@ -23,7 +23,7 @@ from monitoring import sweeping_sql as sql
 from monitoring.ledger.store import Ledger
 from monitoring.rollup import fold_step
 from routing.policy import Retention
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 logger = logging.getLogger(__name__)
 

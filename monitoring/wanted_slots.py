@@ -12,7 +12,7 @@ from monitoring.capacity.defaults import WAIT_TARGETS, default_work
 from monitoring.capacity.wanted import Demand, wanted_slots
 from monitoring.lately import NEWEST, Lately
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 MOST_COUNTED = 2_000
 """Waiting jobs of a queue that are counted: with so many, no autoscaler does anything else with more."""

@@ -15,7 +15,7 @@ from routing.admission import FURTHEST_START_DAYS
 from routing.errors import FieldError, InvalidJobError
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, nanousd_per_token, price_of
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 
 def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:

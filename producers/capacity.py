@@ -20,7 +20,7 @@ from monitoring.capacity.sizing import MOST_BUSY, Question
 from monitoring.capacity.words import by_queue, read_amounts, read_rates
 from monitoring.capacity.workload import Workload, read_workload
 from monitoring.errors import CapacityError
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation

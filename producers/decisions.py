@@ -24,10 +24,10 @@ from routing.messages import read_stored
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.project import MissingKeyError
+from routing.queues import QueueName
 from routing.router import Mode, Route, SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import RouteRules, Stage, first_stage
-from routing.tiers import QueueName
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from producers.demo_jobs import AGENT_SITE, HEAVY_SITE, SITES, Case, agent_files
 from producers.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.rehearsal.config import RehearsalConfig
 
 PATIENCE_SECONDS = 90.0

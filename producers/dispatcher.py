@@ -45,7 +45,7 @@ from producers.routing_log import RoutingLog
 from producers.runway import BrokerLists
 from routing.errors import PolicyError
 from routing.policy import Policy
-from routing.tiers import Limits, QueueName
+from routing.queues import Limits, QueueName
 from routing.turns import is_low, seconds_to_low
 
 logger = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from producers.runway import open_broker
 from producers.submit import Submitter
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
-from routing.tiers import QueueName, TaskName
+from routing.queues import QueueName, TaskName
 from routing.topology import DOOR_LISTS, door_of, lists_at
 
 logger = logging.getLogger(__name__)

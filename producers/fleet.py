@@ -17,7 +17,7 @@ from producers.job_views import JobSummary
 from producers.jobs import summarise
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy import Policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 
 ASKING = (State.CLARIFYING, State.AWAITING_APPROVAL)
 BIN_SECONDS = 300

@@ -18,7 +18,7 @@ from monitoring import traces
 from monitoring.ledger.runway import Push
 from producers.errors import PublishError
 from routing.jobs import JobMessage
-from routing.tiers import TASK_OF_QUEUE, Limits
+from routing.queues import TASK_OF_QUEUE, Limits
 from routing.topology import PUBLISH_RETRY, list_of
 
 REST_SECONDS = 2.0

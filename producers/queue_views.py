@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
 from monitoring.ledger.runway import Depth, depths, paused_queues
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import TASK_OF_QUEUE
 
 
 class QueueView(BaseModel):

@@ -17,7 +17,7 @@ from monitoring.ledger.tables import Job, Tenant
 from producers.errors import AdmissionRefusedError, LedgerAwayError, QueueFullError
 from routing.errors import InvalidJobError
 from routing.jobs import Door, JobRequest, Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 Refusal = InvalidJobError | IdempotencyConflictError | AdmissionRefusedError | LedgerAwayError
 """Why a request is not taken in, of which nothing else was written."""

@@ -53,12 +53,12 @@ from routing.jobs import ENDS, JobRequest, Reason, State, parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
 from routing.project import MissingKeyError
+from routing.queues import Tier
 from routing.rounds import Verb, added_nanousd, can_go_on, fit_to, higher_stakes
 from routing.router import Mode, Route, SiteSignals, decide
 from routing.run_estimate import estimate_run
 from routing.signals import signals_of
 from routing.stages import first_stage
-from routing.tiers import Tier
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 _OF_THEIR_TIME = ("idempotency_key", "supersede_key", "start_at")

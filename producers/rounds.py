@@ -33,6 +33,7 @@ from routing.fields import Text
 from routing.jobs import RESUMABLE, REVISABLE, Door, JobRequest, State, parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
+from routing.queues import QueueName
 from routing.rounds import (
     Verb,
     Work,
@@ -47,7 +48,6 @@ from routing.rounds import (
 from routing.router import Route, SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import first_stage
-from routing.tiers import QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 _PASSED_ON = ("session", "callback_url", "priority", "preference", "advanced_edit")

@@ -20,7 +20,7 @@ from monitoring.ledger.clock import now
 from monitoring.ledger.runway import Depth, depths, pause, paused_queues
 from monitoring.ledger.tables import Attempt, Job, Tenant
 from producers.errors import UnknownTenantError
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 
 
 class TenantView(BaseModel):

@@ -21,8 +21,8 @@ from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
 from routing.lanes import Lanes
 from routing.prices import NANOUSD_PER_USD, Price
+from routing.queues import QUEUE_OF_TIER, Limits, QueueName, Tier
 from routing.run_rules import RunRules
-from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 CallPurpose = Literal[

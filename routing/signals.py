@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from routing.jobs import JobRequest
+from routing.queues import Tier
 from routing.router import Signals, SiteSignals
-from routing.tiers import Tier
 
 _TIER_OF_NAME = {"spec": Tier.SPEC, "patch": Tier.PATCH, "agent": Tier.AGENT}
 

@@ -29,7 +29,7 @@ from monitoring.ledger.tables import Cap
 from monitoring.ledger.workers import Sign, sign_in
 from producers.supervisor import free_port
 from routing.jobs import Reason, State
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 from sandbox.release import manifest_of
 from tests.factories import Shop
 from tests.integration.http_world import AUDIT_KEY, World, open_world

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from routing.jobs import Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError

@@ -25,11 +25,11 @@ from routing.llm_fallback import Failure as ArbiterFailure
 from routing.messages import read_stored
 from routing.planning import Debate
 from routing.policy import CallPurpose, ModelCall
+from routing.queues import QUEUE_OF_TIER, Tier
 from routing.rounds import hard_floor, raise_to
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
 from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
-from routing.tiers import QUEUE_OF_TIER, Tier
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient

@@ -34,7 +34,7 @@ from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import list_of
 from routing.vocabularies import load_vocabularies
 from sandbox.config import BoxConfig, DenConfig

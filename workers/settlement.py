@@ -22,7 +22,7 @@ from monitoring.ledger.step_orders import settle_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
-from routing.tiers import TIER_OF_QUEUE
+from routing.queues import TIER_OF_QUEUE
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.hidden import hidden_text

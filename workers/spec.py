@@ -14,7 +14,7 @@ from typing import Any
 
 from routing.jobs import Reason
 from routing.policy import CallPurpose, ModelCall
-from routing.tiers import Tier
+from routing.queues import Tier
 from sandbox.models import ModelClient, ToolCall
 from sandbox.public import is_built
 from sandbox.spec.catalog import catalog_prompt, outline_prompt

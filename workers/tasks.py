@@ -11,7 +11,7 @@ from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage
 from routing.messages import read_message
 from routing.policy import Policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 from routing.vocabularies import Vocabularies
 from workers.agent import edit_with_agent
 from workers.answer import answer_question

@@ -10,7 +10,7 @@ from monitoring.capacity.samples import lognormal
 from monitoring.capacity.workload import ModelUse, QueueWork, Workload
 from routing.policy import CallPurpose, Policy
 from routing.prices import NANOUSD_PER_USD, Usage, cost_nanousd
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 TYPICAL_SHARE = 0.4
 """Of the tokens that a call may write: what it writes in the middle."""

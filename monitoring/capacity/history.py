@@ -11,7 +11,7 @@ from typing import NamedTuple
 from monitoring.capacity.arrivals import Arrival
 from monitoring.capacity.samples import Samples
 from monitoring.capacity.workload import ModelUse, QueueWork
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 
 class AttemptFact(NamedTuple):

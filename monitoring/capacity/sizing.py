@@ -12,7 +12,7 @@ from monitoring.capacity.queueing import MOST_SLOTS, Load, Waits, slots_for, wai
 from monitoring.capacity.simulation import Pool, Seen, simulate
 from monitoring.capacity.workload import Rates, Workload
 from monitoring.errors import CapacityError
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 MOST_BUSY = 0.9
 """Of a planned slot's time: above it, a little more load makes waits much longer."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from monitoring.errors import CapacityError
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 DAY = "day"
 _SECONDS = {"s": 1, "min": 60, "h": 3_600, DAY: 86_400}

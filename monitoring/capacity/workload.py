@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from monitoring.capacity.samples import MOST_SAMPLES, Samples
 from monitoring.errors import CapacityError
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 MOST_FILE_BYTES = 8 * 1024 * 1024
 _MOST_PASSES = 10_000

@@ -30,9 +30,9 @@ from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.messages import read_stored
 from routing.planning import Debate
+from routing.queues import QueueName
 from routing.router import Route
 from routing.stages import work_queue
-from routing.tiers import QueueName
 from routing.waits import RESTING, Hold
 
 _LOCKED = (

@@ -19,7 +19,7 @@ from monitoring.ledger.record_tables import Leader, QueueControl
 from monitoring.ledger.tables import Job
 from routing.admission import Admission
 from routing.policy import Runway
-from routing.tiers import QUEUE_OF_TIER, QueueName
+from routing.queues import QUEUE_OF_TIER, QueueName
 from routing.turns import Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
 
 ALL_TENANTS = ""

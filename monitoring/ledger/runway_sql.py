@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import TASK_OF_QUEUE
 
 IS_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
 IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"

@@ -20,7 +20,7 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 MIN_FREE_BYTES = 1_000_000_000
 """Below it a disk may be full within a day of ordinary work."""

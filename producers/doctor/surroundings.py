@@ -29,7 +29,7 @@ from producers.runway import open_broker
 from routing.config import IN_FILE, PREFIX, read_settings
 from routing.errors import PolicyError
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.transport import is_exposed_broker, is_exposed_ledger
 from sandbox.disk import Disk
 from sandbox.gateway.config import GatewayConfig

@@ -17,7 +17,7 @@ from monitoring.capacity.measure import Measured
 from monitoring.capacity.plan import Plan, make_plan
 from monitoring.capacity.sizing import Question
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.acceptance.capacity_fleet import (
     SLOTS,
     Fleet,

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from monitoring.alerts.rules import linked_rules
 from monitoring.ledger.runway import pause
 from monitoring.ledger.store import Ledger
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.acceptance.installation import Installation
 from tests.panel_numbers import BESIDE_THE_LEDGER, PANELS
 from tests.panel_proof import Proof, places

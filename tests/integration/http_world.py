@@ -35,7 +35,7 @@ from producers.submit import Submitter
 from routing.app import create_app as create_celery
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
 from sandbox.release import build_release

@@ -21,7 +21,7 @@ from routing.admission import NO_RATE_SECONDS, Admission, retry_after_seconds
 from routing.app import create_app
 from routing.jobs import Door
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 
 ANSWER, SPEC, CONTROL = QueueName.ANSWER, QueueName.SPEC, QueueName.CONTROL

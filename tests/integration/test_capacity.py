@@ -17,7 +17,7 @@ from monitoring.ledger.workers import Sign, sign_in, sign_off
 from monitoring.wanted_slots import read_wanted
 from producers.cli import app
 from routing.jobs import Reason, State
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from tests.factories import Shop
 
 

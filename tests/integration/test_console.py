@@ -29,7 +29,7 @@ from producers.console.routes import records
 from producers.console.sessions import Sessions
 from producers.keys import keys_of, revoke
 from routing.jobs import Reason, State
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import TASK_OF_QUEUE
 from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
 
 __all__ = ["shared_ledger"]

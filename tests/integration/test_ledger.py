@@ -32,7 +32,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Approval, Attempt, Job, Release, Site
 from routing.errors import IllegalMoveError
 from routing.jobs import ENDS, JobMessage, Reason, State
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from tests.factories import Shop, make_new_job, make_release
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from producers.door import CeleryDoor, DoorLists
 from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app
-from routing.tiers import QueueName, TaskName
+from routing.queues import QueueName, TaskName
 from sandbox.den import Den
 from tests.factories import Shop
 from tests.services import wait_until

@@ -30,7 +30,7 @@ from producers.errors import PublishError
 from producers.publisher import Publisher
 from routing.app import SETTINGS, create_app
 from routing.policy import platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 from routing.topology import TRANSPORT_OPTIONS, build_queues, list_of
 from tests.bait import Bait
 from tests.factories import Shop

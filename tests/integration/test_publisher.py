@@ -14,7 +14,7 @@ from producers.errors import PublishError
 from producers.publisher import Publisher, message_id
 from routing.app import create_app
 from routing.policy import platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 from routing.topology import TRANSPORT_OPTIONS
 
 LIMITS = platform_policy().queues[QueueName.PATCH]

@@ -16,9 +16,9 @@ from monitoring.metrics import PREFIX
 from monitoring.ratios import RATIOS, Selection
 from routing.jobs import JobRequest, State
 from routing.policy import platform_policy
+from routing.queues import QueueName
 from routing.router import Signals, SiteSignals, decide
 from routing.soft import soft_route
-from routing.tiers import QueueName
 from tests.integration.driving import Fleet, create_fleet
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from routing.app import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import list_of
 from tests.factories import Shop
 

@@ -18,14 +18,14 @@ import pytest
 from producers.keys import Scope
 from routing.errors import FieldError
 from routing.policy import platform_policy
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.spec.errors import Finding
 
 PACKAGES = ("routing", "monitoring", "sandbox", "workers", "producers")
 ROOT = Path(__file__).parents[2]
 HEAVY = ("celery", "kombu", "redis", "sqlalchemy", "sqlmodel", "psycopg", "anthropic", "docker", "httpx", "fastapi")
 PURE = (
-    "routing.jobs", "routing.tiers", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
+    "routing.jobs", "routing.queues", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
     "routing.trivial", "routing.router", "routing.config", "routing.errors",
     "workers.runs.schedule",
 )  # fmt: skip

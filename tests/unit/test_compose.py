@@ -15,7 +15,7 @@ from docs.generate import sections
 from monitoring.config import ExporterConfig
 from producers.config import ApiConfig
 from routing.config import PREFIX, SECTIONS, read_settings
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.mirror.config import MirrorConfig
 from workers.config import WorkerConfig
 from workers.main import QUEUES_WITH_BOXES

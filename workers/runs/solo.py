@@ -17,7 +17,7 @@ from monitoring.ledger.tables import Job
 from routing.errors import PolicyError
 from routing.path_rules import RESULT_FILE, is_covered
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.paths import is_planted

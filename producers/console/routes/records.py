@@ -19,7 +19,7 @@ from producers.console.routes.fleet import spend_chart
 from producers.console.web import ConsoleDep, ConsoleResources, Operator, Viewer, ViewerDep, render
 from producers.keys import Scope
 from producers.spend_views import budgets_today
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import TASK_OF_QUEUE
 
 router = APIRouter()
 _ROWS = 60

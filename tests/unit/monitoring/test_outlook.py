@@ -8,7 +8,7 @@ from monitoring.lately import Lately
 from monitoring.metrics import SeriesKey, series_key
 from monitoring.outlook import FEW, Outlook, outlook
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 POLICY = platform_policy()
 PLACE = {"tier": "spec", "queue_name": "spec"}

@@ -26,8 +26,8 @@ from routing.assist import (
 from routing.calls import CALL_FAILURES, CallFailedError, excerpt
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.router import Intent, Lane, Mode, Route, Signals, SiteSignals, decide
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from tests.unit.routing.replies import ANY_JSON
 
 POLICY = platform_policy()

@@ -30,8 +30,8 @@ from routing.failures import FailureOutcome
 from routing.planning import Stakes
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.queues import QueueName
 from routing.router import Signals, SiteSignals, decide
-from routing.tiers import QueueName
 from tests.unit.routing.replies import ANY_JSON, Stage, failing
 
 POLICY = platform_policy()

@@ -10,7 +10,7 @@ from routing.errors import PolicyError
 from routing.layers import accounts_for, for_project, read_project
 from routing.policy import Policy, platform_policy
 from routing.project import MissingKeyError, ProjectConfig, ProjectConfigError, account_of
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 POLICY = platform_policy()
 LEAST = {"repo": {"url": "https://forge.example/acme/shop.git"}, "stack": {"language": "typescript"}}

@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from routing.jobs import JobRequest, State, parse_request
 from routing.policy import platform_policy
+from routing.queues import TASK_OF_QUEUE, QueueName
 from routing.router import Intent, Signals, decide
 from routing.run_estimate import estimate_agents, estimate_run
 from routing.stages import first_stage, work_queue
-from routing.tiers import TASK_OF_QUEUE, QueueName
 
 POLICY = platform_policy()
 

@@ -4,7 +4,7 @@ import pytest
 from celery.exceptions import QueueNotFound
 
 from routing.app import SETTINGS, create_app
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import TASK_OF_QUEUE, QueueName
 from routing.topology import DOOR_LISTS, PUBLISH_RETRY, TRANSPORT_OPTIONS, build_queues, list_of
 
 

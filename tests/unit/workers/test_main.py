@@ -7,7 +7,7 @@ import pytest
 from monitoring.heartbeat import beat
 from routing.app import create_app
 from routing.policy import platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName, TaskName
+from routing.queues import TASK_OF_QUEUE, QueueName, TaskName
 from workers.config import WorkerConfig
 from workers.lifecycle import Resources
 from workers.main import main, parse_arguments

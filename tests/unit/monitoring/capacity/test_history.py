@@ -1,7 +1,7 @@
 import pytest
 
 from monitoring.capacity.history import AttemptFact, CallTotals, describe, first_arrivals, handover, mix_of
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 SPEC, PATCH, ANSWER = QueueName.SPEC, QueueName.PATCH, QueueName.ANSWER
 

@@ -15,7 +15,7 @@ from monitoring.capacity.sizing import Question
 from monitoring.capacity.workload import ModelUse, QueueWork, Workload, read_workload
 from monitoring.errors import CapacityError
 from routing.policy import Policy, platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 SPEC, PATCH = QueueName.SPEC, QueueName.PATCH
 HAIKU = "anthropic/haiku"

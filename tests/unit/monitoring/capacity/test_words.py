@@ -2,7 +2,7 @@ import pytest
 
 from monitoring.capacity.words import by_queue, read_amounts, read_rates
 from monitoring.errors import CapacityError
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 
 def test_rates_are_read_in_every_unit() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from routing.policy import platform_policy
-from routing.tiers import (
+from routing.queues import (
     MEBIBYTE,
     QUEUE_OF_TIER,
     TASK_OF_QUEUE,
