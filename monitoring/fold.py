@@ -75,7 +75,7 @@ def _lower(value: object) -> object:
 
 
 def _queue(data: Mapping[str, Any]) -> str:
-    return _closed(data.get("queue"), metrics.QUEUES)
+    return _closed(data.get("queue"), metrics.QUEUE_NAMES)
 
 
 def _place(data: Mapping[str, Any]) -> tuple[str, str]:
@@ -121,7 +121,7 @@ def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:
 def _count_left(tally: _Tally, data: Mapping[str, Any]) -> None:
     """Take a job that stopped waiting without a claim out of the depth of the queue it left."""
     if data.get("left") is not None:
-        tally.add(metrics.QUEUE_DEPTH, _closed(data["left"], metrics.QUEUES), by=-1)
+        tally.add(metrics.QUEUE_DEPTH, _closed(data["left"], metrics.QUEUE_NAMES), by=-1)
 
 
 def _count_started(tally: _Tally, data: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from routing.errors import FieldError, IllegalMoveError, InvalidJobError
 from routing.fields import Text, check_text
+from routing.queues import TierName
 from routing.secret_patterns import HIDDEN
 from routing.ticket import Ticket
 
@@ -225,7 +226,7 @@ class JobRequest(BaseModel):
     ticket: Ticket | None = None
     """What a ticket says beside its text; only for a project."""
     session: Annotated[Text, Field(min_length=1, max_length=128)] | None = None
-    tier: Literal["spec", "patch", "agent"] | None = None
+    tier: TierName | None = None
     """Starting tier chosen by the caller (H-072). It never bypasses scan or approval."""
     pin: bool = False
     """Stay on the chosen tier: no escalation (A14)."""

@@ -19,8 +19,8 @@ from monitoring.ledger.events import EventKind
 from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.tables import Release, Site
 from routing.accounts import AccountsConfig
-from routing.policy import CallPurpose, ModelCall, Policy
-from routing.queues import Limits, QueueName
+from routing.policy import ModelCall, Policy
+from routing.queues import CallPurpose, Limits, QueueName
 from routing.rounds import brief
 from sandbox.box import Box
 from sandbox.den import Den

@@ -24,8 +24,8 @@ from routing.llm_fallback import ArbiterReply, ArbiterRequest, LadderFlags, read
 from routing.llm_fallback import Failure as ArbiterFailure
 from routing.messages import read_stored
 from routing.planning import Debate
-from routing.policy import CallPurpose, ModelCall
-from routing.queues import QUEUE_OF_TIER, Tier
+from routing.policy import ModelCall
+from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.rounds import hard_floor, raise_to
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route

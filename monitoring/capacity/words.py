@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from monitoring.errors import CapacityError
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 
 DAY = "day"
 _SECONDS = {"s": 1, "min": 60, "h": 3_600, DAY: 86_400}
@@ -98,8 +98,8 @@ def _number(option: str, word: str, *, whole: str) -> float:
 
 
 def _queue(option: str, name: str, word: str) -> QueueName:
-    if name not in set(QueueName) - {QueueName.UNROUTED}:
-        _refuse(option, word, f"names no queue; there are {', '.join(sorted(set(QueueName) - {QueueName.UNROUTED}))}")
+    if name not in QUEUES:
+        _refuse(option, word, f"names no queue; there are {', '.join(sorted(QUEUES))}")
     return QueueName(name)
 
 
