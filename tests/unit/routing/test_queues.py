@@ -83,7 +83,6 @@ def test_records_agree_with_the_limits_that_ship() -> None:
         assert queue.needs_box == (limits.container != "none")
         assert queue.waits_forever == (limits.wait_seconds is None)
         assert name in QUEUE_OF_TIER.values() or not queue.writes_site
-        assert queue.call is None or platform_policy().calls[queue.call].queue == name or name == QueueName.STEPS
 
 
 def test_limits_in_nanodollars_are_exact() -> None:
