@@ -25,7 +25,8 @@ from sqlmodel import col
 from monitoring.ledger.runway import lead, resign
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Tenant
-from producers.celery_message import CeleryMessage, UnreadableMessageError, read_message
+from producers.celery_message import CeleryMessage, read_message
+from producers.errors import UnreadableMessageError
 from producers.intake import take_in
 from producers.runway import open_broker
 from producers.submit import Submitter

@@ -48,11 +48,10 @@ from producers.decisions import policy_of
 from producers.projects import policy_of_project
 from producers.rounds import Asker
 from producers.submit import Environment
-from routing.errors import PolicyError
+from routing.errors import MissingKeyError, PolicyError
 from routing.jobs import ENDS, JobRequest, Reason, State, parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
-from routing.project import MissingKeyError
 from routing.queues import TierName, tier_named
 from routing.rounds import Verb, added_nanousd, can_go_on, fit_to, higher_stakes
 from routing.router import Mode, Route, SiteSignals, decide

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from routing.errors import FieldError, IllegalMoveError, InvalidJobError
+from routing.errors import FieldError, InvalidJobError, RoutingError
 from routing.fields import Text, check_text
 from routing.queues import TierName
 from routing.secret_patterns import HIDDEN
@@ -165,11 +165,11 @@ def check_move(origin: State, target: State, *, is_run: bool = False) -> None:
     """Raise unless the table of moves holds this one.
 
     Raises:
-        IllegalMoveError: our fault; a caller asked the ledger for a move that does not exist.
+        RoutingError: our fault; a caller asked the ledger for a move that does not exist.
     """
     legal = MOVES.get(origin, frozenset()) | (GATE_MOVES.get(origin, frozenset()) if is_run else frozenset())
     if target not in legal:
-        raise IllegalMoveError(origin.value, target.value)
+        raise RoutingError(f"a job cannot move from {origin.value} to {target.value}")
 
 
 def _check_prompt(prompt: str) -> str:

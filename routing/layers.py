@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from routing.agents import AgentDefinition
-from routing.errors import PolicyError
+from routing.errors import PolicyError, Problem, ProjectConfigError
 from routing.located import Place
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage, cost_nanousd
-from routing.project import Problem, ProjectConfig, ProjectConfigError, account_of, parse_project
+from routing.project import ProjectConfig, account_of, parse_project
 from routing.queues import QueueName
 from routing.run_rules import MandatoryRules, RunRules
 

@@ -119,7 +119,7 @@ QUEUES: Mapping[QueueName, Queue] = {
     QueueName.TOOLS: Queue(
         work="tools that need no model",
         task="pointsman.tools",
-        egress="`ping` of the hosts that the policy lists.",
+        egress="Pings the hosts that the policy lists.",
         busy_share=(0.02, 0.2),
         arrivals=0.02,
         target_seconds=1,
@@ -189,7 +189,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         waits_forever=True,
         box="on_demand",
         volumes=("den", "runs"),
-        egress="It fetches projects from their remotes.",
+        egress="Fetches projects from their remotes.",
         call="agent_session",
         calls=8,
         busy_share=(0.15, 0.6),
@@ -206,7 +206,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         leaves_open=True,
         waits_forever=True,
         volumes=("den", "runs"),
-        egress="It pushes branches and opens pull requests.",
+        egress="Pushes branches and opens pull requests.",
         busy_share=(0.02, 0.2),
     ),
 }

@@ -101,7 +101,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
     """Move a locked job to a state that is no end.
 
     Raises:
-        IllegalMoveError: our fault.
+        RoutingError: our fault.
     """
     origin = State(job.state)
     check_move(origin, target, is_run=is_run(job))
@@ -176,7 +176,7 @@ def end(
     or goes on in a new job that debates it. A successor that was asked for is that new job, and gets the site's lock.
 
     Raises:
-        IllegalMoveError: our fault.
+        RoutingError: our fault.
     """
     origin = State(job.state)
     detail = redact(storable(detail))  # people's and models' words: they are shown wherever the end is

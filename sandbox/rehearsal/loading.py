@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from routing.located import LocatedDocument, YamlRefusedError, read_located
+from routing.errors import YamlRefusedError
+from routing.located import LocatedDocument, read_located
 from sandbox.rehearsal.errors import ScenarioError
 from sandbox.rehearsal.scenario import Rule, Scenario
 
