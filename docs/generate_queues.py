@@ -49,7 +49,8 @@ def queues_page(policy: Policy) -> str:
         rows.append(
             f"| `{name}` | {queue.work} | `{queue.task}` | {limits.soft_seconds:g} / {limits.hard_seconds:g} s "
             f"| ${limits.llm_usd:.2f} | {limits.output_bytes / 1024:g} KiB | {wait} "
-            f"| {queue.box.replace('_', ' ')} | {', '.join(queue.volumes)} | {queue.egress.rstrip('.')} | {queue.pool} |\n"
+            f"| {queue.box.replace('_', ' ')} | {', '.join(queue.volumes)} | {queue.egress.rstrip('.')} "
+            f"| {queue.pool} |\n"
         )
     return _HEAD + "".join(rows)
 

@@ -102,6 +102,7 @@ assert "| `translate` | translations |" in made["queues.md"]
 """
 
 
+@pytest.mark.timeout(240)  # it imports the whole product anew
 def test_one_record_and_its_limits_are_all_that_a_new_queue_needs_beside_its_handler() -> None:
     done = subprocess.run([sys.executable, "-c", WITH_ONE_MORE], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
