@@ -74,11 +74,12 @@ up: setup ## everything embedded, left running
 clean:
 	rm -rf $(VENV) build dist *.egg-info
 
-docs: setup ## pages that are generated from the code
+docs: setup ## what is generated from the code: pages, compose's workers, KEDA's files
 	$(BIN)/python docs/generate.py > docs/configuration.md
 	$(BIN)/python docs/generate_metrics.py > docs/metrics.md
 	$(BIN)/python docs/generate_http.py > docs/reference/http.md
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
+	$(BIN)/python -m docs.generate_queues
 
 .PHONY: screenshots
 screenshots: setup ## pictures of the example sites and the console in docs/pictures/; needs Chromium, and is no part of CI

@@ -38,7 +38,7 @@ from producers.runway import BrokerLists
 from routing.app import create_app
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, load_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.rehearsal.config import RehearsalConfig
 from tests.bulk import fill
 from tests.factories import Shop

@@ -38,7 +38,7 @@ from producers.embedded import start_postgres
 from producers.supervisor import free_port
 from routing.jobs import Door, JobMessage, JobRequest, State
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.services import wait_until
 
 AT_ONCE = 32

@@ -35,7 +35,7 @@ from producers.submit import Submitter
 from routing.app import create_app
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.services import Postgres, Valkey
 
 MOST = 1.3

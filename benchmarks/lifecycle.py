@@ -13,7 +13,7 @@ from benchmarks.servers import shared
 from benchmarks.submit import CELERY, PROCRASTINATE
 from monitoring.ledger.runway import pause
 from producers.supervisor import Program, python_module
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 COMMAND = {"prompt": "pwd"}
 """The least that a job can be: no model, no site, no box."""

@@ -24,7 +24,7 @@ from monitoring.ledger.record_tables import Event, Rollup, RollupMark
 from monitoring.ledger.store import Ledger
 from monitoring.metrics import Metric, SeriesKey, bucket_of, series_key
 from routing.jobs import Reason, State
-from routing.tiers import Tier
+from routing.queues import Tier
 
 BATCH_EVENTS = 5_000
 """Events that one transaction folds, give or take the rest of its last writer."""
@@ -90,7 +90,7 @@ def _lower(value: object) -> object:
 
 
 def _queue(data: Mapping[str, Any]) -> str:
-    return _closed(data.get("queue"), metrics.QUEUES)
+    return _closed(data.get("queue"), metrics.QUEUE_NAMES)
 
 
 def _place(data: Mapping[str, Any]) -> tuple[str, str]:
@@ -136,7 +136,7 @@ def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:
 def _count_left(tally: _Tally, data: Mapping[str, Any]) -> None:
     """Take a job that stopped waiting without a claim out of the depth of the queue it left."""
     if data.get("left") is not None:
-        tally.add(metrics.QUEUE_DEPTH, _closed(data["left"], metrics.QUEUES), by=-1)
+        tally.add(metrics.QUEUE_DEPTH, _closed(data["left"], metrics.QUEUE_NAMES), by=-1)
 
 
 def _count_started(tally: _Tally, data: Mapping[str, Any]) -> None:

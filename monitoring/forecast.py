@@ -28,7 +28,7 @@ from monitoring.metrics import (
 )
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 FEW = 5
 """So few recent attempts say less than all that there ever were."""
@@ -168,7 +168,7 @@ def read_wanted_slots(
             starts_per_second=_rate(newest, mean_seconds, in_a_minute=in_a_minute, is_whole=is_whole),
             is_paused=row.is_paused,
         )
-        wanted[queue] = wanted_slots(demand, target_seconds=default_wait_target(policy, queue))
+        wanted[queue] = wanted_slots(demand, target_seconds=default_wait_target(queue))
     return wanted
 
 

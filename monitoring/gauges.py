@@ -22,7 +22,7 @@ from monitoring.metrics import SERVED, Metric, counter, gauge
 from routing.lanes import LaneState
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import DOOR_LISTS, list_of
 from routing.waits import Hold
 

@@ -24,8 +24,8 @@ from routing.lanes import Trouble
 from routing.llm_fallback import Failure
 from routing.option_match import AmbiguityReason
 from routing.prices import NANOUSD_PER_USD
+from routing.queues import QUEUE_OF_TIER, QUEUES, QueueName, Tier
 from routing.router import Mode
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.triggers import Confidence
 
 
@@ -48,13 +48,14 @@ _GATE_BUCKETS = (0, 1, 2, 3, 5, 8, 13)
 _COST_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10)
 
 TIERS = (NONE, *(tier.name.lower() for tier in Tier))
-QUEUES = tuple(queue.value for queue in QueueName)
-SERVED = tuple(queue.value for queue in QueueName if queue != QueueName.UNROUTED)
+QUEUE_NAMES = tuple(queue.value for queue in QueueName)
+SERVED = tuple(queue.value for queue in QUEUES)
 """The queues that jobs wait on. On `unrouted` only messages lie, and only in the broker."""
+LEAVING_OPEN = frozenset(name.value for name, queue in QUEUES.items() if queue.leaves_open)
 PLACES = (
     *((NONE, queue.value) for queue in QueueName if queue not in QUEUE_OF_TIER.values()),
     *((tier.name.lower(), queue.value) for tier, queue in QUEUE_OF_TIER.items()),
-    *((tier.name.lower(), queue.value) for tier in Tier for queue in (QueueName.INTAKE, QueueName.CONTROL)),
+    *((tier.name.lower(), name.value) for tier in Tier for name, queue in QUEUES.items() if queue.has_all_tiers),
 )
 """The pairs of tier and queue that occur: a tier has its own queue, is debated on `intake`, published on `control`."""
 
@@ -237,7 +238,7 @@ JOB_ATTEMPTS = counter(
     "tier queue_name outcome reason",
     zeros=[
         *(place + end for place in PLACES for end in ATTEMPT_ENDS),
-        *_each(TIERS, [QueueName.INTAKE, QueueName.CONTROL, QueueName.STEPS], WENT_ON, [Reason.DONE]),
+        *(place + end for place in PLACES if place[1] in LEAVING_OPEN for end in product(WENT_ON, [Reason.DONE])),
     ],
 )
 JOBS_FINISHED = counter(
@@ -329,7 +330,7 @@ ESCALATIONS = counter(
 )
 DEBATES = counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
 DUPLICATES_FENCED = counter(
-    "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUES)
+    "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUE_NAMES)
 )
 ATTEMPT_COST = counter(
     "attempt_cost_usd_total",
@@ -342,7 +343,7 @@ BOXES_OPENED = counter(
     "boxes_opened_total",
     "Boxes that work was begun in, by whether they stood ready.",
     "queue_name start",
-    zeros=_each([QueueName.PATCH, QueueName.AGENT, QueueName.STEPS], BOX_STARTS),
+    zeros=_each([name for name, queue in QUEUES.items() if queue.needs_box], BOX_STARTS),
 )
 STEP_SECONDS = _histogram(
     "step_seconds",
@@ -356,7 +357,7 @@ MESSAGES_UNREAD = counter(
     "messages_unread_total",
     "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
     "queue_name",
-    zeros=_each(QUEUES),
+    zeros=_each(QUEUE_NAMES),
 )
 MIRROR_REQUESTS = counter(
     "mirror_requests_total",

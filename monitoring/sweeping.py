@@ -22,7 +22,7 @@ from sqlmodel import Session
 from monitoring.event_metrics import fold_step
 from monitoring.ledger.store import Ledger
 from routing.policy import Retention
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,13 @@ from datetime import datetime, timedelta
 from sqlmodel import Session
 
 from monitoring.ledger.room import Room, look_for_room
-from producers.errors import BudgetFullError, QueueFullError
+from producers.errors import AdmissionRefusedError
 from routing.admission import FURTHEST_START_DAYS
 from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Reason
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, nanousd_per_token, price_of
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 
 def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
@@ -32,13 +33,14 @@ def check(room: Room, tenant: str, *, policy: Policy) -> None:
         policy: as the tenant's overrides leave it.
 
     Raises:
-        QueueFullError: nobody's fault: too much waits there, of all tenants or of this one.
-        BudgetFullError: nobody's fault: no model call can be paid for today any more.
+        AdmissionRefusedError: nobody's fault: too much waits there, of all tenants or of this one, or no model call can
+            be paid for today any more.
     """
     full = room.fullness(policy.admission)
     if full is not None:
         whose = f"queue {room.queue.value} holds" if full.whose == "queue" else f"tenant {tenant} has"
-        raise QueueFullError(f"{whose} {full.limit} waiting jobs or more, which is the limit", full.retry_after_seconds)
+        what = f"{whose} {full.limit} waiting jobs or more, which is the limit"
+        raise AdmissionRefusedError(Reason.QUEUE_FULL, what, full.retry_after_seconds)
     cheapest = _cheapest_call_nanousd(policy, room.queue)
     if cheapest is None:
         return
@@ -48,7 +50,8 @@ def check(room: Room, tenant: str, *, policy: Policy) -> None:
         ("this installation", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
     ):
         if nanousd + cheapest > round(limit_usd * NANOUSD_PER_USD):
-            raise BudgetFullError(f"{whose} has spent its ${limit_usd:g} of today (UTC)", spent.seconds_left)
+            what = f"{whose} has spent its ${limit_usd:g} of today (UTC)"
+            raise AdmissionRefusedError(Reason.COST_CAP, what, spent.seconds_left)
 
 
 def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:

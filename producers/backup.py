@@ -24,7 +24,7 @@ from monitoring.ledger.retention import KeptRelease, kept_releases
 from monitoring.ledger.schema import found_revision
 from monitoring.ledger.store import Ledger
 from monitoring.restored import counts
-from producers.errors import ProducerError
+from producers.errors import InstallationError
 from sandbox.den import Den
 from sandbox.disk import Disk
 from sandbox.errors import BlobCorruptError, BlobMissingError
@@ -41,10 +41,6 @@ _EVERY = 200
 """Files between two words of progress."""
 
 Progress = Callable[[str], None]
-
-
-class BackupError(ProducerError):
-    """A backup cannot be made or is not whole (the operator's fault, or the disk's; the message says which)."""
 
 
 class BackupManifest(BaseModel):
@@ -88,11 +84,11 @@ def back_up(
         progress: told what is being done.
 
     Raises:
-        BackupError: the operator's fault: there is something at the target.
+        InstallationError: the operator's fault: there is something at the target.
         DumpError: the operator's fault: no fitting `pg_dump`.
     """
     if target.exists():
-        raise BackupError(f"{target} is there already: name a directory that a backup can make")
+        raise InstallationError(f"{target} is there already: name a directory that a backup can make")
     draft = target.with_name(f".{target.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True, mode=0o700)
@@ -111,7 +107,7 @@ def _write(
 ) -> BackupManifest:
     revision = found_revision(ledger.engine)
     if revision is None:
-        raise BackupError("the ledger has no schema: there is nothing to back up")
+        raise InstallationError("the ledger has no schema: there is nothing to back up")
     with _unswept(den), open_snapshot(ledger_url) as snapshot:
         made_at = datetime.now(UTC)
         progress("writing the ledger")
@@ -163,19 +159,19 @@ def read_backup(source: Path) -> BackupManifest:
     """Read a backup's manifest, and check that its parts are those that it names.
 
     Raises:
-        BackupError: the operator's fault, or the disk's: it is none, or not whole.
+        InstallationError: the operator's fault, or the disk's: it is none, or not whole.
     """
     try:
         made = BackupManifest.model_validate_json((source / MANIFEST).read_bytes())
     except FileNotFoundError:
-        raise BackupError(f"{source} holds no {MANIFEST}: it is no backup, or an unfinished one") from None
+        raise InstallationError(f"{source} holds no {MANIFEST}: it is no backup, or an unfinished one") from None
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise BackupError(f"{source / MANIFEST}: {where} is not what this version reads") from None
+        raise InstallationError(f"{source / MANIFEST}: {where} is not what this version reads") from None
     if not (source / DUMP).is_file() or hash_file(source / DUMP) != (made.dump_sha256, made.dump_bytes):
-        raise BackupError(f"{source / DUMP} is not the file that the manifest names")
+        raise InstallationError(f"{source / DUMP} is not the file that the manifest names")
     if hash_names(stored_blobs(source)) != made.blobs_sha256:
-        raise BackupError(f"{source / BLOBS} does not hold the files that the manifest names")
+        raise InstallationError(f"{source / BLOBS} does not hold the files that the manifest names")
     return made
 
 

@@ -17,7 +17,7 @@ from monitoring.capacity.plan import Plan, Question, make_plan
 from monitoring.capacity.queueing import MOST_BUSY
 from monitoring.capacity.workload import Workload, default_wait_target, default_workload, read_workload
 from monitoring.errors import CapacityError
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
@@ -74,7 +74,7 @@ def answer(installation: Installation, options: CapacityOptions) -> Answer:
     limits = read_limits(options.limits_file).override(parse_amounts("--limit", options.limits).named)
     arriving, peak = _arriving(measured.workload, options)
     waits = parse_amounts("--wait", options.waits)
-    targets = {queue: waits.for_all or default_wait_target(policy, queue) for queue in policy.queues}
+    targets = {queue: waits.for_all or default_wait_target(queue) for queue in policy.queues}
     question = Question(
         arriving=arriving,
         p95_targets=targets | _by_queue("--wait", waits.named),

@@ -16,17 +16,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from producers.errors import ProducerError
+from producers.errors import UnreadableMessageError
 from routing.errors import FieldError, InvalidJobError
 
 MAX_BODY_BYTES = 4_194_304
 """What a compressed body may unpack to."""
 _JSON = "application/json"
 _ZLIB = "application/x-gzip"  # the name that kombu gives to zlib
-
-
-class UnreadableMessageError(ProducerError, ValueError):
-    """It is no Celery message that can be read here (the sender's fault)."""
 
 
 class _Headers(BaseModel):

@@ -21,8 +21,8 @@ from routing.errors import FieldError, InvalidJobError
 from routing.ladder import LadderResult
 from routing.llm_fallback import read_ladder_flags
 from routing.policy import Policy
+from routing.queues import QueueName
 from routing.stages import RouteRules, switches_of
-from routing.tiers import QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 MAX_REPLY_CHARACTERS = 2000

@@ -18,16 +18,15 @@ from monitoring.ledger.tables import Site
 from producers.admission import check_start
 from producers.projects import policy_of_project
 from routing.clarification import MAX_SITES, Clarification, open_clarification
-from routing.errors import FieldError, InvalidJobError, PolicyError
+from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
 from routing.jobs import JobRequest, State
 from routing.messages import read_stored
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
-from routing.project import MissingKeyError
+from routing.queues import QueueName
 from routing.router import Mode, Route, SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import RouteRules, Stage, first_stage
-from routing.tiers import QueueName
 
 logger = logging.getLogger(__name__)
 

@@ -25,11 +25,11 @@ from producers.demo_jobs import AGENT_SITE, HEAVY_SITE, SITES, Case, agent_files
 from producers.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QUEUES
 from sandbox.rehearsal.config import RehearsalConfig
 
 PATIENCE_SECONDS = 90.0
-SHOWN_QUEUES = (QueueName.TOOLS, QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH, QueueName.AGENT)
+SHOWN_QUEUES = tuple(name for name, queue in QUEUES.items() if not queue.leaves_open)
 _PROSE_COLUMNS = 100
 _SHOWN_PROMPT_CHARS = 60
 _OPEN = frozenset({"received", "clarifying", "debating", "queued", "running", "scanning", "publishing"})

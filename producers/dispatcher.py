@@ -39,13 +39,13 @@ from monitoring.ledger.tables import Attempt
 from monitoring.ledger.workers import sweep_workers
 from monitoring.sweeping import RowSweeper
 from producers.config import DispatcherConfig
-from producers.errors import ProducerError, PublishError
+from producers.errors import LeadLostError, PublishError
 from producers.publisher import Publisher, message_id
 from producers.routing_log import RoutingLog
 from producers.runway import BrokerLists
 from routing.errors import PolicyError
 from routing.policy import Policy
-from routing.tiers import Limits, QueueName
+from routing.queues import Limits, QueueName
 from routing.turns import is_low, seconds_to_low
 
 logger = logging.getLogger(__name__)
@@ -65,10 +65,6 @@ REST_SECONDS = 0.01
 """Between two rounds that the ledger wakes it for, at least: what came about meanwhile is one round."""
 LONGEST_REST_SECONDS = 0.05
 """At most, where jobs wait for a runway that is far from low: nobody sees that their end was noted so much later."""
-
-
-class LeadLostError(ProducerError):
-    """Another dispatcher leads now (nobody's fault): this one stops in the middle of its round."""
 
 
 @contextmanager

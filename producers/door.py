@@ -25,16 +25,19 @@ from sqlmodel import col
 from monitoring.ledger.runway import lead, resign
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Tenant
-from producers.celery_message import CeleryMessage, UnreadableMessageError, read_message
+from producers.celery_message import CeleryMessage, read_message
+from producers.errors import UnreadableMessageError
 from producers.intake import take_in
 from producers.runway import open_broker
 from producers.submit import Submitter
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
-from routing.tiers import QueueName, TaskName
+from routing.queues import QUEUES, SUBMIT_TASK, QueueName
 from routing.topology import DOOR_LISTS, door_of, lists_at
 
 logger = logging.getLogger(__name__)
+
+_OWN_TASKS = frozenset(queue.task for queue in QUEUES.values())
 
 ROLE = "celery_door"
 LEASE_SECONDS = 5.0
@@ -254,10 +257,10 @@ class CeleryDoor:
         if standing.tenant is None and not self._is_shared:
             self._refuse(standing, "the shared door is closed: use the tenant's own queue")
             self._lists.remove(standing)
-        elif message.task == TaskName.SUBMIT:
+        elif message.task == SUBMIT_TASK:
             take_in(message, self._submitter, tenant=standing.tenant)
             self._lists.remove(standing)
-        elif message.task in set(TaskName):  # of a fleet that pushed its own work here: the ledger has all of it
+        elif message.task in _OWN_TASKS:  # of a fleet that pushed its own work here: the ledger has all of it
             logger.warning("own_message_at_the_door", extra={"task": message.task})
             self._lists.remove(standing)
         else:

@@ -28,6 +28,7 @@ from producers.sites import Sites
 from producers.supervisor import Program, Supervisor, free_port, python_module
 from routing.config import read_settings
 from routing.policy import load_policy
+from routing.queues import QUEUES
 from sandbox.config import BoxConfig
 from sandbox.den import Den
 from sandbox.mirror.config import MirrorConfig
@@ -40,9 +41,8 @@ TENANT = "demo"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
 WORKERS: Mapping[str, tuple[str, ...]] = {
-    "worker-edits": ("spec", "patch"),
-    "worker-quick": ("intake", "tools", "answer", "control"),
-    "worker-agent": ("agent", "steps"),
+    f"worker-{group}": tuple(name.value for name, queue in QUEUES.items() if queue.local_worker == group)
+    for group in {queue.local_worker: None for queue in QUEUES.values()}
 }
 """Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
 

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from routing.jobs import Reason
+
+if TYPE_CHECKING:
+    from producers.keys import Scope
+
+MAX_SHOWN_FINDINGS = 50
+"""In an error's text; the error itself carries them all."""
+
 
 class ProducerError(Exception):
     """Base of all errors of this package."""
@@ -12,22 +23,23 @@ class PublishError(ProducerError, ConnectionError):
 
 
 class AdmissionRefusedError(ProducerError):
-    """There is no room for a job now (nobody's fault): nothing was accepted, and it is known when to come back."""
+    """There is no room or no money for a job now (nobody's fault): nothing was accepted.
 
-    def __init__(self, what: str, retry_after_seconds: int) -> None:
-        super().__init__(what, retry_after_seconds)
+    Args:
+        reason: `queue_full`, or `cost_cap` where today's budget has no room for even the cheapest call.
+        what: the limit that was met.
+        retry_after_seconds: when to come back.
+    """
+
+    def __init__(
+        self, reason: Literal[Reason.QUEUE_FULL, Reason.COST_CAP], what: str, retry_after_seconds: int
+    ) -> None:
+        super().__init__(reason, what, retry_after_seconds)
+        self.reason = reason
         self.retry_after_seconds = retry_after_seconds
 
     def __str__(self) -> str:
-        return f"{self.args[0]}; try again in {self.retry_after_seconds} s"
-
-
-class QueueFullError(AdmissionRefusedError):
-    """The queue that the job would wait on is full, or its tenant's part of it (nobody's fault)."""
-
-
-class BudgetFullError(AdmissionRefusedError):
-    """Today's budget of the tenant or of the fleet has no room for even the cheapest call (nobody's fault)."""
+        return f"{self.args[1]}; try again in {self.retry_after_seconds} s"
 
 
 class LedgerAwayError(ProducerError, ConnectionError):
@@ -49,3 +61,88 @@ class UnknownTenantError(ProducerError, LookupError):
 
 class AuthenticationError(ProducerError, PermissionError):
     """The request carries no valid API key, or one without the scope it needs (the caller's fault)."""
+
+
+class LeadLostError(ProducerError):
+    """Another dispatcher leads now (nobody's fault): this one stops in the middle of its round."""
+
+
+class InvalidInputError(ProducerError, ValueError):
+    """A site, a tenant or a key cannot be made like this (the caller's fault); the message names field and rule."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(field, rule)
+        self.field = field
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.rule}"
+
+
+class SiteConflictError(ProducerError):
+    """A site is not in the state that this needs; the message says what stands against it, and nothing changed."""
+
+
+class ImportRefusedError(ProducerError, ValueError):
+    """The scan of the site's profile refused the content (the fault of whoever made it): nothing changed."""
+
+    def __init__(self, findings: tuple[Mapping[str, Any], ...]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        shown = self.findings[:MAX_SHOWN_FINDINGS]
+        lines = [f"{item['file']}:{item['line']}: {item['rule']}: {item['message']}; {item['fix']}" for item in shown]
+        rest = [f"and {left} more"] if (left := len(self.findings) - len(shown)) else []
+        return "\n  ".join([f"the scan refused it, and nothing changed; findings: {len(self.findings)}", *lines, *rest])
+
+
+class InstallationError(ProducerError):
+    """The installation cannot do this (the operator's fault, or the machine's); the message says why."""
+
+
+class UnreadableMessageError(ProducerError, ValueError):
+    """It is no Celery message that can be read here (the sender's fault)."""
+
+
+class BrokenBodyError(Exception):
+    """The body is no JSON at all (the caller's fault)."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+
+class BodyTooLargeError(Exception):
+    """The body is larger than any of its kind can be (the caller's fault)."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self.max_bytes = max_bytes
+
+
+class PreviewGoneError(Exception):
+    """The link was good once (nobody's fault): it expired, or its release is not offered any more."""
+
+
+class PageNotFoundError(Exception):
+    """There is no such page, or the link to it is not ours (the caller's fault)."""
+
+
+class NotLoggedInError(Exception):
+    """Nobody is logged in, or the session is over (nobody's fault): leads to the login page."""
+
+
+class ForgedFormError(Exception):
+    """A form that no page of this session made (the sender's fault): nothing was done."""
+
+
+class MissingScopeError(AuthenticationError):
+    """The key is valid but does not allow this (the caller's fault)."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self.scope = scope
+
+    def __str__(self) -> str:
+        return f"this needs a key with scope {self.scope.value}"

@@ -17,7 +17,7 @@ from producers.job_views import JobSummary
 from producers.jobs import summarise
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy import Policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 
 ASKING = (State.CLARIFYING, State.AWAITING_APPROVAL)
 BIN_SECONDS = 300
@@ -68,7 +68,7 @@ def _queues(session: Session, tenant: str | None) -> tuple[QueueState, ...]:
             is_paused=queue.value in paused, is_served=queue.value in served,
             slots=served.get(queue.value) if tenant is None else None,
         )
-        for queue in TASK_OF_QUEUE
+        for queue in QUEUES
     )  # fmt: skip
 
 

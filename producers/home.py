@@ -8,7 +8,7 @@ import os
 import secrets
 from pathlib import Path
 
-from producers.supervisor import StartError
+from producers.errors import InstallationError
 
 _SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "install": 6}
 """Random bytes of each; the last is a name, by which an engine tells installations apart."""
@@ -26,13 +26,13 @@ class Home:
         """Keep a second installation out; the kernel ends the lock with this process.
 
         Raises:
-            StartError: the operator's fault: another installation runs in it.
+            InstallationError: the operator's fault: another installation runs in it.
         """
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StartError(
+            raise InstallationError(
                 f"{self.path} is used by another installation that runs; stop it, or take another"
             ) from None
 

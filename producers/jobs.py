@@ -31,7 +31,7 @@ from routing.clarification import Clarification
 from routing.jobs import State
 from routing.messages import read_stored
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import Tier
+from routing.queues import Tier
 from sandbox.preview import PreviewSigner
 
 PREVIEW_AUDIENCE = "reviewer"

@@ -19,7 +19,12 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import now
 from monitoring.ledger.statement import Statement
 from monitoring.ledger.tables import ApiKey, Tenant
-from producers.errors import AuthenticationError, ProducerError, UnknownTenantError
+from producers.errors import (
+    AuthenticationError,
+    InvalidInputError,
+    MissingScopeError,
+    UnknownTenantError,
+)
 from routing.jobs import SITE_NAME_RULE, check_site_name
 
 SECRET_PREFIX = "pmk_"
@@ -49,21 +54,6 @@ class Scope(StrEnum):
 
 TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)
 """What a key may do for its own tenant."""
-
-
-class MissingScopeError(AuthenticationError):
-    """The key is valid but does not allow this (the caller's fault)."""
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
-        self.scope = scope
-
-    def __str__(self) -> str:
-        return f"this needs a key with scope {self.scope.value}"
-
-
-class InvalidKeyError(ProducerError, ValueError):
-    """A tenant or a key cannot be made like this (the operator's fault); the message is the rule."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +101,12 @@ def create_tenant(
         actor: who asks.
 
     Raises:
-        InvalidKeyError: the operator's fault.
+        InvalidInputError: the operator's fault.
     """
     try:
         check_site_name(name)
     except ValueError:
-        raise InvalidKeyError(f"tenant: must be {SITE_NAME_RULE}") from None
+        raise InvalidInputError("tenant", f"must be {SITE_NAME_RULE}") from None
     tenant = session.get(Tenant, name)
     if tenant is None:
         tenant = Tenant(name=name, provider=provider)
@@ -136,17 +126,17 @@ def create_key(
 
     Raises:
         UnknownTenantError: the operator's fault.
-        InvalidKeyError: the operator's fault: the name breaks the rule or is in use, or there is no scope.
+        InvalidInputError: the operator's fault: the name breaks the rule or is in use, or there is no scope.
     """
     if session.get(Tenant, tenant) is None:
         raise UnknownTenantError(tenant)
     if not _KEY_NAME.fullmatch(name):
-        raise InvalidKeyError(f"key name: must be {KEY_NAME_RULE}")
+        raise InvalidInputError("key name", f"must be {KEY_NAME_RULE}")
     if any(key.name == name for key in keys_of(session, tenant)):
-        raise InvalidKeyError("key name: another key of this tenant has it; revoke that one first")
+        raise InvalidInputError("key name", "another key of this tenant has it; revoke that one first")
     granted = sorted({str(scope) for scope in scopes})
     if not granted or not set(granted) <= set(Scope):
-        raise InvalidKeyError(f"scopes: must be at least one of {', '.join(Scope)}")
+        raise InvalidInputError("scopes", f"must be at least one of {', '.join(Scope)}")
     secret = SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     session.add(ApiKey(tenant=tenant, name=name, key_hash=hash_secret(secret), scopes=granted))
     session.flush()

@@ -16,11 +16,11 @@ from monitoring.ledger.run_tables import Project
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Tenant
 from producers.errors import UnknownTenantError
-from routing.errors import FieldError, InvalidJobError
+from routing.errors import FieldError, InvalidJobError, ProjectConfigError
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.layers import accounts_for, for_project, read_project
 from routing.policy import Policy
-from routing.project import ProjectConfig, ProjectConfigError
+from routing.project import ProjectConfig
 
 
 class ProjectView(BaseModel):

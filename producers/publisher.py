@@ -18,7 +18,7 @@ from monitoring import traces
 from monitoring.ledger.runway import Push
 from producers.errors import PublishError
 from routing.jobs import JobMessage
-from routing.tiers import TASK_OF_QUEUE, Limits
+from routing.queues import QUEUES, Limits
 from routing.topology import PUBLISH_RETRY, list_of
 
 REST_SECONDS = 2.0
@@ -81,7 +81,7 @@ class Publisher:
         """Return what Celery's `send_task` would send, without what nothing of ours hears or waits for."""
         message = JobMessage(job_id=push.job_id, fence=push.fence)
         return self._app.amqp.create_task_message(
-            message_id(push), TASK_OF_QUEUE[push.queue].value, [message.model_dump(mode="json")],
+            message_id(push), QUEUES[push.queue].task, [message.model_dump(mode="json")],
             soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds, ignore_result=True, argsrepr="-",
             kwargsrepr="-",
         )  # fmt: skip

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
 from monitoring.ledger.runway import Depth, depths, paused_queues
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import QUEUES
 
 
 class QueueView(BaseModel):
@@ -26,5 +26,5 @@ def queue_depths(session: Session, tenant: str) -> list[QueueView]:
     own = {depth.queue: depth for depth in depths(session, tenant=tenant)}
     return [
         QueueView(**own.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(), is_paused=queue.value in paused)
-        for queue in TASK_OF_QUEUE
+        for queue in QUEUES
     ]

@@ -14,10 +14,10 @@ from monitoring.ledger import audit
 from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.tables import Job, Tenant
-from producers.errors import AdmissionRefusedError, LedgerAwayError, QueueFullError
+from producers.errors import AdmissionRefusedError, LedgerAwayError
 from routing.errors import InvalidJobError
 from routing.jobs import Door, JobRequest, Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 Refusal = InvalidJobError | IdempotencyConflictError | AdmissionRefusedError | LedgerAwayError
 """Why a request is not taken in, of which nothing else was written."""
@@ -58,10 +58,9 @@ def _record_invalid(session: Session, error: InvalidJobError, *, tenant: str, do
 
 def _record_full(session: Session, error: AdmissionRefusedError, *, door: Door) -> dict[str, Any]:
     """Count a job for which there was no room. A flood of them leaves no audit trail: nothing was decided."""
-    reason = Reason.QUEUE_FULL if isinstance(error, QueueFullError) else Reason.COST_CAP
-    record(session, EventKind.REFUSED, door=door.value, field=reason.value)
+    record(session, EventKind.REFUSED, door=door.value, field=error.reason.value)
     told = {"retry_after_seconds": error.retry_after_seconds}
-    return {"reason": reason, "detail": str(error), "result": told}
+    return {"reason": error.reason, "detail": str(error), "result": told}
 
 
 def _rejected_row(

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 from uuid import UUID, uuid4
 
 from sqlmodel import Session
@@ -48,24 +48,22 @@ from producers.decisions import policy_of
 from producers.projects import policy_of_project
 from producers.rounds import Asker
 from producers.submit import Environment
-from routing.errors import PolicyError
+from routing.errors import MissingKeyError, PolicyError
 from routing.jobs import ENDS, JobRequest, Reason, State, parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
-from routing.project import MissingKeyError
+from routing.queues import TierName, tier_named
 from routing.rounds import Verb, added_nanousd, can_go_on, fit_to, higher_stakes
 from routing.router import Mode, Route, SiteSignals, decide
 from routing.run_estimate import estimate_run
 from routing.signals import signals_of
 from routing.stages import first_stage
-from routing.tiers import Tier
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 _OF_THEIR_TIME = ("idempotency_key", "supersede_key", "start_at")
 """Fields of a request that were about the moment it was made: a replay must not take a newer job's place."""
 _SETTLED = frozenset({State.PUBLISHING, State.PUBLISHED, State.ANSWERED, State.CLARIFYING})
 """What is published is changed by a new job; a question is answered first."""
-TierName = Literal["spec", "patch", "agent"]
 _KEPT = ("debate", "needs_person")
 """What is known of a job that a replay of it has to keep to."""
 
@@ -217,8 +215,7 @@ def tiers_instead(job: Job) -> Sequence[TierName]:
         or is_step(job)
     ):
         return ()
-    names: dict[Tier, TierName] = {Tier.SPEC: "spec", Tier.PATCH: "patch", Tier.AGENT: "agent"}
-    return [name for tier, name in names.items() if tier.value != job.tier]
+    return [name for name in get_args(TierName) if tier_named(name) != job.tier]
 
 
 def _take_place(session: Session, job: Job, new: NewJob, *, actor: str) -> Accepted:

@@ -25,7 +25,7 @@ def resting(directory: Path) -> Iterator[Resting]:
     """Start the database of the installation in a directory, and keep everybody else out of it.
 
     Raises:
-        StartError: the operator's fault: the installation runs.
+        InstallationError: the operator's fault: the installation runs.
     """
     home = Home(directory)
     home.lock()

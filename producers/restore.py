@@ -19,7 +19,8 @@ from monitoring.ledger.releases import lagging_sites
 from monitoring.ledger.schema import Fit, fit_of, wanted_revision
 from monitoring.ledger.store import Ledger
 from monitoring.restored import Repaired, repair
-from producers.backup import BLOBS, DUMP, BackupError, BackupManifest, Progress, read_backup, stored_blobs
+from producers.backup import BLOBS, DUMP, BackupManifest, Progress, read_backup, stored_blobs
+from producers.errors import InstallationError
 from sandbox.den import Den
 from sandbox.errors import BlobCorruptError
 from sandbox.release import try_to_show_active
@@ -56,7 +57,8 @@ def restore(
         progress: told what is being done.
 
     Raises:
-        BackupError: the operator's fault, or the disk's: the backup is not whole, or the target is in use or not empty.
+        InstallationError: the operator's fault, or the disk's: the backup is not whole, or the target is in use or
+            not empty.
         SchemaMismatchError: the operator's fault: a newer version made the backup.
         DumpError: the operator's fault: no fitting `pg_restore`, or it failed.
     """
@@ -82,19 +84,21 @@ def _check_blobs(source: Path) -> None:
         try:
             stored.get(sha256)
         except BlobCorruptError as error:
-            raise BackupError(f"the backup is damaged: {error}") from None
+            raise InstallationError(f"the backup is damaged: {error}") from None
 
 
 def _check_target(ledger: Ledger, den: Den, *, is_forced: bool) -> None:
     ledger.close()  # our own connections must not count
     if others := users_of(ledger.engine):
-        raise BackupError(f"{others} other connections to the ledger are open: stop every process of the installation")
+        raise InstallationError(
+            f"{others} other connections to the ledger are open: stop every process of the installation"
+        )
     if is_forced:
         return
     if not is_empty(ledger.engine):
-        raise BackupError("the ledger is not empty; --force gives up what it holds")
+        raise InstallationError("the ledger is not empty; --force gives up what it holds")
     if any((den.root / "blobs").glob("*/*")):
-        raise BackupError(f"{den.root} holds files; --force keeps them beside those of the backup")
+        raise InstallationError(f"{den.root} holds files; --force keeps them beside those of the backup")
 
 
 def _copy_blobs(source: Path, den: Den) -> None:

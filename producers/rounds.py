@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +33,7 @@ from routing.fields import Text
 from routing.jobs import RESUMABLE, REVISABLE, Door, JobRequest, State, parse_request
 from routing.messages import read_stored
 from routing.policy import Policy
+from routing.queues import QueueName, TierName
 from routing.rounds import (
     Verb,
     Work,
@@ -47,7 +48,6 @@ from routing.rounds import (
 from routing.router import Route, SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import first_stage
-from routing.tiers import QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 
 _PASSED_ON = ("session", "callback_url", "priority", "preference", "advanced_edit")
@@ -71,7 +71,7 @@ class ReviseOrder(BaseModel):
 
     text: Text
     """What to change of it, in plain words, at most 32 KiB of UTF-8."""
-    tier: Literal["spec", "patch", "agent"] | None = None
+    tier: TierName | None = None
     """The tier to do it on; without one the rules decide, and never below what the work so far needs."""
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
     """What this round may cost, in USD; without it what the session's first request said, or what one job may cost."""

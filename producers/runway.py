@@ -9,7 +9,7 @@ from typing import Any
 
 from redis import Redis
 
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import list_of
 
 LONGEST_LIST = 1_000

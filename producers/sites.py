@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 from sqlmodel import Session
@@ -31,7 +30,7 @@ from monitoring.ledger.releases import (
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Release, Site, Tenant
 from producers.comparison import Comparison
-from producers.errors import ProducerError, UnknownTenantError
+from producers.errors import ImportRefusedError, InvalidInputError, SiteConflictError, UnknownTenantError
 from producers.review import compare_releases
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy import Policy
@@ -45,64 +44,6 @@ from sandbox.tree import DEFAULT_MAX_TREE_BYTES
 
 SPEC_FILE = "site.json"
 """A directory that holds this file is a spec with its assets; one without it is a site of plain files."""
-MAX_SHOWN_FINDINGS = 50
-"""In an error's text; the error itself carries them all."""
-
-
-class InvalidSiteError(ProducerError, ValueError):
-    """A site cannot have this name, profile or content (the operator's fault); the message names field and rule."""
-
-    def __init__(self, field: str, rule: str) -> None:
-        super().__init__(field, rule)
-        self.field = field
-        self.rule = rule
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.rule}"
-
-
-class SiteExistsError(ProducerError, ValueError):
-    """The tenant has a site of this name already (the caller's fault)."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-
-    def __str__(self) -> str:
-        return f"site {self.args[0]} exists already"
-
-
-class SiteBusyError(ProducerError):
-    """A job holds the site's single-writer lock (nobody's fault): nothing changed; try again when it has ended."""
-
-    def __init__(self, name: str, job_id: UUID) -> None:
-        super().__init__(name, job_id)
-
-    def __str__(self) -> str:
-        return f"job {self.args[1]} is writing site {self.args[0]}; wait for its end or cancel it"
-
-
-class ImportRefusedError(ProducerError, ValueError):
-    """The scan of the site's profile refused the content (the fault of whoever made it): nothing changed."""
-
-    def __init__(self, findings: tuple[Mapping[str, Any], ...]) -> None:
-        super().__init__(findings)
-        self.findings = findings
-
-    def __str__(self) -> str:
-        shown = self.findings[:MAX_SHOWN_FINDINGS]
-        lines = [f"{item['file']}:{item['line']}: {item['rule']}: {item['message']}; {item['fix']}" for item in shown]
-        rest = [f"and {left} more"] if (left := len(self.findings) - len(shown)) else []
-        return "\n  ".join([f"the scan refused it, and nothing changed; findings: {len(self.findings)}", *lines, *rest])
-
-
-class NoEarlierReleaseError(ProducerError, LookupError):
-    """There is no release to roll back to (the caller's fault)."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-
-    def __str__(self) -> str:
-        return f"site {self.args[0]} has no earlier release"
 
 
 def _silent(_: str) -> None:
@@ -123,11 +64,11 @@ def content_of(files: Mapping[str, bytes]) -> Content:
 
     Raises:
         SpecError: the spec is invalid (the fault of whoever wrote it).
-        InvalidSiteError: a file differs from the page that the spec renders in its place, or there is nothing at all
+        InvalidInputError: a file differs from the page that the spec renders in its place, or there is nothing at all
             (likewise). An equal one, as an export writes it, is fine.
     """
     if not files:
-        raise InvalidSiteError("directory", "must hold at least one file")
+        raise InvalidInputError("directory", "must hold at least one file")
     if SPEC_FILE not in files:
         return Content(files, None)
     site = parse_site(files[SPEC_FILE])
@@ -135,7 +76,7 @@ def content_of(files: Mapping[str, bytes]) -> Content:
     assets = {path: data for path, data in files.items() if path != SPEC_FILE}
     if other := sorted(path for path in pages.keys() & assets.keys() if pages[path] != assets[path]):
         rule = f"renders {other[0]}, but the directory holds another file of this name; remove one of the two"
-        raise InvalidSiteError(SPEC_FILE, rule)
+        raise InvalidInputError(SPEC_FILE, rule)
     return Content(pages | assets, site.canonical().encode())
 
 
@@ -152,21 +93,21 @@ class Sites:
         """Make an empty site.
 
         Raises:
-            InvalidSiteError: the caller's fault: name or profile.
-            SiteExistsError: the caller's fault.
+            InvalidInputError: the caller's fault: name or profile.
+            SiteConflictError: the caller's fault.
             UnknownTenantError: the caller's fault.
         """
         with self._ledger.begin() as session:
             site, is_new = self._ensure(session, tenant, name, profile=profile, actor=actor)
         if not is_new:
-            raise SiteExistsError(name)
+            raise SiteConflictError(f"site {name} exists already")
         return site
 
     def set_profile(self, tenant: str, name: str, profile: str, *, actor: str = "operator") -> Site:
         """Judge a site's releases by another publish profile from now on; what it shows stays.
 
         Raises:
-            InvalidSiteError, SiteNotFoundError: the caller's fault.
+            InvalidInputError, SiteNotFoundError: the caller's fault.
         """
         self._check_profile(profile)
         with self._ledger.begin() as session:
@@ -179,7 +120,7 @@ class Sites:
 
     def _check_profile(self, profile: str) -> None:
         if profile not in self._policy.profiles:
-            raise InvalidSiteError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+            raise InvalidInputError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
 
     def import_site(
         self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
@@ -194,10 +135,10 @@ class Sites:
             tell: told what is being done, for a person to read.
 
         Raises:
-            InvalidSiteError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of whoever
+            InvalidInputError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of whoever
                 made the directory; nothing changed.
             UnknownTenantError: the caller's fault.
-            SiteBusyError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
+            SiteConflictError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
         """
         max_files = max(profile.max_files for profile in self._policy.profiles.values())
         tell(f"reading {directory}")
@@ -221,7 +162,9 @@ class Sites:
         with self._ledger.begin() as session:
             locked = lock_site(session, site.id)
             if locked.lock_job_id is not None:
-                raise SiteBusyError(name, locked.lock_job_id)
+                raise SiteConflictError(
+                    f"job {locked.lock_job_id} is writing site {name}; wait for its end or cancel it"
+                )
             release = add_release(session, new, release_id=release_id)
             activate(session, site.id, release, base_release_id=new.base_release_id)
             audit.append(
@@ -334,7 +277,7 @@ class Sites:
             actor: who asks.
 
         Raises:
-            SiteNotFoundError, ReleaseNotFoundError, NoEarlierReleaseError: the caller's fault.
+            SiteNotFoundError, ReleaseNotFoundError, SiteConflictError: the caller's fault.
             PublishConflictError: nobody's fault: another release became active first; nothing changed.
             ReleaseAlteredError, BlobMissingError, BlobCorruptError: our fault, or the disk's; nothing changed.
         """
@@ -343,7 +286,7 @@ class Sites:
             active = active_release(session, site)
             target = to or (active.base_release_id if active else None)
             if target is None:
-                raise NoEarlierReleaseError(name)
+                raise SiteConflictError(f"site {name} has no earlier release")
             release = published_release(session, site, target)
             check_whole(release)
             lay_out(self._den, site, release, release_id=release.id)
@@ -359,7 +302,7 @@ class Sites:
         try:
             check_site_name(name)
         except ValueError:
-            raise InvalidSiteError("name", f"must be {SITE_NAME_RULE}") from None
+            raise InvalidInputError("name", f"must be {SITE_NAME_RULE}") from None
         self._check_profile(profile)
         if session.get(Tenant, tenant) is None:
             raise UnknownTenantError(tenant)

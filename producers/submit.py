@@ -35,9 +35,9 @@ from producers.refusals import Refusal, Refused, record_refusals
 from routing.errors import InvalidJobError
 from routing.jobs import Door, JobRequest, parse_request
 from routing.policy import Policy
+from routing.queues import Limits, QueueName
 from routing.run_estimate import estimate_run
 from routing.stages import RouteRules
-from routing.tiers import Limits, QueueName
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 from routing.waits import Hold
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from producers.errors import ProducerError
+from producers.errors import InstallationError
 from sandbox.trust import authorities
 
 logger = logging.getLogger(__name__)
@@ -25,10 +25,6 @@ STOP_SECONDS = 8.0
 """How long a process may take to end after SIGTERM before it is killed."""
 READY_SECONDS = 60.0
 _PR_SET_PDEATHSIG = 1
-
-
-class StartError(ProducerError):
-    """A process did not become ready; the message names its log (the machine's or the operator's fault)."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class Supervisor:
         """Wait until programs answer.
 
         Raises:
-            StartError: a program ended or did not answer in time.
+            InstallationError: a program ended or did not answer in time.
         """
         deadline = time.monotonic() + seconds
         for running in [self._running[name] for name in names or tuple(self._running)]:
@@ -114,9 +110,11 @@ class Supervisor:
         program = running.program
         while not (program.ready_url is None or _answers(program.ready_url)):
             if running.process.poll() is not None:
-                raise StartError(f"{program.name} ended with {running.process.returncode}:\n{self._tail(program.name)}")
+                raise InstallationError(
+                    f"{program.name} ended with {running.process.returncode}:\n{self._tail(program.name)}"
+                )
             if time.monotonic() > deadline:
-                raise StartError(f"{program.name} was not ready in time:\n{self._tail(program.name)}")
+                raise InstallationError(f"{program.name} was not ready in time:\n{self._tail(program.name)}")
             time.sleep(0.05)
 
     def _tail(self, name: str, lines: int = 15) -> str:
@@ -151,14 +149,14 @@ class Supervisor:
         """Ask a program to end, and wait until it has.
 
         Raises:
-            StartError: it did not end in time (our fault: each has a bound of its own).
+            InstallationError: it did not end in time (our fault: each has a bound of its own).
         """
         process = self._running[name].process
         process.terminate()
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise StartError(f"{name} did not end within {seconds:g} s:\n{self._tail(name)}") from None
+            raise InstallationError(f"{name} did not end within {seconds:g} s:\n{self._tail(name)}") from None
 
     def restart(self, name: str) -> None:
         """Start a program that has ended again."""

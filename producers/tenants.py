@@ -20,7 +20,7 @@ from monitoring.ledger.clock import now
 from monitoring.ledger.runway import Depth, depths, pause, paused_queues
 from monitoring.ledger.tables import Attempt, Job, Tenant
 from producers.errors import UnknownTenantError
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 
 
 class TenantView(BaseModel):
@@ -130,7 +130,7 @@ def list_queues(session: Session) -> Sequence[QueueState]:
             is_paused=name in paused,
             paused_at=paused.get(name),
         )
-        for name in (queue.value for queue in TASK_OF_QUEUE)
+        for name in (queue.value for queue in QUEUES)
     ]
 
 

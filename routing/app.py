@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import Celery
 
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import PUBLISH_RETRY, TRANSPORT_OPTIONS, build_queues
 
 SETTINGS: dict[str, Any] = {

@@ -22,8 +22,8 @@ from routing.calls import (
     shorten,
     to_json,
 )
+from routing.queues import QUEUE_OF_TIER, Tier
 from routing.router import Intent, Lane, Mode, Route, Signals, SiteSignals
-from routing.tiers import QUEUE_OF_TIER, Tier
 
 ASSISTED = "v2"
 RULE = "V2"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import DOOR_LISTS, door_of, list_of
 
 PREFIX = "pointsman"

@@ -12,30 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from routing.errors import RoutingError
+from routing.errors import CallFailedError
 from routing.text import canonicalise
-
-CallFailure = Literal["timeout", "rate_limited", "transport_error", "cost_cap", "invalid"]
-CALL_FAILURES: tuple[str, ...] = get_args(CallFailure)
 
 MAX_REPLY_CHARACTERS = 4000
 """A text in a reply that is longer than this makes the whole reply invalid."""
 _GAP = " [...] "
-
-
-class CallFailedError(RoutingError):
-    """A model call brought no usable reply (nobody's fault, or the provider's); the decision goes on without it."""
-
-    def __init__(self, reason: CallFailure) -> None:
-        super().__init__(reason)
-        self.reason: CallFailure = reason
-
-    def __str__(self) -> str:
-        return f"the model call failed: {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from pydantic import model_validator
 
 from routing.calls import (
     Caller,
-    CallFailedError,
     ConstrainedCall,
     Line,
     OptionalLine,
@@ -41,6 +40,7 @@ from routing.debate_record import (
     constrained_prompt,
     debate_key,
 )
+from routing.errors import CallFailedError
 from routing.failures import FailureOutcome
 from routing.planning import Stakes
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
+
+CallFailure = Literal["timeout", "rate_limited", "transport_error", "cost_cap", "invalid"]
 
 
 class FieldError(NamedTuple):
@@ -13,6 +15,19 @@ class FieldError(NamedTuple):
     """Dotted path of the field in the request body, `body` for the whole."""
     rule: str
     """The rule in plain words; it never repeats what the caller sent."""
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a project's file. Values are never repeated: one of them may be a key."""
+
+    line: int
+    """0 where none can be named."""
+    place: str
+    rule: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        return f"{where}{self.place}: {self.rule}" if self.place else f"{where}{self.rule}"
 
 
 class RoutingError(Exception):
@@ -34,18 +49,6 @@ class PolicyError(RoutingError, ValueError):
     """A policy file breaks a rule (the operator's fault); the message names file, place and rule."""
 
 
-class IllegalMoveError(RoutingError, ValueError):
-    """A job was asked to make a move that the table of legal moves does not hold (our fault)."""
-
-    def __init__(self, origin: str, target: str) -> None:
-        super().__init__(origin, target)
-        self.origin = origin
-        self.target = target
-
-    def __str__(self) -> str:
-        return f"a job cannot move from {self.origin} to {self.target}"
-
-
 class UnknownMessageError(RoutingError, ValueError):
     """A message is of a version that this process does not read (nobody's fault: a newer one sent it)."""
 
@@ -57,3 +60,53 @@ class UnknownMessageError(RoutingError, ValueError):
 
     def __str__(self) -> str:
         return f"the message for job {self.job_id} is of version {self.version}, which this process does not read"
+
+
+class ProjectConfigError(RoutingError, ValueError):
+    """A project's file breaks rules (its owner's fault); names each place with its line."""
+
+    def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__(source, problems)
+        self.source = source
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(f"{self.source}, {problem}" for problem in self.problems)
+
+
+class MissingKeyError(RoutingError, LookupError):
+    """A run needs a model and nobody's key pays for it (the tenant's fault); nothing was started."""
+
+    def __init__(self, provider: str, agents: tuple[str, ...]) -> None:
+        super().__init__(provider, agents)
+        self.provider = provider
+        self.agents = agents
+
+    def __str__(self) -> str:
+        return (
+            f"no key for provider {self.provider}, which {', '.join(self.agents)} need: name an account of the gateway "
+            f"under keys.{self.provider}; there is no shared key to fall back on"
+        )
+
+
+class CallFailedError(RoutingError):
+    """A model call brought no usable reply (nobody's fault, or the provider's); the decision goes on without it."""
+
+    def __init__(self, reason: CallFailure) -> None:
+        super().__init__(reason)
+        self.reason: CallFailure = reason
+
+    def __str__(self) -> str:
+        return f"the model call failed: {self.reason}"
+
+
+class YamlRefusedError(RoutingError, ValueError):
+    """A YAML text is not taken (its author's fault); line 0 where no line can be named."""
+
+    def __init__(self, line: int, rule: str) -> None:
+        super().__init__(line, rule)
+        self.line = line
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.rule}" if self.line else self.rule

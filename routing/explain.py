@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from routing.phrases import Hit
 from routing.policy import Policy
+from routing.queues import Tier
 from routing.reading import Reading, Talk, read
 from routing.router import (
     Debate,
@@ -28,7 +29,6 @@ from routing.router import (
     lane_of,
     talk_of,
 )
-from routing.tiers import Tier
 from routing.triggers import Trigger, find_triggers
 from routing.trivial import parse_trivial
 from routing.vocabulary import Vocabulary, shipped_vocabulary

@@ -12,8 +12,9 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from routing.errors import FieldError, IllegalMoveError, InvalidJobError
+from routing.errors import FieldError, InvalidJobError, RoutingError
 from routing.fields import Text, check_text
+from routing.queues import TierName
 from routing.secret_patterns import HIDDEN
 from routing.ticket import Ticket
 
@@ -164,11 +165,11 @@ def check_move(origin: State, target: State, *, is_run: bool = False) -> None:
     """Raise unless the table of moves holds this one.
 
     Raises:
-        IllegalMoveError: our fault; a caller asked the ledger for a move that does not exist.
+        RoutingError: our fault; a caller asked the ledger for a move that does not exist.
     """
     legal = MOVES.get(origin, frozenset()) | (GATE_MOVES.get(origin, frozenset()) if is_run else frozenset())
     if target not in legal:
-        raise IllegalMoveError(origin.value, target.value)
+        raise RoutingError(f"a job cannot move from {origin.value} to {target.value}")
 
 
 def _check_prompt(prompt: str) -> str:
@@ -225,7 +226,7 @@ class JobRequest(BaseModel):
     ticket: Ticket | None = None
     """What a ticket says beside its text; only for a project."""
     session: Annotated[Text, Field(min_length=1, max_length=128)] | None = None
-    tier: Literal["spec", "patch", "agent"] | None = None
+    tier: TierName | None = None
     """Starting tier chosen by the caller (H-072). It never bypasses scan or approval."""
     pin: bool = False
     """Stay on the chosen tier: no escalation (A14)."""

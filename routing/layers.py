@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from routing.agents import AgentDefinition
-from routing.errors import PolicyError
+from routing.errors import PolicyError, Problem, ProjectConfigError
 from routing.located import Place
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage, cost_nanousd
-from routing.project import Problem, ProjectConfig, ProjectConfigError, account_of, parse_project
+from routing.project import ProjectConfig, account_of, parse_project
+from routing.queues import QueueName
 from routing.run_rules import MandatoryRules, RunRules
-from routing.tiers import QueueName
 
 _LOOPS = ("max_retries", "remediation_cycles", "rework_cycles", "max_parallel", "gate_hours")
 Conflict = tuple[Place, str]

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from routing.errors import RoutingError
+from routing.errors import YamlRefusedError
 
 MAX_BYTES = 65_536
 _MAX_DEPTH = 20
@@ -21,18 +21,6 @@ _BYTES_PER_VALUE = 8
 
 Place = tuple[str | int, ...]
 """Where a value stands: keys and indices from the top."""
-
-
-class YamlRefusedError(RoutingError, ValueError):
-    """A YAML text is not taken (its author's fault); line 0 where no line can be named."""
-
-    def __init__(self, line: int, rule: str) -> None:
-        super().__init__(line, rule)
-        self.line = line
-        self.rule = rule
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.rule}" if self.line else self.rule
 
 
 @dataclass(frozen=True)

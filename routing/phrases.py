@@ -43,9 +43,6 @@ class Hit(NamedTuple):
     last: int
 
 
-Hits = Mapping[str, Sequence[Hit]]
-
-
 class Phrase(NamedTuple):
     """What a group looks for."""
 

@@ -21,13 +21,10 @@ from routing.agents import AgentDefinition, AgentName
 from routing.errors import PolicyError
 from routing.lanes import Lanes
 from routing.prices import NANOUSD_PER_USD, Price
+from routing.queues import QUEUE_OF_TIER, QUEUES, CallPurpose, Limits, QueueName, Tier
 from routing.run_rules import RunRules
-from routing.tiers import QUEUE_OF_TIER, Limits, QueueName, Tier
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CallPurpose = Literal[
-    "answer", "spec_edit", "spec_create", "patch_edit", "patch_built", "agent_session", "assist", "debate"
-]
 
 
 class _Section(BaseModel):
@@ -245,13 +242,13 @@ class Policy(_Section):
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
-        missing = [queue.value for queue in QueueName if queue not in self.queues and queue != QueueName.UNROUTED]
+        missing = [queue.value for queue in QUEUES if queue not in self.queues]
         if missing:
             raise ValueError(f"queues must hold limits for {', '.join(missing)}")
         for queue, limits in self.queues.items():
             if limits.hard_seconds <= limits.soft_seconds:
                 raise ValueError(f"queues.{queue}: hard_seconds must be above soft_seconds")
-            if limits.wait_seconds is not None and queue in (QueueName.STEPS, QueueName.CONTROL):
+            if limits.wait_seconds is not None and QUEUES[queue].waits_forever:
                 raise ValueError(f"queues.{queue}: wait_seconds: what waits there finishes work that has begun")
         if uncalled := [purpose for purpose in get_args(CallPurpose) if purpose not in self.calls]:
             raise ValueError(f"calls must hold {', '.join(uncalled)}")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from routing.agents import AgentName, ProviderName
 from routing.config import Section
-from routing.errors import RoutingError
-from routing.located import LocatedDocument, Place, YamlRefusedError, read_located
+from routing.errors import MissingKeyError, Problem, ProjectConfigError, YamlRefusedError
+from routing.located import LocatedDocument, Place, read_located
 from routing.run_rules import GateRule, StackPart, StepRule
 from routing.secret_patterns import SECRETS
 
@@ -114,46 +114,6 @@ class ProjectConfig(Section):
     budgets: ProjectBudgets = ProjectBudgets()
     rules: ProjectRules = ProjectRules()
     integrations: Integrations = Integrations()
-
-
-class Problem(NamedTuple):
-    """One thing that is wrong with a project's file. Values are never repeated: one of them may be a key."""
-
-    line: int
-    """0 where none can be named."""
-    place: str
-    rule: str
-
-    def __str__(self) -> str:
-        where = f"line {self.line}: " if self.line else ""
-        return f"{where}{self.place}: {self.rule}" if self.place else f"{where}{self.rule}"
-
-
-class ProjectConfigError(RoutingError, ValueError):
-    """A project's file breaks rules (its owner's fault); names each place with its line."""
-
-    def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
-        super().__init__(source, problems)
-        self.source = source
-        self.problems = problems
-
-    def __str__(self) -> str:
-        return "\n".join(f"{self.source}, {problem}" for problem in self.problems)
-
-
-class MissingKeyError(RoutingError, LookupError):
-    """A run needs a model and nobody's key pays for it (the tenant's fault); nothing was started."""
-
-    def __init__(self, provider: str, agents: tuple[str, ...]) -> None:
-        super().__init__(provider, agents)
-        self.provider = provider
-        self.agents = agents
-
-    def __str__(self) -> str:
-        return (
-            f"no key for provider {self.provider}, which {', '.join(self.agents)} need: name an account of the gateway "
-            f"under keys.{self.provider}; there is no shared key to fall back on"
-        )
 
 
 def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, LocatedDocument]:

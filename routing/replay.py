@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
+from routing.queues import QueueName, Tier
 from routing.router import CLASSIFIER, Lane, Mode, Route, Signals, SiteSignals, decide
-from routing.tiers import QueueName, Tier
 from routing.vocabularies import Vocabularies
 
 SiteSource = Literal["recorded", "claimed", "now"]

@@ -16,8 +16,8 @@ from routing.jobs import RESUMABLE, REVISABLE, Reason, State
 from routing.planning import Debate, Stakes
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.router import Mode, Route
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 
 WORK_SO_FAR = "work-so-far"
 """The rule of a route that the rules had put on a lower tier than the work so far needs."""

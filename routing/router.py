@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from routing.acts import Act
 from routing.planning import Debate, Plan, Stakes, changes_much, plan_debate
 from routing.policy import Policy
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.reading import Reading, Talk, mere_talk, read
 from routing.tiering import Choice, Scope, matching_rules, orders_creation, repairs
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.triggers import Confidence, Trigger, confidence_of, find_triggers
 from routing.trivial import parse_trivial
 from routing.vocabulary import Vocabulary, shipped_vocabulary

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from routing.jobs import JobRequest
+from routing.queues import tier_named
 from routing.router import Signals, SiteSignals
-from routing.tiers import Tier
-
-_TIER_OF_NAME = {"spec": Tier.SPEC, "patch": Tier.PATCH, "agent": Tier.AGENT}
 
 
 def signals_of(request: JobRequest, *, site: SiteSignals | None, debated: frozenset[str]) -> Signals:
@@ -24,6 +22,6 @@ def signals_of(request: JobRequest, *, site: SiteSignals | None, debated: frozen
         project=request.project is not None,
         preference=request.preference,
         advanced_edit=request.advanced_edit,
-        tier=_TIER_OF_NAME[request.tier] if request.tier else None,
+        tier=tier_named(request.tier) if request.tier else None,
         session_debated=debated,
     )

@@ -13,10 +13,10 @@ from routing.assist import is_new_site
 from routing.calls import ConstrainedCall, Reply, excerpt, forced_tool, load_prompt, parse_reply, to_json
 from routing.planning import Debate
 from routing.policy import Policy
+from routing.queues import QueueName
 from routing.reading import read
 from routing.router import Intent, Mode, Route, RouteTarget, Signals, decide
 from routing.tiering import choose_tier
-from routing.tiers import QueueName
 from routing.triggers import Confidence
 from routing.vocabulary import Vocabulary, shipped_vocabulary
 

@@ -9,9 +9,9 @@ from routing.assist import wants_assist
 from routing.jobs import State
 from routing.planning import Debate
 from routing.policy import Policy
+from routing.queues import QueueName
 from routing.router import Lane, Route
 from routing.soft import is_hard_routing, wants_soft
-from routing.tiers import QueueName
 from routing.vocabulary import Vocabulary
 
 HARD_ROUTING = "ENABLE_HARD_ROUTING"

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from routing.acts import Act
 from routing.phrases import Hit
+from routing.queues import Tier
 from routing.reading import Reading
-from routing.tiers import Tier
 from routing.tokens import Kind
 
 Scope = Literal["single_section", "structural"]

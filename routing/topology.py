@@ -10,7 +10,7 @@ from typing import Any
 
 from kombu.entity import Exchange, Queue
 
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 TRANSPORT_OPTIONS: dict[str, Any] = {
     "socket_timeout": 2,

@@ -29,7 +29,7 @@ from monitoring.ledger.tables import Cap
 from monitoring.ledger.workers import Sign, sign_in
 from producers.supervisor import free_port
 from routing.jobs import Reason, State
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 from sandbox.release import manifest_of
 from tests.factories import Shop
 from tests.integration.http_world import AUDIT_KEY, World, open_world
@@ -146,7 +146,7 @@ def _furnish(url: str, world: World, shop: Shop, directory: Path) -> Stage:
     _past(shop, running=running)
     shop.execute("UPDATE worker SET seen_at = now() + interval '1 hour'")
     shop.execute("UPDATE attempt SET worker = 'worker-edits@host-1' WHERE ended_at IS NULL")
-    _open(world, *(queue for queue in TASK_OF_QUEUE if queue != QueueName.AGENT))
+    _open(world, *(queue for queue in QUEUES if queue != QueueName.AGENT))
     with world.ledger.begin() as session:
         seal(session, signing_key=AUDIT_KEY)
     return Stage(url, world, yard, offered, published, asking, over_budget, running, waiting, run)

@@ -22,7 +22,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.den import Den
 from workers.attempt import Attempt as WorkerAttempt
 from workers.outcomes import Ended, Outcome

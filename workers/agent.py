@@ -15,7 +15,7 @@ from typing import Any
 from monitoring.ledger.tables import Release
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.box import Box, Clocks, CollectRules
 from sandbox.changes import ChangeSet, change_set, review_diff
 from sandbox.claude.command import SITE, SessionPlan

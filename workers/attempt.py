@@ -19,9 +19,9 @@ from monitoring.ledger.events import EventKind
 from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.tables import Release, Site
 from routing.accounts import AccountsConfig
-from routing.policy import CallPurpose, ModelCall, Policy
+from routing.policy import ModelCall, Policy
+from routing.queues import CallPurpose, Limits, QueueName
 from routing.rounds import brief
-from routing.tiers import Limits, QueueName
 from sandbox.box import Box
 from sandbox.den import Den
 from sandbox.errors import ProviderBusyError, SandboxError

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from routing.jobs import Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
@@ -19,7 +19,7 @@ from sandbox.public import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of,
 from sandbox.scan.notes import show
 from sandbox.scan.packages import foreign_sources, is_package_file
 from workers.attempt import Attempt
-from workers.errors import WorkerError
+from workers.errors import BuildFailedError
 from workers.outcomes import Candidate, Ended
 
 GRACE_SECONDS = 3.0
@@ -37,18 +37,6 @@ _NO_PAGES = (
     'there, package.json has to say so: "pointsman": {"public": "..."}; the files before it are kept'
 )
 _TIMED_OUT = frozenset({Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT, Ending.IDLE_TIMEOUT, Ending.START_TIMEOUT})
-
-
-class BuildFailedError(WorkerError):
-    """A site's build did not give a site (the site's fault, or that of whoever edited it)."""
-
-    def __init__(self, state: State, reason: Reason, detail: str) -> None:
-        super().__init__(state, reason, detail)
-        self.state = state
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return str(self.args[2])
 
 
 def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:

@@ -13,7 +13,7 @@ from monitoring.ledger.attempts import Claim, hold
 from monitoring.ledger.jobs import end
 from monitoring.ledger.step_ends import is_run
 from routing.jobs import JobMessage, Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from workers.lease import Lease
 from workers.lifecycle import LEDGER_AWAY, Resources, take
 from workers.patience import try_later

@@ -13,23 +13,24 @@ from monitoring.ledger.clarifications import pending_question
 from monitoring.ledger.rounds import work_so_far
 from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
-from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
+from routing.calls import Caller, ConstrainedCall
 from routing.clarification import Clarification, arbiter_call, climb
 from routing.clarify_model import parse_arbiter_reply
 from routing.debate import hold_debate, hold_failure_debate
 from routing.debate_record import Failure, Subject, Verdict
+from routing.errors import CallFailedError, CallFailure
 from routing.failures import FailureOutcome
 from routing.jobs import Reason, State
 from routing.llm_fallback import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
 from routing.llm_fallback import Failure as ArbiterFailure
 from routing.messages import read_stored
 from routing.planning import Debate
-from routing.policy import CallPurpose, ModelCall
+from routing.policy import ModelCall
+from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.rounds import hard_floor, raise_to
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
 from routing.stages import RouteRules, asks_intent_always, is_soft, switches_of
-from routing.tiers import QUEUE_OF_TIER, Tier
 from routing.vocabularies import Vocabularies, shipped_vocabularies
 from sandbox.errors import SandboxError
 from sandbox.models import ModelClient
@@ -94,7 +95,7 @@ def _replied(attempt: Attempt, asked: Clarification, reply: str, *, flags: Ladde
 
 
 def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
-    signals = _signals(attempt, route)
+    signals = _signals(attempt)
     if is_soft(route, rules.switches) and attempt.begun is None:  # a revision is no question: that was looked at
         reply = _reply(attempt, soft_call(signals))
         route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
@@ -155,7 +156,7 @@ def _site_summary(attempt: Attempt) -> str:
     return f"{signals.get('files', 0)} files, JavaScript: {'yes' if signals.get('has_js') else 'no'}"
 
 
-def _signals(attempt: Attempt, route: Route) -> Signals:
+def _signals(attempt: Attempt) -> Signals:
     request = attempt.claim.job.request
     known = read_stored(SiteSignals, attempt.start.signals) if attempt.start else SiteSignals()
     return Signals(

@@ -35,7 +35,7 @@ from routing.accounts import AccountsConfig
 from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage, Reason, State, is_end
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes

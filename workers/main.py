@@ -34,7 +34,7 @@ from routing.app import create_app
 from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
 from routing.errors import PolicyError
 from routing.policy import Policy, load_policy
-from routing.tiers import QueueName
+from routing.queues import QUEUES, QueueName
 from routing.topology import list_of
 from routing.vocabularies import load_vocabularies
 from sandbox.config import BoxConfig, DenConfig
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-QUEUES_WITH_BOXES = frozenset({QueueName.AGENT, QueueName.PATCH, QueueName.STEPS})
-"""Whose workers reach an engine, for builds at least; all others never load its client (H-088, H-119)."""
-QUEUES_WITH_SPARES = frozenset({QueueName.AGENT})
-"""Whose workers keep boxes ready."""
 DEFAULT_CONCURRENCY = 2
 """Processes in a pool where nobody says how many."""
 
@@ -87,8 +83,11 @@ class ProcessResources:
         self._policy = policy
         self._worker = worker
         self._opened: tuple[int, Resources] | None = None
-        self._has_spares = not QUEUES_WITH_SPARES.isdisjoint(queues)
-        self._boxes = NoBoxes() if QUEUES_WITH_BOXES.isdisjoint(queues) else PoolOnDemand(self._open_pool)
+        served = [QUEUES[QueueName(queue)] for queue in queues]
+        self._has_spares = any(queue.box == "warm" for queue in served)
+        # A worker whose queues need no box never loads the engine's client (H-088, H-119).
+        needs_box = any(queue.needs_box for queue in served)
+        self._boxes = PoolOnDemand(self._open_pool) if needs_box else NoBoxes()
 
     def __call__(self) -> Resources:
         """Return this process's resources."""
@@ -190,7 +189,7 @@ def _environment() -> Mapping[str, str]:
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="pointsman worker", description="Work off one or several queues.")
-    served = [queue.value for queue in QueueName if queue != QueueName.UNROUTED]
+    served = [queue.value for queue in QUEUES]
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
     parser.add_argument(
         "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="processes in the pool (default %(default)s)"

@@ -9,9 +9,9 @@ from typing import Any
 from routing.debate_record import HeldDebate
 from routing.jobs import Reason, State
 from routing.ladder import LadderResult
+from routing.queues import Tier
 from routing.router import Route
 from routing.stages import RouteRules
-from routing.tiers import Tier
 
 
 @dataclass(frozen=True)

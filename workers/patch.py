@@ -11,7 +11,7 @@ from typing import Any
 
 from routing.jobs import Reason, State
 from routing.policy import ModelCall
-from routing.tiers import Tier
+from routing.queues import Tier
 from sandbox.diff.applied import Applied
 from sandbox.diff.apply import apply_diff
 from sandbox.diff.errors import DiffRefusedError

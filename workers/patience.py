@@ -19,7 +19,7 @@ from monitoring.ledger.jobs import close_attempt, rest
 from monitoring.ledger.tables import Job
 from routing.jobs import Reason
 from routing.policy import Pauses
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import RESTING, pause_before
 from workers.lifecycle import Resources
 

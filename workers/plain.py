@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from routing.jobs import Reason
-from routing.tiers import Tier
+from routing.queues import Tier
 from sandbox.markup.direct import NoPlainEdit, PlainEdit, edit_plain
 from sandbox.spec.edit import relevant_part
 from sandbox.spec.model import Site, parse_site

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routing.calls import CallFailure
+from routing.errors import CallFailure
 from routing.jobs import Reason, State
 from routing.waits import pause_before
 from sandbox.errors import (
@@ -35,9 +35,16 @@ from sandbox.models import (
     ProviderDownError,
     ProviderError,
 )
-from workers.errors import CancelledByOwnerError, LeaseLostError, SoftTimeLimit
+from workers.errors import (
+    CancelledByOwnerError,
+    LeaseLostError,
+    ObstructedError,
+    RemoteError,
+    RepositoryRefusedError,
+    SoftTimeLimit,
+    WorkspaceError,
+)
 from workers.outcomes import Ended, Parked
-from workers.runs.errors import ObstructedError, RemoteAuthError, RemoteError, RepositoryRefusedError, WorkspaceError
 
 BUSY_RETRIES = 2
 """How often a call that the provider or the gateway was too busy for is made again within one attempt."""
@@ -178,7 +185,7 @@ def _end_of_box(error: BaseException, kept: str) -> Ended | None:
 def _end_of_workspace(error: BaseException) -> Ended | None:
     if isinstance(error, RemoteError):
         return Ended(State.FAILED, Reason.REMOTE_UNREACHABLE, str(error))
-    if isinstance(error, RepositoryRefusedError | RemoteAuthError):
+    if isinstance(error, RepositoryRefusedError):
         return Ended(State.FAILED, Reason.INVALID_REQUEST, str(error))
     if isinstance(error, ObstructedError | UnwalledSessionError):
         return Ended(State.FAILED, Reason.OUTPUT_REFUSED, str(error))

@@ -22,7 +22,7 @@ from monitoring.ledger.step_orders import settle_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
-from routing.tiers import TIER_OF_QUEUE
+from routing.queues import QUEUES
 from sandbox.changes import review_diff
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.hidden import hidden_text
@@ -96,7 +96,7 @@ def _queue(outcome: Routed) -> Settlement:
         if outcome.debate is not None:
             add_debate(session, job, outcome.debate)
         name = job.request.get("new_site")
-        if job.site_id is None and name and outcome.route.queue in TIER_OF_QUEUE:
+        if job.site_id is None and name and QUEUES[outcome.route.queue].tier is not None:
             job.site_id = ensure_site(session, job.tenant, name).id  # the rules had taken it for a question
         route_job(session, job, outcome.route)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from routing.jobs import Reason
-from routing.policy import CallPurpose, ModelCall
-from routing.tiers import Tier
+from routing.policy import ModelCall
+from routing.queues import CallPurpose, Tier
 from sandbox.models import ModelClient, ToolCall
 from sandbox.public import is_built
 from sandbox.spec.catalog import catalog_prompt, outline_prompt

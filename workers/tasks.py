@@ -11,7 +11,7 @@ from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage
 from routing.messages import read_message
 from routing.policy import Policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 from routing.vocabularies import Vocabularies
 from workers.agent import edit_with_agent
 from workers.answer import answer_question
@@ -47,19 +47,18 @@ def register_tasks(
         vocabularies: the words that routing looks for; the shipped ones by default.
         handlers: what does the work of each queue but intake and control.
     """
-    take_in = _attempt_body(QueueName.INTAKE, intake(environment, vocabularies), resources)
-    _register(app, QueueName.INTAKE, take_in, policy=policy)
-    for queue, handler in handlers.items():
-        _register(app, queue, _attempt_body(queue, handler, resources), policy=policy)
-    _register(app, QueueName.CONTROL, _control_body(resources), policy=policy)
-
-
-def _register(app: Celery, queue: QueueName, body: Callable[[dict[str, Any]], None], *, policy: Policy) -> None:
-    limits = policy.queues[queue]
-    app.task(
-        body, name=TASK_OF_QUEUE[queue].value, shared=False,  # a shared task would join every other app of the process
-        soft_time_limit=limits.soft_seconds, time_limit=limits.hard_seconds,
-    )  # fmt: skip
+    by_queue = {**handlers, QueueName.INTAKE: intake(environment, vocabularies)}
+    bodies = {queue: _attempt_body(queue, handler, resources) for queue, handler in by_queue.items()}
+    bodies[QueueName.CONTROL] = _control_body(resources)
+    for queue, record in QUEUES.items():
+        limits = policy.queues[queue]
+        app.task(
+            bodies[queue],
+            name=record.task,
+            shared=False,  # a shared task would join every other app of the process
+            soft_time_limit=limits.soft_seconds,
+            time_limit=limits.hard_seconds,
+        )
 
 
 def _attempt_body(

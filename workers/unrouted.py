@@ -7,7 +7,7 @@ from typing import Any
 
 from kombu.exceptions import OperationalError
 
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import slots_by_queue
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 LEAST_ATTEMPTS = 30
 """A queue with fewer attempts on record is taken at its defaults."""

@@ -20,7 +20,7 @@ from monitoring.capacity.queueing import MOST_BUSY, MOST_SLOTS, Load, Waits, slo
 from monitoring.capacity.workload import Workload
 from monitoring.errors import CapacityError
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 _LONG_TAIL = 4
 """Variability above which the formula does not follow the tail."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from monitoring.errors import CapacityError
 from routing.policy import ModelCall, Policy
 from routing.prices import NANOUSD_PER_USD, Usage, cost_nanousd
-from routing.tiers import QUEUE_OF_TIER, TIER_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 
 _MOST_FILE_BYTES = 1_048_576
 _MOST_PASSES = 10_000
@@ -159,37 +159,27 @@ def first_error(error: ValidationError) -> str:
 _PROVIDER = "anthropic"
 _TYPICAL_SHARE = 0.4
 """Of the tokens that a call may write: what it writes in the middle. Its slowest twentieth writes all of them."""
-_SESSION_SHARES, _OTHER_SHARES = (0.2, 0.7), (0.02, 0.2)
-"""Of the soft limit: the median and the p95 of sessions in a box, and of work that calls no model."""
-_SESSION_CALLS = 8
 _MESSAGE_SECONDS = 0.02
 """The way of a message to a slot."""
-_PUBLISHED, _ESCALATED, _NEXT_TIER = 0.8, 0.06, 0.25
-"""Of edits: shares that are published and that escalate. A tier gets so many edits for each one of the tier below."""
-_NO_EDITS = {QueueName.ANSWER: 0.2, QueueName.INTAKE: 0.05, QueueName.TOOLS: 0.02}
-"""Shares of new jobs that are no edits."""
 
 
 def default_workload(policy: Policy) -> Workload:
     """Return what is taken where nothing was measured at all."""
-    queues = {queue: default_work(policy, queue) for queue in policy.queues}
-    return Workload(
-        source="defaults: nothing was measured", queues=queues, mix=_NO_EDITS | _edits(1 - sum(_NO_EDITS.values()))
-    )
+    queues = {queue: default_work(policy, queue) for queue in QUEUES}
+    mix = {name: queue.arrivals for name, queue in QUEUES.items() if queue.arrivals}
+    mix[QueueName.SPEC] += 1 - sum(mix.values())
+    return Workload(source="defaults: nothing was measured", queues=queues, mix=mix)
 
 
 def default_work(policy: Policy, queue: QueueName) -> QueueWork:
     """Return what is taken of one queue."""
-    limits = policy.queues[queue]
-    call = next((call for call in policy.calls.values() if call.queue == queue), None)
-    if limits.container in ("required", "per_role"):
-        median, p95 = (share * limits.soft_seconds for share in _SESSION_SHARES)
-        call, count = call or policy.calls["agent_session"], _SESSION_CALLS
-    elif call is not None:
-        (median, p95), count = _call_seconds(policy, call), 1
+    limits, record = policy.queues[queue], QUEUES[queue]
+    call = policy.calls[record.call or "agent_session"]
+    count = record.calls if record.call else 0
+    if record.busy_share is None:
+        median, p95 = _call_seconds(policy, call)
     else:
-        median, p95 = (share * limits.soft_seconds for share in _OTHER_SHARES)
-        count = 0
+        median, p95 = (share * limits.soft_seconds for share in record.busy_share)
     mean, variability = _lognormal(median, p95=min(p95, limits.hard_seconds), most=limits.hard_seconds)
     return QueueWork(
         source="default",
@@ -197,34 +187,15 @@ def default_work(policy: Policy, queue: QueueName) -> QueueWork:
         variability=variability,
         pickup_seconds=_MESSAGE_SECONDS,
         turnaround_seconds=_MESSAGE_SECONDS,
-        follows=_follows(queue),
-        usd=_usd(policy, call, count) if call is not None else 0.0,
-        models={f"{_PROVIDER}/{call.model}": _use(call, count)} if call is not None else {},
+        follows=dict(record.follows),
+        usd=_usd(policy, call, count) if count else 0.0,
+        models={f"{_PROVIDER}/{call.model}": _use(call, count)} if count else {},
     )
 
 
-def default_wait_target(policy: Policy, queue: QueueName) -> float:
+def default_wait_target(queue: QueueName) -> float:
     """Return the seconds that 95 % of a queue's attempts should not wait longer than, where nobody says otherwise."""
-    share = 0.2 if queue in TIER_OF_QUEUE else 0.1
-    return min(60.0, max(1.0, share * policy.queues[queue].soft_seconds))
-
-
-def _edits(total: float) -> dict[QueueName, float]:
-    weights = {queue: _NEXT_TIER**place for place, queue in enumerate(QUEUE_OF_TIER.values())}
-    return {queue: total * weight / sum(weights.values()) for queue, weight in weights.items()}
-
-
-def _follows(queue: QueueName) -> dict[QueueName, float]:
-    """Return shares of attempts after which a job goes on."""
-    if queue == QueueName.INTAKE:
-        return {QueueName.ANSWER: _NO_EDITS[QueueName.ANSWER]} | _edits(1 - _NO_EDITS[QueueName.ANSWER])
-    if queue == QueueName.STEPS:
-        return {QueueName.CONTROL: 1.0}
-    tier = TIER_OF_QUEUE.get(queue)
-    if tier is None:
-        return {}
-    higher = [QUEUE_OF_TIER[other] for other in QUEUE_OF_TIER if other > tier]
-    return {QueueName.CONTROL: _PUBLISHED} | dict.fromkeys(higher[:1], _ESCALATED)
+    return QUEUES[queue].target_seconds
 
 
 def _call_seconds(policy: Policy, call: ModelCall) -> tuple[float, float]:

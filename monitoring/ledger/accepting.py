@@ -19,7 +19,7 @@ from monitoring.ledger.statement import Statement
 from monitoring.ledger.storable import dump_json
 from monitoring.ledger.tables import Job
 from routing.jobs import JobRequest
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 ACCEPT = Statement("""
     WITH taken AS (

@@ -25,7 +25,7 @@ from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import Reason, State
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 POLICY_ACTOR = "policy:auto-approve"
 _REASON_LIMIT = 2_000

@@ -33,7 +33,7 @@ from routing.admission import Admission
 from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State, check_move
 from routing.policy import Policy, ProjectOverrides, lower
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.waits import Hold, pause_before
 
 _TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})

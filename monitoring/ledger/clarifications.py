@@ -22,10 +22,10 @@ from routing.jobs import JobRequest, Option, Reason, State
 from routing.ladder import LadderResult, Outcome
 from routing.messages import read_stored
 from routing.policy import Policy
+from routing.queues import QueueName
 from routing.router import SiteSignals, decide
 from routing.signals import signals_of
 from routing.stages import RouteRules, first_stage
-from routing.tiers import QueueName
 from routing.waits import Hold
 
 _EXECUTES = frozenset({Outcome.DETERMINISTIC_EXECUTE, Outcome.AUTO_EXECUTE})

@@ -31,8 +31,8 @@ from routing.failures import (
 )
 from routing.jobs import MOVES, Reason, State
 from routing.planning import Stakes
+from routing.queues import QueueName
 from routing.router import debate_key
-from routing.tiers import QueueName
 
 RECENT = 3
 """So many of a task's failures are kept for those who debate it."""

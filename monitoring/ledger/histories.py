@@ -27,7 +27,7 @@ from monitoring.history_facts import (
 )
 from monitoring.ledger import history_sql as sql
 from routing.policy import Retention
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 PAGE_JOBS = 1_000
 MOST_VIOLATIONS = 1_000

@@ -30,9 +30,9 @@ from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.messages import read_stored
 from routing.planning import Debate
+from routing.queues import QueueName
 from routing.router import Route
 from routing.stages import work_queue
-from routing.tiers import QueueName
 from routing.waits import RESTING, Hold
 
 _LOCKED = (
@@ -101,7 +101,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
     """Move a locked job to a state that is no end.
 
     Raises:
-        IllegalMoveError: our fault.
+        RoutingError: our fault.
     """
     origin = State(job.state)
     check_move(origin, target, is_run=is_run(job))
@@ -176,7 +176,7 @@ def end(
     or goes on in a new job that debates it. A successor that was asked for is that new job, and gets the site's lock.
 
     Raises:
-        IllegalMoveError: our fault.
+        RoutingError: our fault.
     """
     origin = State(job.state)
     detail = redact(storable(detail))  # people's and models' words: they are shown wherever the end is

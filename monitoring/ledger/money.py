@@ -26,7 +26,7 @@ from monitoring.ledger.tables import Attempt, Call, Job
 from routing.lanes import LaneRules
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD, Usage
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 OF_THE_DAY = frozenset({"tenant_day", "key_day", "fleet_day"})
 """Scopes of caps that are whole again tomorrow, whatever a bill has spent."""

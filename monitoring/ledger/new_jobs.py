@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from routing.jobs import Door, JobRequest, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import Hold
 
 WAITING_STATES = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING})

@@ -22,7 +22,7 @@ from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.tables import Job, Release, Site
 from routing.jobs import PARKED, PARKED_KEPT, Reason, State
 from routing.lanes import Lanes, job_pause
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import Hold
 
 

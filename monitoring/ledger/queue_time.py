@@ -17,7 +17,7 @@ from monitoring.ledger.clock import after
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.tables import Job
 from routing.jobs import Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 _MAY_EXPIRE = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED})
 

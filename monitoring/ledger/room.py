@@ -18,7 +18,7 @@ from monitoring.ledger.runway_sql import AT_WORK, IS_PUSHED, IS_READY
 from monitoring.ledger.statement import Statement
 from routing.admission import Admission, retry_after_seconds
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import Hold
 
 LOOK = Statement(f"""

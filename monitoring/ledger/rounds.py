@@ -19,9 +19,9 @@ from monitoring.ledger.releases import lock_site
 from monitoring.ledger.spending import booked_on_bill
 from monitoring.ledger.tables import Job, Release, Site
 from routing.messages import read_stored
+from routing.queues import QueueName, Tier
 from routing.rounds import Work
 from routing.router import SiteSignals
-from routing.tiers import QueueName, Tier
 
 MAX_ROUNDS = 50
 """Jobs of one session: whoever sees one of them sees all."""

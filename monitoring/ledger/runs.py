@@ -31,7 +31,7 @@ from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Attempt, Call, Job
 from monitoring.ledger.ticket_notes import STARTED, owe_note
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import Hold
 
 _ADVANCES = frozenset({State.RUNNING, State.QUEUED, State.AWAITING_APPROVAL})

@@ -19,12 +19,12 @@ from monitoring.ledger.record_tables import Leader, QueueControl
 from monitoring.ledger.tables import Job
 from routing.admission import Admission
 from routing.policy import Runway
-from routing.tiers import QUEUE_OF_TIER, QueueName
+from routing.queues import QUEUES, QueueName
 from routing.turns import Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
 
 ALL_TENANTS = ""
 """In the tables of what waits: all tenants of a queue together."""
-WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
+WRITING_QUEUES = frozenset(name for name, queue in QUEUES.items() if queue.writes_site)
 """Queues whose work writes its site."""
 DISPATCHER = "dispatcher"
 """The role of who tops the runways up."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import QUEUES
 
 IS_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
 IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
@@ -30,7 +30,7 @@ LOOK = text(f"""
            (SELECT min(held_until) <= clock_timestamp() FROM job WHERE held_until IS NOT NULL) IS TRUE
            OR (SELECT id FROM job WHERE held_for = 'site'
                 ORDER BY site_id, queue, priority, created_at LIMIT 1) IS NOT NULL AS has_held
-      FROM (VALUES {", ".join(f"('{queue.value}')" for queue in TASK_OF_QUEUE)}) AS queues (queue) CROSS JOIN LATERAL (
+      FROM (VALUES {", ".join(f"('{queue.value}')" for queue in QUEUES)}) AS queues (queue) CROSS JOIN LATERAL (
           SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {IS_PUSHED}
       ) AS pushed
 """)

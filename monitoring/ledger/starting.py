@@ -14,7 +14,7 @@ from sqlmodel import Session
 from monitoring.ledger.runway_sql import AT_WORK
 from monitoring.ledger.statement import Statement
 from monitoring.ledger.tables import Job
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 _STAND = """
     SELECT overrides, (SELECT coalesce(max(number), 0) + 1 FROM attempt WHERE job_id = %(job)s) AS number,

@@ -16,7 +16,7 @@ from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
 from monitoring.ledger.tables import Job
 from monitoring.ledger.ticket_notes import ENDED, owe_note
 from routing.jobs import Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 _STATUS_OF_END = {State.ANSWERED: "completed", State.CANCELLED: "cancelled"}
 

@@ -13,7 +13,7 @@ from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.holds import hold_back
 from monitoring.ledger.jobs import lock_job
 from routing.errors import UnknownMessageError
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import Hold
 
 PAUSE_SECONDS = 30.0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from producers.api.problems import BodyTooLargeError, BrokenBodyError
+from producers.errors import BodyTooLargeError, BrokenBodyError
 from routing.errors import FieldError, InvalidJobError
 from routing.secret_patterns import HIDDEN
 

@@ -20,11 +20,11 @@ from monitoring.ledger.releases import find_site
 from monitoring.ledger.tables import Job
 from producers.api.bodies import parse_json, parse_model, read_body, with_key
 from producers.api.examples import EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
-from producers.api.problems import BodyTooLargeError, BrokenBodyError
 from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller, SubmitKey
 from producers.api.stream import as_json, look, watch
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.comparison import Comparison
+from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.job_views import JobSummary, JobView
 from producers.jobs import describe, summarise, tier_name
 from producers.keys import Caller, Scope

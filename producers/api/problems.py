@@ -31,14 +31,18 @@ from monitoring.ledger.rounds import NotContinuableError
 from producers.errors import (
     AdmissionRefusedError,
     AuthenticationError,
-    BudgetFullError,
+    BodyTooLargeError,
+    BrokenBodyError,
+    InvalidInputError,
     LedgerAwayError,
-    QueueFullError,
+    MissingScopeError,
+    PageNotFoundError,
+    PreviewGoneError,
+    SiteConflictError,
 )
-from producers.keys import MissingScopeError
 from producers.refusals import Refusal
-from producers.sites import InvalidSiteError, NoEarlierReleaseError, SiteBusyError, SiteExistsError
 from routing.errors import FieldError, InvalidJobError, PolicyError
+from routing.jobs import Reason
 
 logger = logging.getLogger(__name__)
 
@@ -62,30 +66,6 @@ class Problem(BaseModel):
     status: int
     detail: str
     errors: list[FieldProblem] = []
-
-
-class BrokenBodyError(Exception):
-    """The body is no JSON at all (the caller's fault)."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.rule = rule
-
-
-class BodyTooLargeError(Exception):
-    """The body is larger than any of its kind can be (the caller's fault)."""
-
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(max_bytes)
-        self.max_bytes = max_bytes
-
-
-class PreviewGoneError(Exception):
-    """The link was good once (nobody's fault): it expired, or its release is not offered any more."""
-
-
-class PageNotFoundError(Exception):
-    """There is no such page, or the link to it is not ours (the caller's fault)."""
 
 
 def problem(
@@ -128,7 +108,7 @@ def problem_of(error: Refusal) -> Problem:
         case InvalidJobError():
             return _invalid(error.errors)
         case AdmissionRefusedError():
-            return _problem(429, "queue_full" if isinstance(error, QueueFullError) else "budget_full", str(error))
+            return _problem(429, "queue_full" if error.reason is Reason.QUEUE_FULL else "budget_full", str(error))
         case IdempotencyConflictError():
             return _problem(409, "conflict", str(error))
         case LedgerAwayError():
@@ -152,7 +132,7 @@ async def _on_too_large(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_invalid_site(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, InvalidSiteError)
+    assert isinstance(error, InvalidInputError)
     return invalid([FieldError(error.field, error.rule)])
 
 
@@ -244,11 +224,10 @@ async def _on_unfit_policy(_: Request, error: Exception) -> JSONResponse:
 
 _HANDLERS = {
     InvalidJobError: _on_refusal,
-    QueueFullError: _on_refusal,
-    BudgetFullError: _on_refusal,
+    AdmissionRefusedError: _on_refusal,
     BrokenBodyError: _on_broken_body,
     BodyTooLargeError: _on_too_large,
-    InvalidSiteError: _on_invalid_site,
+    InvalidInputError: _on_invalid_site,
     RequestValidationError: _on_validation,
     DataError: _on_unstorable,
     AuthenticationError: _on_authentication,
@@ -266,9 +245,7 @@ _HANDLERS = {
     NotContinuableError: _on_not_continuable,
     NotReplayableError: _on_not_replayable,
     PublishConflictError: _on_conflict,
-    SiteExistsError: _on_conflict,
-    SiteBusyError: _on_conflict,
-    NoEarlierReleaseError: _on_conflict,
+    SiteConflictError: _on_conflict,
     OperationalError: _on_ledger_away,
     InterfaceError: _on_ledger_away,
     PoolTimeoutError: _on_ledger_away,

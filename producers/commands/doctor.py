@@ -72,6 +72,7 @@ def _check_boxes(installation: Installation, context: Context) -> Iterator[Findi
     from producers.commands.image import BoxSettings
     from producers.doctor.findings import fail, ok, warn
     from routing.errors import PolicyError
+    from routing.queues import QUEUES
     from sandbox.checks import check_boxes
     from sandbox.mirror.checks import check_mirror
 
@@ -80,6 +81,7 @@ def _check_boxes(installation: Installation, context: Context) -> Iterator[Findi
     try:
         found += [*check_boxes(read_settings(BoxSettings, context.environment).box)]
     except PolicyError as error:
-        yield fail("boxes", str(error), "mend it in the environment of the workers of patch, agent and steps")
+        engines = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
+        yield fail("boxes", str(error), f"mend it in the environment of the workers of {engines}")
     for name, hint in found:
         yield warn(name, hint, "only code agents and builds need it") if hint else ok(name)

@@ -20,7 +20,7 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
@@ -50,13 +50,14 @@ def create_key(
     """Make an API key (and its tenant, if it is new). The secret is shown once."""
     with installed(ctx) as installation:
         from producers import keys
+        from producers.errors import InvalidInputError
 
         try:
             with installation.ledger.begin() as session:
                 made_for = keys.create_tenant(session, tenant, provider=provider)
                 secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
                 provider, has_provider = made_for.provider, made_for.provider is not None
-        except keys.InvalidKeyError as error:
+        except InvalidInputError as error:
             fail(str(error), code=USAGE)
     if as_json:
         print_json({"secret": secret, "name": name, "tenant": tenant, "provider": provider})

@@ -15,7 +15,7 @@ from producers.commands.context import FAILED, USAGE, AsJson, Tenant, err, fail,
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
-    from producers.sites import ImportRefusedError
+    from producers.errors import ImportRefusedError
 
 app = typer.Typer(no_args_is_help=True, help="Sites and their releases.")
 
@@ -26,12 +26,12 @@ Release = Annotated[UUID | None, typer.Option("--release", metavar="ID", help="W
 
 @contextmanager
 def _installed(ctx: typer.Context) -> Iterator[Installation]:
-    from producers.sites import InvalidSiteError
+    from producers.errors import InvalidInputError
 
     with installed(ctx) as installation:
         try:
             yield installation
-        except InvalidSiteError as error:
+        except InvalidInputError as error:
             fail(str(error), code=USAGE)
         except OSError as error:
             fail(f"{error.filename or 'the store'}: {error.strerror or type(error).__name__}; nothing was published")
@@ -80,8 +80,8 @@ def import_site(
     ctx: typer.Context, name: Name, directory: Directory, as_json: AsJson = False, tenant: Tenant = "demo"
 ) -> None:  # fmt: skip
     """Make a directory's content the active release. With a `site.json` the pages are rendered from that spec."""
+    from producers.errors import ImportRefusedError
     from producers.site_views import release_view
-    from producers.sites import ImportRefusedError
 
     def tell(text: str) -> None:
         if not as_json:

@@ -20,8 +20,8 @@ from producers.api.bodies import MAX_RAW_BYTES
 from producers.api.resources import Resources
 from producers.api.tracing import NO_TELEMETRY
 from producers.console.routes import dead, decisions, fleet, jobs, login, records, runs, sites
-from producers.console.web import Console, ForgedFormError, NotLoggedInError, go, is_part, render
-from producers.keys import MissingScopeError
+from producers.console.web import Console, go, is_part, render
+from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError
 from routing.errors import PolicyError
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from monitoring.ledger.tables import Job, Site
 from producers.job_views import JobSummary
 from producers.jobs import summarise
 from routing.jobs import State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 PAGE = 40
 MAX_SEARCHED = 20_000

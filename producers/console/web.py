@@ -23,8 +23,8 @@ from producers.console import shown
 from producers.console.sessions import COOKIE, ConsoleSession, Sessions
 from producers.console.timeline import offset
 from producers.console.wording import event_line
-from producers.errors import ProducerError
-from producers.keys import Caller, MissingScopeError, Scope, holder_of
+from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError, ProducerError
+from producers.keys import Caller, Scope, holder_of
 from routing.errors import FieldError, InvalidJobError, RoutingError
 
 PREFIX = "/console"
@@ -35,14 +35,6 @@ _NOTICE_CHARS = 500
 
 REFUSALS = (MonitoringError, ProducerError, RoutingError)
 """How the layers below say no to a person: told on the page, and nothing was done."""
-
-
-class NotLoggedInError(Exception):
-    """Nobody is logged in, or the session is over (nobody's fault): leads to the login page."""
-
-
-class ForgedFormError(Exception):
-    """A form that no page of this session made (the sender's fault): nothing was done."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.tiers import QueueName
+from routing.queues import QUEUES, QueueName
 
 MIN_FREE_BYTES = 1_000_000_000
 """Below it a disk may be full within a day of ordinary work."""
@@ -109,9 +109,8 @@ def judge_workers(slots: Mapping[str, int]) -> Finding:
     Args:
         slots: of the workers that serve now, by the name of their queue.
     """
-    needed = [queue for queue in QueueName if queue is not QueueName.UNROUTED]
-    bare = [queue.value for queue in needed if not slots.get(queue.value)]
-    seen = ", ".join(f"{queue.value} {slots[queue.value]}" for queue in needed if slots.get(queue.value))
+    bare = [queue.value for queue in QUEUES if not slots.get(queue.value)]
+    seen = ", ".join(f"{queue.value} {slots[queue.value]}" for queue in QUEUES if slots.get(queue.value))
     if not bare:
         return ok("workers", f"slots: {seen}")
     hint = f"jobs wait there: start `pointsman worker {' '.join(bare)}`"

@@ -29,7 +29,7 @@ from producers.runway import open_broker
 from routing.config import IN_FILE, PREFIX, read_settings
 from routing.errors import PolicyError
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QUEUES
 from routing.transport import is_exposed_broker, is_exposed_ledger
 from sandbox.disk import Disk
 from sandbox.gateway.config import GatewayConfig
@@ -121,7 +121,7 @@ def check_secrets(installation: Installation) -> Iterator[Finding]:
 
 def check_policy(policy: Policy) -> Iterator[Finding]:
     """Yield whether the policy fits together beyond what reading it has checked."""
-    models = {model for queue in QueueName if queue in policy.queues for model in policy.models_of(queue)}
+    models = {model for queue in QUEUES for model in policy.models_of(queue)}
     yield judge_prices(models, policy.prices)
 
 

@@ -17,7 +17,7 @@ from sqlmodel import Session
 from monitoring.errors import SiteNotFoundError
 from monitoring.ledger.releases import active_release, find_site
 from monitoring.ledger.tables import Job, Release
-from producers.api.problems import PageNotFoundError, PreviewGoneError
+from producers.errors import PageNotFoundError, PreviewGoneError
 from producers.jobs import CONSOLE_AUDIENCE, PREVIEW_AUDIENCE
 from producers.pages.resources import PageResources, PageResourcesDep
 from routing.jobs import SiteName, State

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
 from monitoring.ledger.money import Bearer
-from routing.tiers import Limits
+from routing.queues import Limits
 from sandbox.gateway.config import ProviderConfig
 from sandbox.gateway.refusals import Code, RefusedError
 

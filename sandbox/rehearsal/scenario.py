@@ -24,7 +24,8 @@ from jinja2 import Template as Compiled
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from routing.located import YamlRefusedError, read_located
+from routing.errors import YamlRefusedError
+from routing.located import read_located
 from sandbox.errors import SandboxError
 from sandbox.rehearsal.request import Request, example_of, key_words, plain, quoted, sentence, slug, title, words
 

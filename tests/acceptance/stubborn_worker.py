@@ -7,7 +7,7 @@ import sys
 import time
 
 from routing.config import read_settings
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from workers.attempt import Attempt
 from workers.main import WorkerSettings, build_worker, run_worker
 from workers.outcomes import Outcome

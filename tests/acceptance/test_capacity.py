@@ -16,7 +16,7 @@ from monitoring.capacity.limits import read_limits
 from monitoring.capacity.measure import Measured
 from monitoring.capacity.plan import Plan, Question, make_plan
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.acceptance.capacity_fleet import (
     SLOTS,
     Fleet,

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from monitoring.ledger.runway import pause
 from monitoring.ledger.store import Ledger
 from producers.commands.dashboards import read_alert_rules
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.acceptance.installation import Installation
 from tests.panel_numbers import BESIDE_THE_LEDGER, PANELS
 from tests.panel_proof import Proof, places

@@ -17,7 +17,7 @@ from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job
 from producers.sites import Sites
 from routing.policy import platform_policy
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from sandbox.box import Box, ExecResult, Injected
 from sandbox.den import Den
 from sandbox.docker.box import DockerBox

@@ -23,7 +23,7 @@ from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from producers.sites import Sites
 from routing.policy import platform_policy
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from sandbox.den import Den
 from sandbox.docker.engine import Engine, is_outer
 from sandbox.release import manifest_of

@@ -30,7 +30,7 @@ from producers.pages.resources import PageResources
 from producers.sites import Sites
 from producers.supervisor import free_port
 from routing.policy import platform_policy
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from sandbox.boxes import open_engine
 from sandbox.den import Den
 from sandbox.docker.engine import is_outer

@@ -19,7 +19,7 @@ from sqlmodel import SQLModel
 from monitoring.ledger.runway import Push
 from producers.publisher import Publisher
 from routing.app import create_app
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.docker.box import DockerBox
 from tests.box.ground import CANARY, Ground, Watch, ground
 from tests.engine import TestEngine

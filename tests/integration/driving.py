@@ -25,8 +25,8 @@ from monitoring.ledger.tables import Job, Release, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
 from routing.prices import Usage, cost_nanousd, nanousd_per_token
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.router import Mode
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from routing.triggers import Confidence
 
 MODEL = "claude-haiku-4-5-20251001"

@@ -25,7 +25,7 @@ from monitoring.ledger.tables import Call, Cap, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, State
 from routing.policy import Policy, platform_policy
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
 from sandbox.models import ModelClient

@@ -35,7 +35,7 @@ from producers.submit import Submitter
 from routing.app import create_app as create_celery
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 from sandbox.den import Den
 from sandbox.preview import PreviewSigner
 from sandbox.release import build_release
@@ -238,7 +238,7 @@ def open_world(
     tenant = tenant or f"t-{secrets.token_hex(5)}"
     with ledger.begin() as session:
         create_tenant(session, tenant)
-        for queue in TASK_OF_QUEUE:
+        for queue in QUEUES:
             pause(session, queue, is_paused=True)
     pages_app = create_pages_app(
         PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600, console_url=console_url)

@@ -8,7 +8,7 @@ import sys
 import time
 
 from routing.config import read_settings
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import TRANSPORT_OPTIONS
 from workers.attempt import Attempt
 from workers.main import WorkerSettings, build_worker, run_worker

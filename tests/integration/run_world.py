@@ -31,7 +31,7 @@ from routing.app import create_app
 from routing.jobs import Door, Reason, State
 from routing.policy import Policy, platform_policy
 from routing.prices import Usage, cost_nanousd, nanousd_per_token
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from tests.factories import Shop
 from tests.unit.workers.runs.repositories import make_project

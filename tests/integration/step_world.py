@@ -17,7 +17,7 @@ from producers.submit import Submitter
 from routing.app import create_app
 from routing.jobs import Door
 from routing.policy import Policy, platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 from tests.unit.workers.runs.repositories import Files, make_project
 from workers.config import RunsConfig

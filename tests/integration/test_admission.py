@@ -13,15 +13,15 @@ from monitoring.ledger.queue_time import expire_waiting, stale_jobs
 from monitoring.ledger.room import look_for_room
 from monitoring.ledger.runway import Push, pause, top_up
 from producers.celery_message import CeleryMessage
-from producers.errors import BudgetFullError, QueueFullError
+from producers.errors import AdmissionRefusedError
 from producers.intake import take_in
 from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.admission import NO_RATE_SECONDS, Admission, retry_after_seconds
 from routing.app import create_app
-from routing.jobs import Door
+from routing.jobs import Door, Reason
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 
 ANSWER, SPEC, CONTROL = QueueName.ANSWER, QueueName.SPEC, QueueName.CONTROL
@@ -168,11 +168,11 @@ def test_a_full_queue_refuses_further_jobs_of_all_and_a_full_share_those_of_its_
     questions(shop, 3)
     submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
     counted(shop)
-    with pytest.raises(QueueFullError, match="tenant acme has 3 waiting jobs or more"):
+    with pytest.raises(AdmissionRefusedError, match="tenant acme has 3 waiting jobs or more"):
         submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
     submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
     counted(shop)
-    with pytest.raises(QueueFullError, match="queue answer holds 5 waiting jobs or more") as refused:
+    with pytest.raises(AdmissionRefusedError, match="queue answer holds 5 waiting jobs or more") as refused:
         submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
     assert refused.value.retry_after_seconds == NO_RATE_SECONDS
     shop.execute("UPDATE job SET waiting_since = NULL WHERE tenant = 'acme'")
@@ -210,8 +210,9 @@ def test_a_day_s_money_that_is_spent_refuses_what_needs_a_model_until_midnight_a
         f"{key}, 500000000000, 500000000000, 0 FROM to_char(timezone('UTC', now()), 'YYYY-MM-DD') AS d",
         scope=scope,
     )
-    with pytest.raises(BudgetFullError) as refused:
+    with pytest.raises(AdmissionRefusedError) as refused:
         submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+    assert refused.value.reason is Reason.COST_CAP
     assert 0 < refused.value.retry_after_seconds <= 86_400
     left = shop.scalar("SELECT extract(epoch FROM date_trunc('day', t) + interval '1 day' - t)"
                        " FROM timezone('UTC', clock_timestamp()) AS t")  # fmt: skip

@@ -18,7 +18,7 @@ from monitoring.ledger.tables import Job, Release, Site
 from producers.garbage import collect_garbage
 from producers.sites import Sites
 from routing.policy import Policy
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from sandbox.changes import review_diff
 from sandbox.diff.apply import apply_diff
 from sandbox.diff.errors import DiffRefusedError

@@ -32,7 +32,7 @@ from producers.supervisor import free_port
 from routing.jobs import JobMessage, JobRequest, Reason, State
 from routing.lanes import Trouble
 from routing.prices import Usage
-from routing.tiers import Tier
+from routing.queues import Tier
 from tests.integration.driving import MODEL, Fleet, create_fleet
 from tests.prometheus import JOB, Prometheus, needs_prometheus
 from tests.services import Valkey, wait_until

@@ -485,7 +485,7 @@ def test_every_example_of_the_openapi_document_is_accepted(world: World, tmp_pat
 
 def test_a_job_is_accepted_although_the_queue_is_open_and_the_broker_dead(world: World) -> None:
     from monitoring.ledger.runway import pause
-    from routing.tiers import QueueName
+    from routing.queues import QueueName
 
     with world.ledger.begin() as session:
         pause(session, QueueName.ANSWER, is_paused=False)

@@ -26,8 +26,9 @@ from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Release, Site
 from monitoring.restored import FENCE_JUMP
 from producers import backup as backup_module
-from producers.backup import BLOBS, DUMP, MANIFEST, BackupError, back_up, read_backup
+from producers.backup import BLOBS, DUMP, MANIFEST, back_up, read_backup
 from producers.cli import app
+from producers.errors import InstallationError
 from producers.garbage import collect_garbage
 from producers.restore import Restored, restore
 from routing.jobs import State
@@ -294,7 +295,7 @@ def source(origin: Rig, tmp_path: Path) -> Path:
 def test_a_backup_is_never_written_over_and_is_there_whole_or_not_at_all(
     origin: Rig, source: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(BackupError, match="is there already"):
+    with pytest.raises(InstallationError, match="is there already"):
         take_backup(origin, source)
     with pytest.raises(DumpError, match="pg_dump failed"):
         back_up(origin.shop.ledger, origin.shop.url, origin.den, tmp_path / "other",
@@ -327,7 +328,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_touched(
 ) -> None:
     harm, names = DAMAGES[damage]
     harm(source)
-    with pytest.raises(BackupError, match=names):
+    with pytest.raises(InstallationError, match=names):
         bring_back(target, source)
     assert is_empty(target.shop.ledger.engine)
     assert not (tmp_path / "restored").exists()
@@ -341,12 +342,15 @@ def test_a_backup_of_a_newer_version_is_refused(source: Path, target: Rig) -> No
 
 
 def test_a_target_that_holds_something_or_is_in_use_is_left_alone_unless_forced(source: Path, target: Rig) -> None:
-    with psycopg.connect(target.shop.url), pytest.raises(BackupError, match=r"1 other connections.*stop every process"):
+    with (
+        psycopg.connect(target.shop.url),
+        pytest.raises(InstallationError, match=r"1 other connections.*stop every process"),
+    ):
         bring_back(target, source, is_forced=True)
     bring_back(target, source)
     kept = releases(target)
     publish(target, UUID(str(target.shop.scalar("SELECT id FROM site"))), "later")
-    with pytest.raises(BackupError, match="not empty"):
+    with pytest.raises(InstallationError, match="not empty"):
         bring_back(target, source)
     assert len(releases(target)) == len(kept) + 1
     bring_back(target, source, is_forced=True)

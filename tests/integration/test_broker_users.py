@@ -28,7 +28,7 @@ from producers.submit import Submitter
 from producers.supervisor import free_port
 from routing.app import create_app
 from routing.broker_users import fleet_users, tenant_user
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
 

@@ -9,7 +9,7 @@ import pytest
 
 from monitoring.ledger.tables import Release
 from producers.sites import Sites
-from routing.tiers import Tier
+from routing.queues import Tier
 from sandbox.release import manifest_of
 from tests.integration.test_agent_jobs import edit, maker, steps
 from tests.integration.test_patch_jobs import COPIES, HOURS, PAGE, built_site, patch, plain_site

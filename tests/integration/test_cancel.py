@@ -14,7 +14,7 @@ from monitoring.ledger.holds import hold_back
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.store import Ledger
 from routing.jobs import State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import Hold
 from sandbox.gateway.testing import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig, billed_nanousd, read_log

@@ -16,7 +16,7 @@ from monitoring.ledger.runway import pause
 from monitoring.ledger.workers import Sign, sign_in, sign_off
 from producers.cli import app
 from routing.jobs import Reason, State
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from tests.factories import Shop
 
 

@@ -25,7 +25,7 @@ from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
 from monitoring.redact import redact
 from producers.clarify import Clarifier, Reply
-from producers.errors import QueueFullError
+from producers.errors import AdmissionRefusedError
 from producers.jobs import describe
 from producers.routing_log import RoutingLog
 from routing.errors import InvalidJobError
@@ -465,9 +465,9 @@ def test_an_answer_for_which_there_is_no_room_leaves_the_question_open(rig: Rig,
         INSERT INTO backlog (queue, tenant, waiting, drained_per_second) SELECT queue, '', 1000000, 1
         FROM unnest(ARRAY['spec', 'intake']) AS queues (queue)
         ON CONFLICT (queue, tenant) DO UPDATE SET waiting = excluded.waiting""")
-    with pytest.raises(QueueFullError):
+    with pytest.raises(AdmissionRefusedError, match="waiting jobs"):
         choose(rig, job_id, "florist")
-    with pytest.raises(QueueFullError):
+    with pytest.raises(AdmissionRefusedError, match="waiting jobs"):
         say(rig, job_id, "hm, that flowery one i guess", switches=LLM)
     assert asks(rig, job_id)
     rig.shop.execute("UPDATE backlog SET waiting = 0")

@@ -29,7 +29,7 @@ from producers.console.routes import records
 from producers.console.sessions import Sessions
 from producers.keys import keys_of, revoke
 from routing.jobs import Reason, State
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import QUEUES
 from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
 
 __all__ = ["shared_ledger"]
@@ -477,7 +477,7 @@ def test_an_operator_sees_who_works_and_with_how_many_slots_and_a_tenant_only_it
         assert "Saturation" not in browser.text
         assert f"{under_way} under way" in browser.text
         assert browser.text.count("What does the page say?") == under_way
-    assert Browser(world, "admin").text.count("no worker") == len(TASK_OF_QUEUE) - 1
+    assert Browser(world, "admin").text.count("no worker") == len(QUEUES) - 1
 
 
 def test_of_a_long_job_the_newest_events_are_shown_and_a_link_leads_back_to_the_first(world: World) -> None:

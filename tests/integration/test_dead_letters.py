@@ -19,7 +19,7 @@ from producers.cli import app
 from producers.replays import Replays
 from producers.rounds import Asker, ResumeOrder, Rounds
 from routing.jobs import Door, Reason, State
-from routing.tiers import Tier
+from routing.queues import Tier
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]  # fixtures

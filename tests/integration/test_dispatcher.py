@@ -24,7 +24,7 @@ from producers.publisher import Publisher
 from producers.runway import BrokerLists
 from routing.app import create_app
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from sandbox.release import build_release, site_key
 from tests.factories import Shop

@@ -26,7 +26,7 @@ from producers.publisher import Publisher
 from producers.runway import BrokerLists
 from routing.app import create_app
 from routing.policy import Runway
-from routing.tiers import Limits, Tier
+from routing.queues import Limits, Tier
 from tests.factories import Shop
 from tests.integration.test_dispatcher import broker, grow_old, ids
 from tests.services import wait_until

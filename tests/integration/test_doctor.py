@@ -26,7 +26,7 @@ from producers.doctor import record, surroundings
 from producers.doctor.findings import Finding
 from routing.config import read_settings
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.services import Postgres, Valkey
 
 KEY = "the key of the seals"

@@ -32,7 +32,7 @@ from monitoring.ledger.tables import Attempt, Job
 from producers.supervisor import free_port
 from routing.jobs import Door, JobMessage, Reason, State
 from routing.prices import NANOUSD_PER_USD, Usage
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from tests.integration.driving import MODEL, Fleet, create_fleet
 from tests.services import wait_until
 

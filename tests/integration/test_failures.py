@@ -14,7 +14,7 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.tables import Job
 from monitoring.metrics import series_key
 from routing.jobs import ENDS, Door, JobRequest, Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.rehearsal.config import billed_nanousd
 from tests.integration.test_intake import REMOVAL, submit, take_in
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers

@@ -22,7 +22,7 @@ from monitoring.ledger.tables import Site
 from monitoring.ledger.ticket_notes import book_note
 from monitoring.ledger.whole_steps import charge_whole
 from routing.jobs import JobMessage, Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from sandbox.release import site_key
 from tests.factories import Shop

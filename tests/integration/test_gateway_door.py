@@ -22,7 +22,7 @@ from monitoring.ledger.tables import Attempt, Site
 from routing.jobs import Door, JobMessage, JobRequest, State
 from routing.policy import Policy, platform_policy
 from routing.prices import NANOUSD_PER_USD
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.gateway.config import ProviderConfig
 from tests.integration.gateway_world import (
     HAIKU,

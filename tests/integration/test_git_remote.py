@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 
 from tests.unit.workers.runs.repositories import make_project
-from workers.runs.errors import BranchTakenError, RemoteError
+from workers.errors import RemoteError, WorkspaceError
 from workers.runs.exchange import create_workspace, push
 from workers.runs.transport import Remote, RemoteRules
 from workers.runs.workspace import Step, Workspace
@@ -95,7 +95,7 @@ def test_a_project_comes_without_its_history_and_its_outcome_goes_back_as_one_co
     assert git("-C", str(bare), "diff", "--name-status", "main", "pointsman/1") == "A\tsrc/new.ts"
     assert git("-C", str(bare), "fsck", "--full") == ""
     other = workspace.squash(base, commit, message="Another", when=1_800_000_000)
-    with pytest.raises(BranchTakenError):
+    with pytest.raises(WorkspaceError, match="with other content"):
         push(workspace, other, branch="pointsman/1", remote=remote, rules=RULES)
 
 

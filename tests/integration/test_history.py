@@ -17,7 +17,7 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.store import Ledger
 from producers.cli import app
 from routing.jobs import Reason, State
-from routing.tiers import Tier
+from routing.queues import Tier
 from tests.integration.driving import Fleet, create_fleet
 
 

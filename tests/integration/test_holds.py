@@ -14,7 +14,7 @@ from monitoring.ledger.runway import Push, top_up
 from routing.admission import Admission
 from routing.jobs import Reason, State
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.waits import Hold
 from tests.factories import Shop
 

@@ -16,7 +16,7 @@ from routing.app import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door, State
 from routing.policy import Assist, Policy, platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.vocabularies import load_vocabularies
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from workers.attempt import Attempt

@@ -25,6 +25,7 @@ import yaml
 from monitoring.exporter import CONTENT_TYPE, render_metrics
 from producers.supervisor import free_port
 from routing.policy import platform_policy
+from routing.queues import QUEUES
 from tests.factories import Shop
 from tests.services import wait_until
 from workers.config import WorkerConfig
@@ -61,7 +62,7 @@ def setting(queue: str, name: str) -> str:
 
 
 def test_each_queue_that_workers_serve_is_scaled_alone() -> None:
-    queues = {queue.value for queue in platform_policy().queues}
+    queues = {queue.value for queue in QUEUES}
     assert set(SCALED) == set(DEPLOYED) == queues
     for queue in queues:
         assert SCALED[queue]["spec"]["scaleTargetRef"]["name"] == DEPLOYED[queue]["metadata"]["name"]

@@ -30,9 +30,9 @@ from monitoring.ledger.releases import activate, add_release
 from monitoring.ledger.schema import Fit, fit
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Approval, Attempt, Job, Release, Site
-from routing.errors import IllegalMoveError
+from routing.errors import RoutingError
 from routing.jobs import ENDS, JobMessage, Reason, State
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from tests.factories import Shop, make_new_job, make_release
 
 T = TypeVar("T")
@@ -522,7 +522,7 @@ def test_an_end_is_final(shop: Shop, state: State) -> None:
     job_id = shop.accept()
     shop.execute("UPDATE job SET state = :state WHERE id = :id", state=state.value, id=job_id)
     for target in (State.QUEUED, State.RUNNING, State.PUBLISHED):
-        with pytest.raises(IllegalMoveError), shop.ledger.begin() as session:
+        with pytest.raises(RoutingError, match="cannot move"), shop.ledger.begin() as session:
             move(session, session.get_one(Job, job_id), target)
     with pytest.raises(WrongStateError), shop.ledger.begin() as session:
         request_cancel(session, session.get_one(Job, job_id), actor="owner")
@@ -753,5 +753,5 @@ def test_a_candidate_cannot_wait_for_approval_outside_of_its_scan(shop: Shop) ->
         job = hold(session, claimed.attempt)
         assert job.site_id is not None
         release = add_release(session, make_release(job.site_id))
-        with pytest.raises(IllegalMoveError):
+        with pytest.raises(RoutingError, match="cannot move"):
             await_approval(session, job, release, hours=1)

@@ -27,7 +27,7 @@ from monitoring.ledger.releases import activate
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from routing.jobs import ENDS, MOVES, JobMessage, Reason, State
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from tests.factories import Shop
 
 CLOSED = (FencedError, WrongStateError, PublishConflictError)

@@ -31,7 +31,7 @@ from monitoring.ledger.schema import Fit, await_schema, fit, serves, wanted_revi
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.cli import app
 from routing.jobs import ENDS, Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from tests.factories import Shop
 from tests.integration.test_lifecycle import FILES, Rig, change, returns

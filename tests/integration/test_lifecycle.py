@@ -20,7 +20,7 @@ from monitoring.ledger.tables import Job, Release, Site
 from monitoring.ledger.workers import Sign
 from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.den import Den
 from sandbox.errors import (
     BlobMissingError,

@@ -34,7 +34,7 @@ from producers.rounds import Asker, ReviseOrder, Rounds
 from routing.errors import RoutingError
 from routing.jobs import ENDS, Door, JobMessage, Reason, State
 from routing.policy import Runway
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
 
 EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))

@@ -19,7 +19,7 @@ from producers.door import CeleryDoor, DoorLists
 from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app
-from routing.tiers import QueueName, TaskName
+from routing.queues import QUEUES, SUBMIT_TASK, QueueName
 from sandbox.den import Den
 from tests.factories import Shop
 from tests.services import wait_until
@@ -60,8 +60,8 @@ def client(shop: Shop, broker_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def send(app: Celery, task: TaskName, queue: QueueName, body: dict[str, Any]) -> None:
-    app.send_task(task.value, args=[body], queue=queue.value)
+def send(app: Celery, queue: QueueName, body: dict[str, Any]) -> None:
+    app.send_task(QUEUES[queue].task, args=[body], queue=queue.value)
 
 
 def release(shop: Shop) -> list[UUID]:
@@ -80,14 +80,14 @@ def unread(shop: Shop, job_id: UUID) -> Any:
     return shop.scalar("SELECT count(*) FROM event WHERE kind = 'unread' AND job_id = :id", id=job_id)
 
 
-@pytest.mark.parametrize(("task", "queue"), [(TaskName.TOOLS, QueueName.TOOLS), (TaskName.CONTROL, QueueName.CONTROL)])
+@pytest.mark.parametrize("queue", [QueueName.TOOLS, QueueName.CONTROL])
 def test_a_worker_leaves_a_message_of_a_newer_version_to_others_and_loses_no_job(
-    shop: Shop, worker: Celery, caplog: pytest.LogCaptureFixture, task: TaskName, queue: QueueName
+    shop: Shop, worker: Celery, caplog: pytest.LogCaptureFixture, queue: QueueName
 ) -> None:
     caplog.set_level(logging.WARNING)
     job_id = shop.accept(tier=None, queue=queue, is_pushed=True)
     newer = {"schema_version": 2, "job_id": str(job_id), "fence": 0, "what_nobody_knows_yet": {"a": [1]}}
-    send(worker, task, queue, newer)
+    send(worker, queue, newer)
     (row,) = wait_until(lambda: held(shop, job_id), seconds=10, what="the job is given back")
     assert (row.held_for, row.pushed_at, row.fence, row.ages, row.lost_attempts) == ("time", None, 0, True, 0)
     assert PAUSE_SECONDS - 10 < row.seconds <= PAUSE_SECONDS, "no worker meets it again at once"
@@ -95,9 +95,9 @@ def test_a_worker_leaves_a_message_of_a_newer_version_to_others_and_loses_no_job
     assert [record.msg for record in caplog.records].count("message_of_unknown_version") == 1
     assert shop.scalar("SELECT count(*) FROM attempt") == 0
 
-    send(worker, task, queue, newer)
+    send(worker, queue, newer)
     marker = shop.accept(tier=None, queue=queue, is_pushed=True)
-    send(worker, task, queue, newer | {"job_id": str(marker)})
+    send(worker, queue, newer | {"job_id": str(marker)})
     wait_until(lambda: held(shop, marker), seconds=10, what="the second copy, before this one, was read")
     (again,) = held(shop, job_id)
     assert (again.held_until, again.fence) == (row.held_until, row.fence), "a second copy changes nothing"
@@ -110,16 +110,16 @@ def test_a_worker_leaves_a_message_of_a_newer_version_to_others_and_loses_no_job
 def test_a_worker_takes_a_message_with_fields_that_it_does_not_know(shop: Shop, worker: Celery) -> None:
     job_id = shop.accept(tier=None, queue=QueueName.CONTROL, is_pushed=True)
     message = {"schema_version": 1, "job_id": str(job_id), "fence": 0, "added_later": "x"}
-    send(worker, TaskName.CONTROL, QueueName.CONTROL, message)
+    send(worker, QueueName.CONTROL, message)
     wait_until(lambda: shop.scalar("SELECT count(*) FROM attempt") == 1, seconds=10, what="it is claimed")
 
 
 def test_a_stale_message_of_a_newer_version_holds_nothing_back(shop: Shop, worker: Celery) -> None:
     running = shop.running(tier=None)
     newer = {"schema_version": 2, "job_id": str(running.job.id), "fence": 0}
-    send(worker, TaskName.TOOLS, QueueName.TOOLS, newer)
+    send(worker, QueueName.TOOLS, newer)
     marker = shop.accept(tier=None, queue=QueueName.TOOLS, is_pushed=True)
-    send(worker, TaskName.TOOLS, QueueName.TOOLS, {"schema_version": 2, "job_id": str(marker), "fence": 0})
+    send(worker, QueueName.TOOLS, {"schema_version": 2, "job_id": str(marker), "fence": 0})
     wait_until(lambda: held(shop, marker), seconds=10, what="the message behind it was read")
     assert held(shop, running.job.id) == []
 
@@ -129,7 +129,7 @@ def test_what_an_older_client_sends_is_accepted(shop: Shop, client: Celery, kwar
     shop.site("shop")
     shop.tenant("acme", provider="rehearsal")
     job_id = uuid4()
-    client.send_task(TaskName.SUBMIT.value, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
+    client.send_task(SUBMIT_TASK, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
     job: Job = wait_until(lambda: shop.find(Job, job_id), seconds=10, what="it is on record")
     assert job.state != "rejected", job.result
 
@@ -137,7 +137,7 @@ def test_what_an_older_client_sends_is_accepted(shop: Shop, client: Celery, kwar
 def test_what_a_newer_client_asks_for_is_refused_by_name_and_never_half_done(shop: Shop, client: Celery) -> None:
     job_id = uuid4()
     kwargs = {"tenant": "acme", "prompt": "What is a proxy?", "spend_nothing_after": "noon"}
-    client.send_task(TaskName.SUBMIT.value, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
+    client.send_task(SUBMIT_TASK, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
     job: Job = wait_until(lambda: shop.find(Job, job_id), seconds=10, what="the refusal is on record")
     assert job.state == "rejected"
     assert [error["field"] for error in job.result["errors"]] == ["spend_nothing_after"]

@@ -16,7 +16,7 @@ from monitoring.ledger.money import Bearer, BearerGone, CallStart, CapRefusal, C
 from monitoring.ledger.store import Ledger
 from routing.policy import platform_policy
 from routing.prices import NANOUSD_PER_USD, Usage
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.gateway_world import World
 

@@ -22,7 +22,7 @@ from routing.jobs import Reason, State
 from routing.ladder import BYPASS_REASONS, LadderEventName
 from routing.lanes import Trouble
 from routing.policy import platform_policy
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from tests.factories import Shop
 from tests.integration.driving import MODEL, Fleet
 from tests.integration.run_world import Yard

@@ -26,7 +26,7 @@ from producers.supervisor import free_port
 from routing.jobs import Reason
 from routing.lanes import LaneState
 from routing.policy import Policy, platform_policy
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway

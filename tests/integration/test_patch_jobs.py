@@ -11,8 +11,8 @@ import pytest
 
 from monitoring.ledger.tables import Job, Release
 from producers.sites import Sites
+from routing.queues import QueueName, Tier
 from routing.router import Signals, SiteSignals, decide
-from routing.tiers import QueueName, Tier
 from sandbox.diff.apply import apply_diff
 from sandbox.rehearsal.config import billed_nanousd
 from sandbox.release import manifest_of

@@ -30,7 +30,7 @@ from producers.errors import PublishError
 from producers.publisher import Publisher
 from routing.app import SETTINGS, create_app
 from routing.policy import platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 from routing.topology import TRANSPORT_OPTIONS, build_queues, list_of
 from tests.bait import Bait
 from tests.factories import Shop
@@ -358,7 +358,7 @@ def test_19_a_typo_makes_no_queue_an_unknown_task_is_kept_and_urgency_needs_no_s
         assert {message["properties"]["priority"] for message in found} == {0}
         broker.delete("patch")
     served = {queue for queues in WORKERS.values() for queue in queues}
-    assert served == {queue.value for queue in TASK_OF_QUEUE}
+    assert served == {queue.value for queue in QUEUES}
     assert len({queue.name for queue in build_queues()}) == len(QueueName)
 
 

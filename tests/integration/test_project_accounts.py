@@ -20,7 +20,7 @@ from producers.submit import Submitter
 from routing.app import create_app
 from routing.jobs import Door, JobMessage
 from routing.layers import accounts_for, for_project, read_project
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.integration.gateway_world import (
     Held,
     ScriptedProvider,

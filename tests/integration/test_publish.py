@@ -23,7 +23,7 @@ from producers.pages.app import create_pages_app
 from producers.pages.resources import PageResources
 from producers.projections import Projector
 from routing.jobs import State
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from sandbox.den import Den
 from sandbox.disk import Disk
 from sandbox.preview import PreviewSigner

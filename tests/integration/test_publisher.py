@@ -14,7 +14,7 @@ from producers.errors import PublishError
 from producers.publisher import Publisher, message_id
 from routing.app import create_app
 from routing.policy import platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 from routing.topology import TRANSPORT_OPTIONS
 
 LIMITS = platform_policy().queues[QueueName.PATCH]
@@ -45,7 +45,7 @@ def test_a_message_is_the_one_that_celery_sends(app: Celery, broker: Any) -> Non
     push = pushes(1)[0][0]
     Publisher(app).push(push, limits=LIMITS)
     app.send_task(
-        TASK_OF_QUEUE[push.queue].value, args=[{"schema_version": 1, "job_id": str(push.job_id), "fence": 0}],
+        QUEUES[push.queue].task, args=[{"schema_version": 1, "job_id": str(push.job_id), "fence": 0}],
         task_id=message_id(push), queue="patch", soft_time_limit=LIMITS.soft_seconds, time_limit=LIMITS.hard_seconds,
         ignore_result=True, argsrepr="-", kwargsrepr="-",
     )  # fmt: skip

@@ -15,9 +15,9 @@ from monitoring.exporter import render_metrics
 from monitoring.ledger.jobs import lock_job, move, route_job
 from routing.jobs import JobRequest, State
 from routing.policy import platform_policy
+from routing.queues import QueueName
 from routing.router import Signals, SiteSignals, decide
 from routing.soft import soft_route
-from routing.tiers import QueueName
 from tests.integration.driving import Fleet, create_fleet
 from tests.panel_proof import places
 

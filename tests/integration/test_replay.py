@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from producers.cli import app
 from routing.jobs import JobRequest, Reason, State
 from routing.policy import platform_policy
+from routing.queues import QueueName
 from routing.router import Route, Signals, SiteSignals, decide
-from routing.tiers import QueueName
 from tests.integration.driving import Fleet, create_fleet
 
 SITE = SiteSignals(files=4)

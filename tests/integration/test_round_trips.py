@@ -12,7 +12,7 @@ from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app
 from routing.jobs import Door
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from tests.factories import Shop
 from workers.lifecycle import Resources, run_attempt

@@ -28,9 +28,9 @@ from producers.runway import BrokerLists
 from routing.app import create_app
 from routing.jobs import State
 from routing.policy import platform_policy
+from routing.queues import QueueName
 from routing.router import Mode, Signals, decide
 from routing.soft import soft_route
-from routing.tiers import QueueName
 from tests.factories import Shop, make_new_job
 from tests.services import Postgres
 

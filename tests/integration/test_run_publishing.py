@@ -19,7 +19,7 @@ from producers.tickets.notes import TicketWriter
 from routing.accounts import Account, AccountsConfig
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from sandbox.forge import TIMEOUT_SECONDS
 from sandbox.release import build_release

@@ -22,7 +22,7 @@ from producers.publisher import Publisher
 from producers.runway import BrokerLists
 from routing.app import create_app
 from routing.jobs import JobMessage, Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import MAX_TURNS, Yard
 from workers.control import run_control

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from routing.jobs import Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import MAX_TURNS, Killed, Yard, done, issues
 from workers.attempt import Attempt

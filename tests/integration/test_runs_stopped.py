@@ -23,7 +23,7 @@ from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.runs import wake_run
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
 from workers.attempt import Attempt

@@ -20,7 +20,7 @@ from monitoring.ledger.runway import (
 )
 from routing.admission import Admission
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 
 ANSWER, SPEC = QueueName.ANSWER, QueueName.SPEC

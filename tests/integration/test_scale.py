@@ -25,7 +25,7 @@ from producers.jobs import summarise
 from routing.admission import Admission
 from routing.jobs import State
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.bulk import fill, fill_past, looks_of, without_indexes
 from tests.factories import Shop
 from tests.services import Postgres

@@ -16,7 +16,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Release, Site
 from producers.sites import Sites
 from routing.policy import platform_policy
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from monitoring.ledger.store import Ledger
 from routing.jobs import Reason, State
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway

@@ -20,7 +20,7 @@ from producers.submit import Submitter
 from routing.app import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import list_of
 from tests.factories import Shop
 

@@ -14,14 +14,14 @@ from sqlalchemy.exc import OperationalError
 from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger.backlog import count_backlog
 from producers import submit as submitting
-from producers.errors import LedgerAwayError, QueueFullError, UnknownTenantError
+from producers.errors import AdmissionRefusedError, LedgerAwayError, UnknownTenantError
 from producers.publisher import Publisher
 from producers.submit import Outcome, Submitted, Submitter
 from routing.app import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door
 from routing.policy import Runway
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from routing.topology import list_of
 from tests.factories import Shop
 
@@ -53,7 +53,7 @@ def many(submitter: Submitter, *bodies: Any, tenant: str = "acme") -> list[Outco
 def alone(submitter: Submitter, body: Any) -> Outcome:
     try:
         return submitter.submit(body, tenant="acme", door=Door.HTTP, actor="key:acme/k")
-    except (InvalidJobError, IdempotencyConflictError, QueueFullError) as error:
+    except (InvalidJobError, IdempotencyConflictError, AdmissionRefusedError) as error:
         return error
 
 
@@ -179,7 +179,12 @@ def test_those_before_it_count_when_a_job_looks_for_room(shop: Shop, broker_url:
         count_backlog(session, every_seconds=0)
     told = many(submitter, *[{"prompt": QUESTION}] * 4, {"prompt": "pwd"})
     app.close()
-    assert [type(one).__name__ for one in told] == ["Submitted", "Submitted", *["QueueFullError"] * 2, "Submitted"]
+    assert [type(one).__name__ for one in told] == [
+        "Submitted",
+        "Submitted",
+        *["AdmissionRefusedError"] * 2,
+        "Submitted",
+    ]
     assert shop.scalar("SELECT count(*) FROM event WHERE kind = 'refused'") == 2
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from monitoring.ledger.runway import top_up
 from producers.cli import app
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 
 ROOT = Path(__file__).parents[2]

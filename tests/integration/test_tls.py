@@ -31,7 +31,7 @@ from routing.app import create_app
 from routing.config import BrokerConfig
 from routing.jobs import Door
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
 from tests.tls import Authority, TlsProxy

@@ -25,7 +25,7 @@ from producers.intake import take_in
 from producers.keys import create_tenant
 from routing.jobs import JobMessage
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.testing import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig

@@ -18,14 +18,14 @@ import pytest
 from producers.keys import Scope
 from routing.errors import FieldError
 from routing.policy import platform_policy
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.spec.errors import Finding
 
 PACKAGES = ("routing", "monitoring", "sandbox", "workers", "producers")
 ROOT = Path(__file__).parents[2]
 HEAVY = ("celery", "kombu", "redis", "sqlalchemy", "sqlmodel", "psycopg", "anthropic", "docker", "httpx", "fastapi")
 PURE = (
-    "routing.jobs", "routing.tiers", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
+    "routing.jobs", "routing.queues", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
     "routing.trivial", "routing.router", "routing.config", "routing.errors",
     "workers.runs.schedule",
 )  # fmt: skip
@@ -226,3 +226,16 @@ def test_each_tier_s_own_code_has_a_suite_of_its_own(tier: Tier) -> None:
     imported = [node for node in suite.body if isinstance(node, ast.ImportFrom) and node.module == handler.__module__]
     assert any(alias.name == handler.__name__ for node in imported for alias in node.names)
     assert sum(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in suite.body) >= 10
+
+
+@pytest.mark.parametrize("package", ["routing", "workers", "producers"])
+def test_a_package_s_errors_stand_in_one_module(package: str) -> None:
+    elsewhere = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path != ROOT / package / "errors.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases)
+    ]
+    assert not elsewhere

@@ -15,10 +15,9 @@ from docs.generate import sections
 from monitoring.config import ExporterConfig
 from producers.config import ApiConfig
 from routing.config import PREFIX, SECTIONS, read_settings
-from routing.tiers import QueueName
+from routing.queues import QUEUES
 from sandbox.mirror.config import MirrorConfig
 from workers.config import WorkerConfig
-from workers.main import QUEUES_WITH_BOXES
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 FILES = ("docker-compose.yml", "rehearsal.yml")
@@ -27,6 +26,8 @@ OUTSIDE = {"api", "gateway", "mirror", "dispatcher", "prometheus", "grafana"} | 
     f"worker-{queue}" for queue in ("steps", "control", "tools")
 }
 """Who publishes a port or has to call out."""
+
+WITH_BOXES = [name.value for name, queue in QUEUES.items() if queue.needs_box]
 
 
 def stack(*files: str) -> dict[str, Any]:
@@ -54,7 +55,7 @@ STAYING = {name: each for name, each in SERVICES.items() if each.get("restart") 
 
 
 def test_there_is_a_service_for_each_queue_and_each_serves_its_own_alone() -> None:
-    queues = {queue.value for queue in QueueName if queue != QueueName.UNROUTED}
+    queues = {queue.value for queue in QUEUES}
     served = {name.removeprefix("worker-"): each["command"][1] for name, each in SERVICES.items() if "worker-" in name}
     assert served == {queue: queue for queue in queues}
     assert set(SERVICES) >= {"valkey", "postgres", "api", "gateway", "dispatcher", "exporter", "prometheus", "grafana"}
@@ -63,7 +64,7 @@ def test_there_is_a_service_for_each_queue_and_each_serves_its_own_alone() -> No
 @pytest.mark.req("H-119")
 def test_only_workers_whose_queue_has_boxes_reach_an_engine() -> None:
     reaching = {name for name, each in SERVICES.items() if SOCKET in str(each)}
-    assert reaching - {"boxes"} == {f"worker-{queue.value}" for queue in QUEUES_WITH_BOXES}
+    assert reaching - {"boxes"} == {f"worker-{queue}" for queue in WITH_BOXES}
     assert SERVICES["boxes"]["profiles"] == ["cli"], "the operator's own command, which nobody starts with the stack"
     assert {name for name, each in SERVICES.items() if each.get("group_add")} == reaching
 
@@ -116,8 +117,8 @@ def test_boxes_are_wired_to_the_door_and_its_forwarders_cannot_take_an_address_o
     whole = stack()
     (pool,) = whole["networks"]["door"]["ipam"]["config"]
     gateway, mirror = (SERVICES[name]["networks"]["door"]["ipv4_address"] for name in ("gateway", "mirror"))
-    for queue in QUEUES_WITH_BOXES:
-        environment = SERVICES[f"worker-{queue.value}"]["environment"]
+    for queue in WITH_BOXES:
+        environment = SERVICES[f"worker-{queue}"]["environment"]
         assert environment["POINTSMAN_BOX__NETWORK"] == whole["networks"]["door"]["name"]
         assert environment["POINTSMAN_BOX__GATEWAY_HOST"] == gateway
         assert environment["POINTSMAN_BOX__MIRROR_HOST"] == mirror

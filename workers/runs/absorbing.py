@@ -6,15 +6,14 @@ crash it makes the same objects: times and messages come from the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
-from uuid import UUID
 
 from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.run_values import Absorbed, RunRows
 from routing.jobs import Reason
 from workers.build import build_commands
-from workers.runs.errors import WorkspaceMissingError, WriteConflictError
+from workers.errors import WorkspaceMissingError, WriteConflictError
 from workers.runs.workspace import Absorbed as Joined
 
 _PACKAGE = "package.json"
@@ -37,9 +36,6 @@ class RunWorkspace(Protocol):
 
     def point(self, ref: str, commit: str) -> None:
         """Let a ref name a commit."""
-
-
-Workspaces = Callable[[UUID], RunWorkspace]
 
 
 class Taken(NamedTuple):

@@ -21,16 +21,16 @@ from monitoring.ledger.run_values import RunChange, RunRows
 from monitoring.ledger.runs import absorb, change_run, ensure_run, load_run, wake_run
 from monitoring.ledger.tables import Job, Tenant
 from monitoring.redact import REDACTED, redact
-from routing.errors import PolicyError
+from routing.errors import MissingKeyError, PolicyError
 from routing.jobs import Reason, State
 from routing.layers import accounts_for, for_project
 from routing.policy import Policy
-from routing.project import MissingKeyError, ProjectConfig
+from routing.project import ProjectConfig
+from workers.errors import WorkspaceMissingError
 from workers.lifecycle import Resources
 from workers.patience import came_through
 from workers.runs.absorbing import RunWorkspace, Taken, has_build, take_in
 from workers.runs.actions import Decision, ScanChanges, StartStep
-from workers.runs.errors import WorkspaceMissingError
 from workers.runs.limiter import fits, spent_by_agent
 from workers.runs.moves import Scene, carry_out, tell_move
 from workers.runs.scanning import scan_changes

@@ -23,7 +23,7 @@ from dulwich.refs import Ref, check_ref_format
 from dulwich.repo import Repo
 
 from sandbox.disk import Disk
-from workers.runs.errors import BranchTakenError, RemoteError, RepositoryRefusedError
+from workers.errors import RemoteError, RepositoryRefusedError, WorkspaceError
 from workers.runs.packs import PackLimits, check_pack
 from workers.runs.transport import Remote, RemoteRules, connected
 from workers.runs.trees import entries_of, object_of, tree_of
@@ -57,7 +57,6 @@ def create_workspace(
     Raises:
         RepositoryRefusedError: it is not taken: too large, no such branch, a place that is not allowed (its owner's
             fault).
-        RemoteAuthError: the credentials are not accepted (its owner's fault).
         RemoteError: it cannot be reached (its owner's fault, or a passing one).
     """
     disk = Disk()
@@ -154,17 +153,17 @@ def push(workspace: Workspace, commit: str, *, branch: str, remote: Remote, rule
         rules: where remotes may be.
 
     Raises:
-        BranchTakenError: the branch is there and holds something else; nothing was changed.
-        RemoteAuthError: the credentials may not push (the project's owner's fault).
+        WorkspaceError: the branch is there and holds something else; nothing was changed.
         RemoteError: it cannot be reached, or refuses the push (its owner's fault, or a passing one).
-        RepositoryRefusedError: the remote is where none may be.
+        RepositoryRefusedError: the remote is where none may be, or the credentials may not push (the project's owner's
+            fault).
     """
     ref = _branch_ref(branch)
     name = ObjectID(commit.encode("ascii"))
 
     def update(refs: dict[Ref, ObjectID]) -> dict[Ref, ObjectID]:
         if ref in refs and refs[ref] != name:
-            raise BranchTakenError(f"the remote has a branch {branch!a} already, with other content")
+            raise WorkspaceError(f"the remote has a branch {branch!a} already, with other content")
         return {ref: name}
 
     with workspace.store() as store, connected(remote, rules) as (client, path):

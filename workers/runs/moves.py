@@ -19,8 +19,8 @@ from monitoring.ledger.tables import Job
 from routing.jobs import State
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
+from routing.queues import QueueName
 from routing.run_estimate import estimate_agents
-from routing.tiers import QueueName
 from workers.retries import step_pause
 from workers.runs.actions import (
     Action,

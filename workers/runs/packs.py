@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from workers.runs.errors import RepositoryRefusedError
+from workers.errors import RepositoryRefusedError
 
 MEBIBYTE = 1_048_576
 _HEADER = struct.Struct(">4sLL")

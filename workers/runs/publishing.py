@@ -21,10 +21,10 @@ from routing.prices import NANOUSD_PER_USD
 from routing.project import GitHub, ProjectConfig
 from routing.ticket import Ticket
 from sandbox.forge import ForgeError, PullRequest, open_pull_request
+from workers.errors import WorkspaceError
 from workers.lifecycle import Resources
 from workers.patience import try_later
 from workers.retries import away_of, is_passing
-from workers.runs.errors import WorkspaceError
 from workers.runs.exchange import push
 from workers.runs.pull_request import GateLine, PullRequestFacts, StepLine, branch_of, describe
 from workers.runs.remotes import remote_of, remote_rules

@@ -13,15 +13,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from sandbox.errors import PathRefusedError
 from sandbox.paths import check_path
-from workers.errors import WorkerError
+from workers.errors import ResultInvalidError
 
 MAX_ISSUES = 100
 MAX_ARTIFACTS = 200
 MAX_NAMED_ERRORS = 20
-
-
-class ResultInvalidError(WorkerError, ValueError):
-    """A step's `.agent-result.json` is missing or breaks the schema (the agent's fault); names fields, never values."""
 
 
 class Status(StrEnum):

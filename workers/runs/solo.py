@@ -17,7 +17,7 @@ from monitoring.ledger.tables import Job
 from routing.errors import PolicyError
 from routing.path_rules import RESULT_FILE, is_covered
 from routing.policy import Policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.paths import is_planted
@@ -26,9 +26,10 @@ from sandbox.worktree import Worktree
 from workers.attempt import Attempt
 from workers.boxes import Boxes
 from workers.config import RunsConfig
+from workers.errors import ResultInvalidError
 from workers.runs.claude_md import claude_md
 from workers.runs.context import StepWords, order_text, stage
-from workers.runs.results import ResultInvalidError, parse_result
+from workers.runs.results import parse_result
 from workers.runs.runners.protocol import AgentOrder
 from workers.runs.step import RUNNERS
 from workers.runs.takeover import take_over

@@ -21,12 +21,13 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.project import ProjectConfig
 from workers.attempt import Attempt
+from workers.errors import ResultInvalidError
 from workers.outcomes import Ended, Outcome, StepDone
 from workers.runs.claude_md import claude_md
 from workers.runs.context import StepWords, order_text, stage
 from workers.runs.exchange import create_workspace
 from workers.runs.remotes import pack_limits, remote_of, remote_rules, tree_limits
-from workers.runs.results import AgentResult, ResultInvalidError, parse_result
+from workers.runs.results import AgentResult, parse_result
 from workers.runs.runners.api import ApiRunner
 from workers.runs.runners.check import run_check
 from workers.runs.runners.claude_code import ClaudeCodeRunner

@@ -32,7 +32,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from sandbox.addresses import is_public
-from workers.runs.errors import RemoteAuthError, RemoteError, RepositoryRefusedError
+from workers.errors import RemoteError, RepositoryRefusedError
 
 _SILENCE_SECONDS = 10.0
 _GARBAGE = (
@@ -118,7 +118,7 @@ class _BoundedClient(Urllib3HttpGitClient):
         response, read = super()._http_request(url, headers, data, raise_for_status=False)
         self._open.append(response)
         if response.status in (401, 403):
-            raise RemoteAuthError("the remote does not accept the credentials")
+            raise RepositoryRefusedError("credentials", "the remote does not accept them")
         if response.status == 404:
             raise RemoteError("the remote has no repository there, or hides it from these credentials")
         if response.status != 200:
@@ -203,8 +203,8 @@ def connected(remote: Remote, rules: RemoteRules) -> Iterator[tuple[GitClient, s
     """Give a client for a remote, and the path to give to it.
 
     Raises:
-        RepositoryRefusedError: see `check_url`; and when the remote sends too much (the remote's fault).
-        RemoteAuthError: the credentials are not accepted (the project's owner's fault).
+        RepositoryRefusedError: see `check_url`; when the remote sends too much (its fault), or does not accept the
+            credentials (the project's owner's).
         RemoteError: it cannot be reached, or answers with something else (its fault, or a passing one).
     """
     check_url(remote.url, rules)
@@ -236,7 +236,7 @@ def _pools(rules: RemoteRules) -> Iterator[urllib3.PoolManager]:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (RepositoryRefusedError, RemoteError, RemoteAuthError):
+    except (RepositoryRefusedError, RemoteError):
         raise
     except NotGitRepository:
         raise RemoteError("the remote has no repository there") from None

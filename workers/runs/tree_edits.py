@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dulwich.object_store import BaseObjectStore
 from dulwich.objects import Blob, ObjectID, ShaFile, Tree
 
-from workers.runs.errors import ObstructedError
+from workers.errors import ObstructedError
 from workers.runs.trees import DIRECTORY, Entry, entries_of, object_of
 
 _PLAIN = 0o100644

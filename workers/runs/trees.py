@@ -18,7 +18,7 @@ from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.paths import MAX_DEPTH, collision_key, is_planted
 from sandbox.tree import NameSet
-from workers.runs.errors import RepositoryRefusedError, WorkspaceMissingError
+from workers.errors import RepositoryRefusedError, WorkspaceMissingError
 
 MEBIBYTE = 1_048_576
 DIRECTORY = 0o040000

@@ -25,7 +25,7 @@ from dulwich.repo import Repo
 
 from routing.path_rules import ARTIFACTS, CONTEXT_DIRECTORY, RESULT_FILE
 from sandbox.disk import Disk
-from workers.runs.errors import ObstructedError, WorkspaceMissingError, WriteConflictError
+from workers.errors import ObstructedError, WorkspaceMissingError, WriteConflictError
 from workers.runs.tree_edits import TreeEditor, compare, entry_at
 from workers.runs.trees import Snapshot, TreeLimits, blob_of, entries_of, read_tree, tree_of
 

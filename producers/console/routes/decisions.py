@@ -16,9 +16,9 @@ from monitoring.ledger.jobs import lock_job
 from producers.api.resources import asker_of
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.console.web import REFUSALS, Approver, ConsoleResources, Submitter, go, told
-from producers.replays import TierName
 from producers.rounds import ResumeOrder, ReviseOrder
 from routing.jobs import parse_as
+from routing.queues import TierName
 
 router = APIRouter(prefix="/jobs/{job_id}")
 
@@ -115,7 +115,7 @@ def revise(
     viewer: Submitter,
     job_id: UUID,
     text: Annotated[str, Form()] = "",
-    tier: Annotated[Literal["", "spec", "patch", "agent"], Form()] = "",
+    tier: Annotated[TierName | Literal[""], Form()] = "",
 ) -> Response:
     """Go on from what a job made with a new request, on the same bill; the tier may be chosen anew."""
 

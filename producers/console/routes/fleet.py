@@ -17,7 +17,7 @@ from producers.fleet import ended_lately, fleet_view
 from producers.keys import Scope
 from producers.spend_views import budgets_today, spent_by_day
 from producers.tenants import pause_queue
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 router = APIRouter()
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Form, Header, Request
 from starlette.responses import Response
 
 from producers.console.sessions import COOKIE, MAX_AGE_SECONDS
-from producers.console.web import PREFIX, ConsoleDep, ConsoleResources, ForgedFormError, Viewer, acting, go, render
-from producers.errors import AuthenticationError
+from producers.console.web import PREFIX, ConsoleDep, ConsoleResources, Viewer, acting, go, render
+from producers.errors import AuthenticationError, ForgedFormError
 from producers.keys import Scope, authenticate
 
 router = APIRouter()

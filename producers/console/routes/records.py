@@ -19,7 +19,7 @@ from producers.console.routes.fleet import spend_chart
 from producers.console.web import ConsoleDep, ConsoleResources, Operator, Viewer, ViewerDep, render
 from producers.keys import Scope
 from producers.spend_views import budgets_today
-from routing.tiers import TASK_OF_QUEUE
+from routing.queues import QUEUES
 
 router = APIRouter()
 _ROWS = 60
@@ -37,7 +37,7 @@ def show_limits(request: Request, resources: ConsoleResources, viewer: ViewerDep
         policy = effective_policy(session, tenant, resources.policy)
         budgets = budgets_today(session, tenant, policy=policy, is_operator=is_operator)
         chart = spend_chart(session, tenant)
-    limits = [(queue.value, policy.queues[queue], resources.policy.queues[queue]) for queue in TASK_OF_QUEUE]
+    limits = [(queue.value, policy.queues[queue], resources.policy.queues[queue]) for queue in QUEUES]
     return render(request, "limits.html", viewer=viewer, limits=limits, policy=policy, budgets=budgets, chart=chart)
 
 

@@ -22,7 +22,7 @@ from producers.doctor.findings import (
 )
 from producers.doctor.surroundings import check_gateway
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 SECRET = "sk-ant-never-shown-0123456789"
 

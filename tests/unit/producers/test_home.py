@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from producers.errors import InstallationError
 from producers.home import Home
-from producers.supervisor import StartError
 
 
 def test_secrets_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_home_of_before_keeps_its_secrets_and_gets_what_it_lacks(tmp_path: Pat
 def test_two_installations_do_not_share_a_home(tmp_path: Path) -> None:
     first, second = Home(tmp_path), Home(tmp_path)
     first.lock()
-    with pytest.raises(StartError, match="is used by another installation"):
+    with pytest.raises(InstallationError, match="is used by another installation"):
         second.lock()
     second.unlock()
     first.unlock()

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from producers.sites import InvalidSiteError, content_of
+from producers.errors import InvalidInputError
+from producers.sites import content_of
 from sandbox.spec.errors import SpecError
 
 SPEC = {
@@ -42,12 +43,12 @@ def test_an_exported_site_is_read_back_although_its_pages_stand_beside_the_spec(
 
 
 def test_a_page_that_differs_from_its_render_is_refused_by_name() -> None:
-    with pytest.raises(InvalidSiteError, match=r"renders styles\.css"):
+    with pytest.raises(InvalidInputError, match=r"renders styles\.css"):
         content_of({"site.json": json.dumps(SPEC).encode(), "styles.css": b"body {}"})
 
 
 def test_nothing_and_nonsense_are_refused() -> None:
-    with pytest.raises(InvalidSiteError, match="at least one file"):
+    with pytest.raises(InvalidInputError, match="at least one file"):
         content_of({})
     with pytest.raises(SpecError):
         content_of({"site.json": b"[]"})

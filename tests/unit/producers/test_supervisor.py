@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.supervisor import Program, StartError, Supervisor, free_port
+from producers.errors import InstallationError
+from producers.supervisor import Program, Supervisor, free_port
 from tests.services import wait_until
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
@@ -63,13 +64,13 @@ def test_a_dead_program_is_started_again(supervisor: Supervisor, tmp_path: Path)
 def test_a_program_that_dies_before_it_is_ready_shows_the_end_of_its_log(supervisor: Supervisor) -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     supervisor.start(script("import sys; sys.exit('no room')", ready_url=url))
-    with pytest.raises(StartError, match=r"one ended with 1:\nno room"):
+    with pytest.raises(InstallationError, match=r"one ended with 1:\nno room"):
         supervisor.wait_ready()
 
 
 def test_a_program_that_never_answers_is_given_up(supervisor: Supervisor) -> None:
     supervisor.start(script(SLEEP, ready_url=f"http://127.0.0.1:{free_port()}/"))
-    with pytest.raises(StartError, match="one was not ready in time"):
+    with pytest.raises(InstallationError, match="one was not ready in time"):
         supervisor.wait_ready(seconds=0.1)
 
 

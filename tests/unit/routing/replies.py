@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from routing.calls import CallFailedError, CallFailure, ConstrainedCall
+from routing.calls import ConstrainedCall
+from routing.errors import CallFailedError, CallFailure
 
 WORDS = [
     "ANSWER",

@@ -13,7 +13,7 @@ from routing.agents import AgentDefinition, AgentRole, instruction_file
 from routing.errors import PolicyError
 from routing.path_rules import is_covered
 from routing.policy import Policy, parse_policy, platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 ROOT = Path(__file__).parents[3]
 AGENTS = platform_policy().agents

@@ -7,7 +7,7 @@ import pytest
 
 from routing.policy import platform_policy
 from routing.prices import nanousd_per_token
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.claude.command import MAX_OUTPUT_TOKENS
 from sandbox.gateway.meter import most_input_nanousd, most_input_tokens
 

@@ -6,7 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -23,11 +23,12 @@ from routing.assist import (
     wants_intent,
     wants_tier,
 )
-from routing.calls import CALL_FAILURES, CallFailedError, excerpt
+from routing.calls import excerpt
+from routing.errors import CallFailedError, CallFailure
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.router import Intent, Lane, Mode, Route, Signals, SiteSignals, decide
-from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from tests.unit.routing.replies import ANY_JSON
 
 POLICY = platform_policy()
@@ -264,7 +265,7 @@ def test_no_reply_raises_lowers_a_tier_answers_or_touches_what_is_decided(route:
         assert merged.queue is QUEUE_OF_TIER[merged.tier]
 
 
-@pytest.mark.parametrize("reason", CALL_FAILURES)
+@pytest.mark.parametrize("reason", get_args(CallFailure))
 def test_a_failed_call_survives_pickling(reason: Any) -> None:
     back = pickle.loads(pickle.dumps(CallFailedError(reason)))
     assert (back.reason, str(back)) == (reason, f"the model call failed: {reason}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitoring.redact import redact
-from routing.calls import CALL_FAILURES
 from routing.debate import (
     CASE_LIMIT,
     CONSTRAINT_LIMIT,
@@ -26,12 +25,13 @@ from routing.debate import (
     hold_debate,
     hold_failure_debate,
 )
+from routing.errors import CallFailure
 from routing.failures import FailureOutcome
 from routing.planning import Stakes
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.queues import QueueName
 from routing.router import Signals, SiteSignals, decide
-from routing.tiers import QueueName
 from tests.unit.routing.replies import ANY_JSON, Stage, failing
 
 POLICY = platform_policy()
@@ -139,7 +139,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize("stakes", [Stakes.HIGH, Stakes.MEDIUM])
-@pytest.mark.parametrize("reason", CALL_FAILURES)
+@pytest.mark.parametrize("reason", get_args(CallFailure))
 @pytest.mark.parametrize("side", ["advocate", "critic"])
 def test_a_failed_call_lets_the_work_go_on_but_at_high_stakes_only_to_a_person(
     stakes: Stakes, reason: Any, side: str

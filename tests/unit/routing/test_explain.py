@@ -10,8 +10,8 @@ import pytest
 
 from routing.explain import MAX_TRIED, Explanation, Place, explain, without
 from routing.policy import platform_policy
+from routing.queues import Tier
 from routing.router import Debate, Mode, Signals, SiteSignals, decide
-from routing.tiers import Tier
 from tests.unit.routing.test_text import HOSTILE
 
 SITE = SiteSignals(files=4)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.located import MAX_BYTES, YamlRefusedError, read_located
+from routing.errors import YamlRefusedError
+from routing.located import MAX_BYTES, read_located
 
 
 def refusal(text: str) -> str:

@@ -15,7 +15,7 @@ from routing.policy import (
     parse_policy,
     platform_policy,
 )
-from routing.tiers import QueueName, Tier
+from routing.queues import QueueName, Tier
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from routing.errors import PolicyError
+from routing.errors import MissingKeyError, PolicyError, ProjectConfigError
 from routing.layers import accounts_for, for_project, read_project
 from routing.policy import Policy, platform_policy
-from routing.project import MissingKeyError, ProjectConfig, ProjectConfigError, account_of
-from routing.tiers import QueueName
+from routing.project import ProjectConfig, account_of
+from routing.queues import QueueName
 
 POLICY = platform_policy()
 LEAST = {"repo": {"url": "https://forge.example/acme/shop.git"}, "stack": {"language": "typescript"}}

@@ -8,6 +8,7 @@ from routing.errors import InvalidJobError
 from routing.jobs import ENDS, RESUMABLE, REVISABLE, Reason, State
 from routing.planning import Stakes
 from routing.policy import platform_policy
+from routing.queues import MEBIBYTE, QueueName, Tier
 from routing.rounds import (
     EARLIER_REQUESTS,
     REPORT_CHARACTERS,
@@ -28,7 +29,6 @@ from routing.rounds import (
     raise_to,
 )
 from routing.router import Route, Signals, SiteSignals, decide
-from routing.tiers import MEBIBYTE, QueueName, Tier
 
 POLICY = platform_policy()
 SITE = SiteSignals(files=3)

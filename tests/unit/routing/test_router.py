@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from routing.batch import batch_line
 from routing.jobs import State
 from routing.policy import platform_policy
+from routing.queues import QueueName, Tier
 from routing.router import (
     Confidence,
     Debate,
@@ -31,7 +32,6 @@ from routing.router import (
     needs_swarm,
 )
 from routing.stages import first_stage
-from routing.tiers import QueueName, Tier
 from tests.unit.routing.test_text import HOSTILE
 
 SITE = SiteSignals(files=4)

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from routing.policy import platform_policy
+from routing.queues import QueueName, Tier
 from routing.router import Confidence, Mode, RouteTarget, Signals, SiteSignals, decide
-from routing.tiers import QueueName, Tier
 
 EDITS = (
     "Change the headline to Welcome",

@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from routing.jobs import JobRequest, State, parse_request
 from routing.policy import platform_policy
+from routing.queues import QUEUES, QueueName
 from routing.router import Intent, Signals, decide
 from routing.run_estimate import estimate_agents, estimate_run
 from routing.stages import first_stage, work_queue
-from routing.tiers import TASK_OF_QUEUE, QueueName
 
 POLICY = platform_policy()
 
@@ -21,7 +21,7 @@ POLICY = platform_policy()
 def test_work_on_a_project_waits_on_control(prompt: str) -> None:
     route = decide(Signals(prompt=prompt, project=True), POLICY)
     assert work_queue(route) is QueueName.CONTROL
-    assert TASK_OF_QUEUE[QueueName.CONTROL] == "pointsman.control"
+    assert QUEUES[QueueName.CONTROL].task == "pointsman.control"
     assert first_stage(route, POLICY, environment={}) in [(State.QUEUED, QueueName.CONTROL), (State.DEBATING, "intake")]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from routing.calls import load_prompt
 from routing.daily_log import format_entry
 from routing.policy import platform_policy
+from routing.queues import QueueName, Tier
 from routing.router import (
     Confidence,
     Debate,
@@ -37,7 +38,6 @@ from routing.soft import (
     system_prompt,
     wants_soft,
 )
-from routing.tiers import QueueName, Tier
 from tests.unit.routing.replies import ANY_JSON
 
 POLICY = platform_policy()

@@ -4,7 +4,7 @@ import pytest
 from celery.exceptions import QueueNotFound
 
 from routing.app import SETTINGS, create_app
-from routing.tiers import TASK_OF_QUEUE, QueueName
+from routing.queues import QUEUES, QueueName
 from routing.topology import DOOR_LISTS, PUBLISH_RETRY, TRANSPORT_OPTIONS, build_queues, list_of
 
 
@@ -32,7 +32,7 @@ def test_what_names_no_queue_lands_where_an_alert_sees_it() -> None:
     app = create_app("redis://127.0.0.1:1/0")
     assert app.conf.task_default_queue == "unrouted"
     assert TRANSPORT_OPTIONS["deadletter_queue"] == "unrouted"
-    assert QueueName.UNROUTED not in TASK_OF_QUEUE
+    assert QueueName.UNROUTED not in QUEUES
 
 
 def test_recovery_is_the_ledger_s_so_the_broker_acks_early_and_keeps_nothing_back() -> None:

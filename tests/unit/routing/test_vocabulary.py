@@ -8,9 +8,9 @@ import pytest
 
 from routing.errors import PolicyError
 from routing.policy import platform_policy
+from routing.queues import Tier
 from routing.router import Mode, Route, Signals, SiteSignals, decide
 from routing.text import canonicalise
-from routing.tiers import Tier
 from routing.vocabularies import load_vocabularies
 from routing.vocabulary import Vocabulary, parse_vocabulary, shipped_vocabulary
 

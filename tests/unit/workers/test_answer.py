@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.errors import ProviderBusyError
 from tests.factories import make_attempt
 from workers.answer import MAX_FILE_CHARACTERS, MAX_TURNS, answer_question, serve_tool

@@ -7,11 +7,11 @@ import pytest
 from monitoring.heartbeat import beat
 from routing.app import create_app
 from routing.policy import platform_policy
-from routing.tiers import TASK_OF_QUEUE, QueueName, TaskName
+from routing.queues import QUEUES, QueueName
 from workers.config import WorkerConfig
 from workers.lifecycle import Resources
 from workers.main import main, parse_arguments
-from workers.tasks import HANDLERS, register_tasks
+from workers.tasks import register_tasks
 
 
 def never() -> Resources:
@@ -21,12 +21,11 @@ def never() -> Resources:
 def test_every_queue_has_a_task_with_that_queue_s_limits() -> None:
     app = create_app("redis://127.0.0.1:1/0")
     register_tasks(app, resources=never, policy=platform_policy(), environment=dict)
-    for queue, task in TASK_OF_QUEUE.items():
-        limits = platform_policy().queues[queue]
-        registered = app.tasks[task.value]
+    for name, queue in QUEUES.items():
+        limits = platform_policy().queues[name]
+        registered = app.tasks[queue.task]
         assert (registered.soft_time_limit, registered.time_limit) == (limits.soft_seconds, limits.hard_seconds)
         assert registered.acks_late is False
-    assert set(HANDLERS) == set(TASK_OF_QUEUE) - {QueueName.INTAKE, QueueName.CONTROL}
 
 
 def test_tasks_belong_to_the_application_they_were_registered_with() -> None:
@@ -36,11 +35,11 @@ def test_tasks_belong_to_the_application_they_were_registered_with() -> None:
 
 
 @pytest.mark.req("H-097", "H-098", "H-099")
-@pytest.mark.parametrize(("task", "seconds"), [(TaskName.SPEC, 30), (TaskName.PATCH, 60), (TaskName.AGENT, 300)])
-def test_the_hard_limit_of_a_tier_s_task_is_seed_000_s(task: TaskName, seconds: int) -> None:
+@pytest.mark.parametrize(("queue", "seconds"), [(QueueName.SPEC, 30), (QueueName.PATCH, 60), (QueueName.AGENT, 300)])
+def test_the_hard_limit_of_a_tier_s_task_is_seed_000_s(queue: QueueName, seconds: int) -> None:
     app = create_app("redis://127.0.0.1:1/0")
     register_tasks(app, resources=never, policy=platform_policy(), environment=dict)
-    assert app.tasks[task.value].time_limit == seconds
+    assert app.tasks[QUEUES[queue].task].time_limit == seconds
 
 
 def test_a_worker_may_serve_several_queues() -> None:

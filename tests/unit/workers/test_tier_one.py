@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from routing.policy import platform_policy
-from routing.tiers import Tier
+from routing.queues import Tier
 
 ROOT = Path(__file__).parents[3]
 _WHOLE_TIER = """

@@ -12,9 +12,9 @@ from routing.jobs import Reason
 from routing.policy import platform_policy
 from routing.waits import pause_before
 from sandbox.forge import ForgeError
+from workers.errors import RemoteError, RepositoryRefusedError, WorkspaceError, WorkspaceMissingError
 from workers.outcomes import Ended, Parked
 from workers.retries import away_of, decide_end, is_passing, step_pause
-from workers.runs.errors import BranchTakenError, RemoteAuthError, RemoteError, WorkspaceMissingError
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (99, 30)])
@@ -35,8 +35,8 @@ def test_the_shipped_pauses_never_shrink() -> None:
         (ForgeError("502", is_passing=True), True),
         (ForgeError("422", is_passing=False), False),
         (RemoteError("no route"), True),
-        (RemoteAuthError("401"), False),
-        (BranchTakenError("x"), False),
+        (RepositoryRefusedError("credentials", "401"), False),
+        (WorkspaceError("x"), False),
         (WorkspaceMissingError("x"), False),
         (OSError(28, "No space left on device"), True),
         (ValueError("x"), False),

@@ -21,8 +21,9 @@ from routing.path_rules import RESULT_FILE
 from sandbox.errors import CallTimeoutError
 from sandbox.models import ModelClient, usage_of
 from workers.attempt import Attempt
-from workers.runs.results import AgentResult, ResultInvalidError, parse_result
-from workers.runs.runners.files import FileTools, ToolRefusedError
+from workers.errors import ResultInvalidError, ToolRefusedError
+from workers.runs.results import AgentResult, parse_result
+from workers.runs.runners.files import FileTools
 from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
 
 _CLOSING_SECONDS = 10.0

@@ -48,7 +48,7 @@ class ClaudeCodeRunner:
                 put(box, given)
             with attempt.step("execute"):
                 held = hold_session(
-                    attempt, box, _plan(order, attempt), prompt=order.prompt, clocks=session_clocks(order, attempt)
+                    attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )  # fmt: skip
             cap_hit = attempt.cap_hit() if held.verdict.end in (End.FAILED, End.BUDGET) else None
             obstacle = obstacle_of(attempt, held.verdict, model=order.model, cap_hit=cap_hit)
@@ -61,7 +61,7 @@ class ClaudeCodeRunner:
                 box.close()
 
 
-def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
+def _plan(order: AgentOrder) -> SessionPlan:
     role = ticket_role(order.agent.tools, rules_file=f"{WORKSPACE}/{INSTRUCTIONS}")
     return SessionPlan(
         role=role, model=order.model, max_turns=order.agent.max_turns,

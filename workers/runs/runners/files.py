@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from routing.path_rules import CONTEXT_DIRECTORY, is_covered
 from sandbox.errors import PathRefusedError
 from sandbox.paths import check_path, is_planted
-from workers.errors import WorkerError
+from workers.errors import ToolRefusedError
 
 MAX_SHOWN_CHARS = 60_000
 """Of a file, in one reply."""
@@ -55,10 +55,6 @@ class _Write(_Input):
 
     path: str = Field(max_length=500)
     content: str = Field(max_length=_MAX_FILE_BYTES)
-
-
-class ToolRefusedError(WorkerError):
-    """A tool cannot do what it was asked (the agent's fault); the text is for the model."""
 
 
 class FileTools:

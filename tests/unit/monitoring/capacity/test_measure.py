@@ -3,7 +3,7 @@
 import pytest
 
 from monitoring.capacity.measure import AttemptFact, CallTotals, describe, handover
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 PATCH = QueueName.PATCH
 

@@ -108,7 +108,7 @@ def test_more_gateways_bear_more() -> None:
 def test_millions_of_jobs_a_day_are_planned_and_their_bottleneck_is_named() -> None:
     work = default_workload(platform_policy())
     policy = boundless_policy()
-    targets = {queue: default_wait_target(policy, queue) for queue in policy.queues}
+    targets = {queue: default_wait_target(queue) for queue in policy.queues}
     asked = Question(arriving=work.arriving(5e6 / 86_400), p95_targets=targets, ceiling_usd=1e9)
     plan = make_plan(work, asked, limits=read_limits(None), policy=policy)
     assert plan.jobs_per_day == pytest.approx(5e6)

@@ -20,7 +20,7 @@ from monitoring.capacity.workload import (
 )
 from monitoring.errors import CapacityError
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 
 SPEC, PATCH = QueueName.SPEC, QueueName.PATCH
 HAIKU = "anthropic/haiku"
@@ -71,7 +71,7 @@ def test_every_queue_has_a_default_within_its_limits(queue: QueueName) -> None:
     assert work.source == "default"
     assert 0 < work.mean_seconds < policy.queues[queue].soft_seconds
     assert 0 < work.variability < 5
-    assert 1 <= default_wait_target(policy, queue) <= 60
+    assert 1 <= default_wait_target(queue) <= 60
 
 
 def test_the_way_between_two_attempts_takes_a_slot_s_time() -> None:

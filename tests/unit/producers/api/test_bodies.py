@@ -4,7 +4,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from producers.api.bodies import MAX_BODY_BYTES, check_text, parse_json, parse_model
-from producers.api.problems import BodyTooLargeError, BrokenBodyError
+from producers.errors import BodyTooLargeError, BrokenBodyError
 from routing.errors import InvalidJobError
 
 

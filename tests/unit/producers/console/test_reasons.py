@@ -4,9 +4,9 @@ import pytest
 
 from producers.console.reasons import Decider, decider_of, is_as_decided
 from routing.policy import platform_policy
+from routing.queues import Tier
 from routing.rounds import Floor, raise_to
 from routing.router import Route, Signals, SiteSignals, decide
-from routing.tiers import Tier
 
 POLICY = platform_policy()
 

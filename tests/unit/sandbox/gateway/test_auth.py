@@ -5,7 +5,7 @@ import pytest
 
 from monitoring.ledger.money import Bearer
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.gateway.auth import address_of, check_bearer, check_door, check_key, logged_path, provider_of, token_of
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from sandbox.gateway.refusals import Code, RefusedError

@@ -14,11 +14,12 @@ from routing.policy import platform_policy
 from sandbox.rehearsal.team import run_agent
 from sandbox.rehearsal.wire import Text, ToolUse
 from tests.unit.sandbox.rehearsal.factories import make_request, tool, user
+from workers.errors import ToolRefusedError
 from workers.runs.claude_md import claude_md
 from workers.runs.context import StepWords, order_text
 from workers.runs.results import AgentResult, parse_result
 from workers.runs.runners.api import finish_tool
-from workers.runs.runners.files import FileTools, ToolRefusedError
+from workers.runs.runners.files import FileTools
 
 AGENTS = platform_policy().agents
 ROOT = "/workspace"

@@ -12,7 +12,7 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.den import Den
 from tests.factories import make_attempt
 from workers.attempt import Attempt

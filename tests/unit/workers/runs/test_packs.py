@@ -13,7 +13,7 @@ from dulwich.pack import write_pack_objects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.runs.errors import RepositoryRefusedError
+from workers.errors import RepositoryRefusedError
 from workers.runs.packs import PackLimits, check_pack
 
 LIMITS = PackLimits(objects=100, object_bytes=10_000, total_bytes=20_000)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.runs.results import ResultInvalidError, Status, parse_result
+from workers.errors import ResultInvalidError
+from workers.runs.results import Status, parse_result
 
 GOOD: dict[str, Any] = {
     "status": "complete",

@@ -11,7 +11,7 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
-from routing.tiers import QueueName
+from routing.queues import QueueName
 from sandbox.box import Clocks
 from sandbox.claude.command import SITE, SessionPlan, arguments, ticket_role
 from sandbox.den import Den

@@ -21,7 +21,7 @@ from routing.policy import platform_policy
 from routing.project import ProjectConfig
 from tests.unit.workers.runs.repositories import files_of, make_project
 from workers.config import RunsConfig
-from workers.runs.errors import RemoteAuthError, RemoteError, RepositoryRefusedError
+from workers.errors import RemoteError, RepositoryRefusedError
 from workers.runs.exchange import create_workspace, push
 from workers.runs.packs import PackLimits
 from workers.runs.remotes import remote_of, remote_rules
@@ -118,9 +118,10 @@ def test_a_remote_that_does_not_take_the_token_is_no_passing_trouble_and_the_err
 ) -> None:
     _, url = forge
     remote = with_token(url, token) if token else Remote(url=url)
-    with pytest.raises(RemoteAuthError) as refused:
+    with pytest.raises(RepositoryRefusedError) as refused:
         create_workspace(workspace_in(tmp_path), remote, LOCAL)
     shown = "".join(traceback.format_exception(refused.value))
+    assert refused.value.reason == "credentials"
     assert "wrong" not in str(refused.value)
     assert base64.b64encode(b"x-access-token:wrong").decode() not in shown
     assert list((tmp_path / "runs").iterdir()) == []

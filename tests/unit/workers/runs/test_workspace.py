@@ -22,7 +22,7 @@ from tests.unit.workers.runs.repositories import (
     make_project,
     write_tree,
 )
-from workers.runs.errors import ObstructedError, RepositoryRefusedError, WorkspaceMissingError, WriteConflictError
+from workers.errors import ObstructedError, RepositoryRefusedError, WorkspaceMissingError, WriteConflictError
 from workers.runs.exchange import create_workspace, push
 from workers.runs.transport import Remote, RemoteRules
 from workers.runs.trees import LeftOut, TreeLimits
@@ -346,7 +346,7 @@ print(started, squashed)
 
 
 def test_a_squashed_commit_is_pushed_once_and_never_over_something_else(place: Path) -> None:
-    from workers.runs.errors import BranchTakenError
+    from workers.errors import WorkspaceError
 
     workspace, base = begin(place, commits=3)
     bare = place / "remotes" / "shop.git"
@@ -356,7 +356,7 @@ def test_a_squashed_commit_is_pushed_once_and_never_over_something_else(place: P
     assert files_of(bare, commit) == {**FILES, "src/app.ts": b"new\n"}
     other = workspace.squash(base, step(workspace, base, {"src/app.ts": b"2\n"}, key="x"), message="New", when=7)
 
-    with pytest.raises(BranchTakenError):
+    with pytest.raises(WorkspaceError, match="with other content"):
         push(workspace, other, branch="pointsman/1", remote=remote(place), rules=rules(place))
 
     with closing(Repo(str(bare))) as repository:

@@ -1,17 +1,20 @@
 """Names and limits: nothing may miss, and seed 000's table stands as it is written."""
 
+from typing import get_args
+
 import pytest
 
 from routing.policy import platform_policy
-from routing.tiers import (
+from routing.queues import (
     MEBIBYTE,
     QUEUE_OF_TIER,
-    TASK_OF_QUEUE,
-    TIER_OF_QUEUE,
+    QUEUES,
+    SUBMIT_TASK,
     Limits,
     QueueName,
-    TaskName,
     Tier,
+    TierName,
+    tier_named,
 )
 
 TABLE = {
@@ -61,19 +64,25 @@ def test_the_limits_of_every_queue_are_the_design_s(
 
 def test_a_tier_has_a_queue_of_its_own_and_a_queue_at_most_one_tier() -> None:
     assert set(QUEUE_OF_TIER) == set(Tier)
-    assert {queue: tier for tier, queue in QUEUE_OF_TIER.items()} == TIER_OF_QUEUE
-    assert len(TIER_OF_QUEUE) == len(Tier)
+    assert [QUEUES[queue].tier for queue in QUEUE_OF_TIER.values()] == list(QUEUE_OF_TIER)
+    assert sum(queue.tier is not None for queue in QUEUES.values()) == len(Tier)
+    assert [tier_named(name) for name in get_args(TierName)] == list(Tier)
 
 
 def test_every_queue_but_the_unrouted_one_has_a_task_of_its_own() -> None:
-    assert set(TASK_OF_QUEUE) == set(QueueName) - {QueueName.UNROUTED}
-    assert len(set(TASK_OF_QUEUE.values())) == len(TASK_OF_QUEUE)
-    assert set(TASK_OF_QUEUE.values()) | {TaskName.SUBMIT} == set(TaskName)
+    assert set(QUEUES) == set(QueueName) - {QueueName.UNROUTED}
+    tasks = {queue.task for queue in QUEUES.values()}
+    assert len(tasks | {SUBMIT_TASK}) == len(QUEUES) + 1
+    assert all(task.startswith("pointsman.") for task in tasks)
+    assert SUBMIT_TASK == "pointsman.submit"
 
 
-def test_task_names_are_the_public_ones() -> None:
-    assert TaskName.SUBMIT == "pointsman.submit"
-    assert all(name.value.startswith("pointsman.") for name in TaskName)
+def test_records_agree_with_the_limits_that_ship() -> None:
+    for name, queue in QUEUES.items():
+        limits = platform_policy().queues[name]
+        assert queue.needs_box == (limits.container != "none")
+        assert queue.waits_forever == (limits.wait_seconds is None)
+        assert name in QUEUE_OF_TIER.values() or not queue.writes_site
 
 
 def test_limits_in_nanodollars_are_exact() -> None:
