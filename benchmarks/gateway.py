@@ -51,7 +51,7 @@ _SERVE = """
 import sys
 from routing.policy import platform_policy
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.serve import serve
+from sandbox.gateway.server import serve
 serve(GatewayConfig.model_validate_json(sys.argv[1]), sys.argv[2], platform_policy())
 """
 

@@ -14,8 +14,8 @@ from monitoring.ledger.rounds import work_so_far
 from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
 from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
-from routing.clarification import Clarification, arbiter_call, climb
-from routing.clarify_model import parse_arbiter_reply
+from routing.clarification import Clarification, climb
+from routing.clarify_model import arbiter_call, parse_arbiter_reply
 from routing.debate import hold_debate, hold_failure_debate
 from routing.debate_record import Failure, Subject, Verdict
 from routing.failures import FailureOutcome
@@ -186,9 +186,8 @@ def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mappin
 
     def make(models: ModelClient, settings: ModelCall) -> Mapping[str, Any]:
         return models.tool_call(
-            model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=dict(call.tool),
-            messages=[{"role": "user", "content": call.question}],
-        ).input  # fmt: skip
+            [call.question], model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=call.tool
+        ).input
 
     try:
         return attempt.call(purpose, make)

@@ -27,7 +27,7 @@ from routing.policy import Policy, platform_policy
 from routing.prices import NANOUSD_PER_USD
 from routing.tiers import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.models import ModelClient
 from sandbox.trust import authorities
 

@@ -16,7 +16,7 @@ from monitoring.ledger.store import Ledger
 from routing.jobs import State
 from routing.tiers import QueueName
 from routing.waits import Hold
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.log import billed_nanousd, read_log
 from sandbox.rehearsal.testing import running_rehearsal

@@ -108,7 +108,7 @@ def test_a_boxs_token_is_taken_from_its_own_door_alone(ledger: Ledger, ledger_ur
         bind(world, held, HERE)
         assert post_from(HERE, world, held, message(stream=True)).status_code == 200
         stolen = post_from(ELSEWHERE, world, held, message(stream=True))
-        assert (stolen.status_code, stolen.json()["error"]["details"]["error_code"]) == (401, "wrong_door")
+        assert (stolen.status_code, stolen.json()["error"]["details"]["error_code"]) == (401, "wrong_address")
         assert len(up.requests) == len(world.calls()) == 1
         bind(world, held, None)
         assert post_from(HERE, world, held, message(stream=True)).status_code == 401
@@ -132,7 +132,7 @@ def test_the_token_of_a_session_that_stood_by_opens_nothing_before_an_attempt_ta
 
         bind(world, held, HERE, token=waiting.token)
         assert said(waiting) == (200, None)
-        assert said(waiting, ELSEWHERE) == (401, "wrong_door")
+        assert said(waiting, ELSEWHERE) == (401, "wrong_address")
         assert said(held) == (401, "unknown_token")
         assert said(other) == (200, None)
         assert {call.attempt_id for call in world.calls()} == {held.attempt_id, other.attempt_id}

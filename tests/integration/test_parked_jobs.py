@@ -29,7 +29,7 @@ from routing.policy import Policy, platform_policy
 from routing.tiers import QueueName, Tier
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.log import billed_nanousd
 from sandbox.rehearsal.testing import running_rehearsal

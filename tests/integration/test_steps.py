@@ -15,7 +15,7 @@ from routing.jobs import Reason, State
 from routing.tiers import QueueName
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.log import LoggedCall, read_log
 from sandbox.rehearsal.testing import running_rehearsal

@@ -25,7 +25,7 @@ from routing.jobs import JobMessage
 from routing.policy import platform_policy
 from routing.tiers import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.testing import running_rehearsal
 from tests.collector import Collector, Seen, running_collector
