@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from sqlmodel import Session
 
 from monitoring.ledger.room import Room, look_for_room
-from producers.errors import BudgetFullError, QueueFullError
+from producers.errors import AdmissionRefusedError, QueueFullError
 from routing.admission import FURTHEST_START_DAYS
 from routing.errors import FieldError, InvalidJobError
 from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD, nanousd_per_token, price_of
+from routing.prices import BudgetExceeded, nanousd_of, nanousd_per_token, price_of
 from routing.tiers import QueueName
 
 
@@ -33,7 +33,7 @@ def check(room: Room, tenant: str, *, policy: Policy) -> None:
 
     Raises:
         QueueFullError: nobody's fault: too much waits there, of all tenants or of this one.
-        BudgetFullError: nobody's fault: no model call can be paid for today any more.
+        AdmissionRefusedError: nobody's fault: no model call can be paid for today any more.
     """
     full = room.fullness(policy.admission)
     if full is not None:
@@ -43,12 +43,13 @@ def check(room: Room, tenant: str, *, policy: Policy) -> None:
     if cheapest is None:
         return
     spent = room.spend
-    for whose, nanousd, limit_usd in (
-        (f"tenant {tenant}", spent.tenant_nanousd, policy.budgets.tenant_day_usd),
-        ("this installation", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
+    for scope, nanousd, limit_usd in (
+        ("tenant_day", spent.tenant_nanousd, policy.budgets.tenant_day_usd),
+        ("fleet_day", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
     ):
-        if nanousd + cheapest > round(limit_usd * NANOUSD_PER_USD):
-            raise BudgetFullError(f"{whose} has spent its ${limit_usd:g} of today (UTC)", spent.seconds_left)
+        limit = nanousd_of(limit_usd)
+        if nanousd + cheapest > limit:
+            raise AdmissionRefusedError(BudgetExceeded(scope, limit_nanousd=limit), spent.seconds_left)
 
 
 def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:

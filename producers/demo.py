@@ -25,6 +25,7 @@ from producers.demo_jobs import AGENT_SITE, HEAVY_SITE, SITES, Case, agent_files
 from producers.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
 from routing.policy import platform_policy
+from routing.prices import format_usd, nanousd_of
 from routing.tiers import QueueName
 from sandbox.rehearsal.config import RehearsalConfig
 
@@ -251,15 +252,17 @@ class Demo:
             ("queue", "time", "models", "output"),
             [
                 (
-                    queue.value, f"{limits.soft_seconds:g}/{limits.hard_seconds:g} s", f"${limits.llm_usd:.2f}",
+                    queue.value, f"{limits.soft_seconds:g}/{limits.hard_seconds:g} s", format_usd(limits.llm_nanousd),
                     f"{limits.output_bytes / 1024:g} KiB",
                 )
                 for queue in SHOWN_QUEUES for limits in (policy.queues[queue],)
             ],
         )  # fmt: skip
         budgets = policy.budgets
-        _prose(f"Over all its tiers a job may cost ${budgets.job_usd:g}, a tenant ${budgets.tenant_day_usd:g} a day, "
-               f"the fleet ${budgets.fleet_day_usd:g} a day.")  # fmt: skip
+        job, tenant, fleet = (
+            format_usd(nanousd_of(usd)) for usd in (budgets.job_usd, budgets.tenant_day_usd, budgets.fleet_day_usd)
+        )
+        _prose(f"Over all its tiers a job may cost {job}, a tenant {tenant} a day, the fleet {fleet} a day.")
 
     def _check_live(self) -> str | None:
         """Approve the first direct edit, see it live, roll back, see the old page again."""
@@ -303,7 +306,7 @@ class Demo:
             billed += int(bill["spent_nanousd"]) if isinstance(bill, dict) else 0
         is_equal = logged == billed
         out.print(f"  {'yes' if is_equal else 'NO '}  the bills add up to what the provider logged: "
-                  f"${billed / 1e9:.6f} and ${logged / 1e9:.6f}", markup=False)  # fmt: skip
+                  f"{format_usd(billed, digits=6)} and {format_usd(logged, digits=6)}", markup=False)  # fmt: skip
         return None if is_equal else "the bills differ from the provider's log"
 
     def _check_metrics(self) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from routing.prices import BudgetExceeded
+
 
 class ProducerError(Exception):
     """Base of all errors of this package."""
@@ -12,9 +14,14 @@ class PublishError(ProducerError, ConnectionError):
 
 
 class AdmissionRefusedError(ProducerError):
-    """There is no room for a job now (nobody's fault): nothing was accepted, and it is known when to come back."""
+    """There is no room for a job now (nobody's fault): nothing was accepted, and it is known when to come back.
 
-    def __init__(self, what: str, retry_after_seconds: int) -> None:
+    Args:
+        what: the queue without a place, or the budget that has no room for even the cheapest call.
+        retry_after_seconds: when to come back.
+    """
+
+    def __init__(self, what: str | BudgetExceeded, retry_after_seconds: int) -> None:
         super().__init__(what, retry_after_seconds)
         self.retry_after_seconds = retry_after_seconds
 
@@ -24,10 +31,6 @@ class AdmissionRefusedError(ProducerError):
 
 class QueueFullError(AdmissionRefusedError):
     """The queue that the job would wait on is full, or its tenant's part of it (nobody's fault)."""
-
-
-class BudgetFullError(AdmissionRefusedError):
-    """Today's budget of the tenant or of the fleet has no room for even the cheapest call (nobody's fault)."""
 
 
 class LedgerAwayError(ProducerError, ConnectionError):

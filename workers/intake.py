@@ -11,7 +11,6 @@ from typing import Any
 
 from monitoring.ledger.clarifications import pending_question
 from monitoring.ledger.rounds import work_so_far
-from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
 from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
 from routing.clarification import Clarification, climb
@@ -25,6 +24,7 @@ from routing.llm_fallback import Failure as ArbiterFailure
 from routing.messages import read_stored
 from routing.planning import Debate
 from routing.policy import CallPurpose, ModelCall
+from routing.redaction import redact
 from routing.rounds import hard_floor, raise_to
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route

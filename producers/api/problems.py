@@ -31,7 +31,6 @@ from monitoring.ledger.rounds import NotContinuableError
 from producers.errors import (
     AdmissionRefusedError,
     AuthenticationError,
-    BudgetFullError,
     LedgerAwayError,
     QueueFullError,
 )
@@ -128,7 +127,7 @@ def problem_of(error: Refusal) -> Problem:
         case InvalidJobError():
             return _invalid(error.errors)
         case AdmissionRefusedError():
-            return _problem(429, "queue_full" if isinstance(error, QueueFullError) else "budget_full", str(error))
+            return _problem(429, "queue_full" if isinstance(error, QueueFullError) else "budget_exceeded", str(error))
         case IdempotencyConflictError():
             return _problem(409, "conflict", str(error))
         case LedgerAwayError():
@@ -244,8 +243,7 @@ async def _on_unfit_policy(_: Request, error: Exception) -> JSONResponse:
 
 _HANDLERS = {
     InvalidJobError: _on_refusal,
-    QueueFullError: _on_refusal,
-    BudgetFullError: _on_refusal,
+    AdmissionRefusedError: _on_refusal,
     BrokenBodyError: _on_broken_body,
     BodyTooLargeError: _on_too_large,
     InvalidSiteError: _on_invalid_site,

@@ -13,6 +13,7 @@ from monitoring.capacity.queueing import Waits
 from monitoring.capacity.sizing import QueuePlan
 from producers.capacity import Answer
 from producers.commands.context import out, print_json, print_table
+from routing.prices import format_usd, nanousd_of
 
 
 def show(answer: Answer, *, as_json: bool) -> None:
@@ -40,8 +41,8 @@ def sentences(answer: Answer) -> Iterator[str]:
     missed = [queue.queue.value for queue in plan.queues if not queue.is_met]
     yield f"targets: missed on {', '.join(missed)}" if missed else "targets: all are met"
     kept = "kept" if plan.is_affordable else f"passed: it affords {plan.affordable_jobs:,.0f} jobs a day"
-    split = f"models ${plan.model_usd_day:,.2f}, workers ${plan.worker_usd_day:,.2f}"
-    yield f"cost: ${plan.usd_day:,.2f} a day ({split}); the ceiling of ${plan.ceiling_usd:,.2f} is {kept}"
+    split = f"models {_usd(plan.model_usd_day)}, workers {_usd(plan.worker_usd_day)}"
+    yield f"cost: {_usd(plan.usd_day)} a day ({split}); the ceiling of {_usd(plan.ceiling_usd)} is {kept}"
     yield f"next bottleneck: {_named(plan, plan.bottleneck)}"
     if plan.bottleneck != plan.bottleneck_measured:
         yield f"beyond workers and the policy's own limits: {_named(plan, plan.bottleneck_measured)}"
@@ -135,3 +136,7 @@ def _part_view(plan: Plan, part: Component) -> dict[str, Any]:
 
 def _or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _usd(amount: float) -> str:
+    return format_usd(nanousd_of(amount), digits=2)

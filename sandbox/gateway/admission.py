@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from monitoring.ledger import money
 from monitoring.ledger.attempts import hash_token
-from monitoring.ledger.money import Bearer, CallStart, CapRefusal, LaneRefusal, LaneUse, Reserved
-from monitoring.redact import key_fingerprint
+from monitoring.ledger.money import Bearer, CallStart, LaneRefusal, LaneUse, Reserved
 from routing.errors import PolicyError
 from routing.policy import Policy, ProjectOverrides, lower
-from routing.prices import NANOUSD_PER_USD, Price, Usage, format_usd, nanousd_per_token, price_of
+from routing.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token, price_of
+from routing.redaction import key_fingerprint
 from sandbox.gateway.auth import account_of, address_of, check_address, check_bearer, check_key, token_of
 from sandbox.gateway.config import GatewayConfig, ProviderConfig, create_provider
 from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
@@ -128,7 +128,7 @@ class Admission:
         price = price_of(caller.policy.prices, request.model)
         call = self._start(caller, request, price)
         outcome = await self._reserve(caller, call)
-        if isinstance(outcome, CapRefusal):
+        if isinstance(outcome, BudgetExceeded):
             call = replace(call, least_tokens=_least_tokens(caller.policy, request))
             if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
                 counted = await self._count_tokens(caller, request)
@@ -136,8 +136,8 @@ class Admission:
                 lane = replace(call.lane, input_tokens=worst.tokens)
                 call = replace(call, input_nanousd=worst.nanousd, lane=lane)
                 outcome = await self._reserve(caller, call)
-        if isinstance(outcome, CapRefusal):
-            raise await self._refuse_cost(caller, call, outcome)
+        if isinstance(outcome, BudgetExceeded):
+            raise await self._refuse_budget(caller, call, outcome)
         sent = caller.provider.call(request, max_tokens=outcome.max_tokens, headers=caller.headers, call_id=call.id)
         return Admitted(call.id, caller, request, sent, outcome, price, call.lane)
 
@@ -163,28 +163,24 @@ class Admission:
         account = caller.bearer.provider or ""
         return LaneUse(account=account, rules=self._lanes.of(account, model), input_tokens=input_tokens)
 
-    async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | CapRefusal:
+    async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
         caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.account.day_usd)
         try:
             outcome = await self._ledger.reserve(caller.bearer, call, caps)
         except LedgerUnreachableError:
             self._settle_later(call.id, _NEVER_MADE)
             raise
-        if isinstance(outcome, Reserved | CapRefusal):
+        if isinstance(outcome, Reserved | BudgetExceeded):
             return outcome
         if isinstance(outcome, LaneRefusal):
             raise _refuse_circuit(call, outcome)
         check_bearer(await self._ledger.bearer(caller.token_hash))
         raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
 
-    async def _refuse_cost(self, caller: Caller, call: CallStart, refusal: CapRefusal) -> RefusedError:
-        await self._ledger.run(money.limit_hit(caller.bearer, scope=refusal.scope, phase="admit"))
+    async def _refuse_budget(self, caller: Caller, call: CallStart, exceeded: BudgetExceeded) -> RefusedError:
+        await self._ledger.run(money.limit_hit(caller.bearer, scope=exceeded.scope, phase="admit"))
         least = call.input_nanousd + call.least_tokens * call.token_nanousd
-        left = format_usd(max(0, refusal.left_nanousd))
-        return RefusedError(
-            Code.BUDGET_EXCEEDED,
-            f"the {refusal.scope} cap has {left} left; this call needs {format_usd(least)} at least",
-        )
+        return RefusedError(Code.BUDGET_EXCEEDED, str(exceeded._replace(needed_nanousd=least)))
 
 
 def _refuse_circuit(call: CallStart, refusal: LaneRefusal) -> RefusedError:

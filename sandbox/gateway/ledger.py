@@ -33,7 +33,6 @@ from monitoring.ledger.money import (
     BearerGone,
     CallStart,
     CapLimit,
-    CapRefusal,
     CapsMissing,
     LaneMissing,
     LaneRefusal,
@@ -41,6 +40,7 @@ from monitoring.ledger.money import (
     Statement,
 )
 from monitoring.ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS
+from routing.prices import BudgetExceeded
 from sandbox.errors import SandboxError
 from sandbox.gateway.meter import Settlement
 
@@ -112,7 +112,7 @@ class Ledger:
 
     async def reserve(
         self, bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]
-    ) -> Reserved | CapRefusal | LaneRefusal | BearerGone:
+    ) -> Reserved | BudgetExceeded | LaneRefusal | BearerGone:
         """Reserve a call's worst case, or learn which limit has no room for it, or how its lane is parked.
 
         Raises:

@@ -24,7 +24,7 @@ import aiohttp
 from monitoring import traces
 from monitoring.ledger import money
 from routing.lanes import read_retry_after
-from routing.prices import Usage, format_usd
+from routing.prices import BudgetExceeded, Usage
 from sandbox.gateway.admission import Admitted, Caller
 from sandbox.gateway.calls import OpenCall, OpenCalls, Stop
 from sandbox.gateway.circuit import CircuitReports, Ended
@@ -166,10 +166,8 @@ class Relay:
         if call.stop is not None:
             return call.meter.has_started
         if call.meter.is_overrun:
-            reserved = format_usd(call.admitted.reserved.nanousd)
-            call.stop = Stop(
-                "cut", RefusedError(Code.BUDGET_EXCEEDED, f"the call has used the {reserved} reserved for it")
-            )
+            exceeded = BudgetExceeded("call", limit_nanousd=call.admitted.reserved.nanousd)
+            call.stop = Stop("cut", RefusedError(Code.BUDGET_EXCEEDED, str(exceeded)))
         return call.stop is not None
 
     async def _begin(self, status: int) -> None:

@@ -13,7 +13,7 @@ from monitoring.ledger.queue_time import expire_waiting, stale_jobs
 from monitoring.ledger.room import look_for_room
 from monitoring.ledger.runway import Push, pause, top_up
 from producers.celery_message import CeleryMessage
-from producers.errors import BudgetFullError, QueueFullError
+from producers.errors import AdmissionRefusedError, QueueFullError
 from producers.intake import take_in
 from producers.publisher import Publisher
 from producers.submit import Submitter
@@ -210,7 +210,7 @@ def test_a_day_s_money_that_is_spent_refuses_what_needs_a_model_until_midnight_a
         f"{key}, 500000000000, 500000000000, 0 FROM to_char(timezone('UTC', now()), 'YYYY-MM-DD') AS d",
         scope=scope,
     )
-    with pytest.raises(BudgetFullError) as refused:
+    with pytest.raises(AdmissionRefusedError, match=r"daily budget of \$500.00 is spent") as refused:
         submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
     assert 0 < refused.value.retry_after_seconds <= 86_400
     left = shop.scalar("SELECT extract(epoch FROM date_trunc('day', t) + interval '1 day' - t)"

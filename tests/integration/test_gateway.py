@@ -21,9 +21,9 @@ from sqlalchemy import text
 
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.store import Ledger
-from monitoring.redact import key_fingerprint
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.redaction import key_fingerprint
 from sandbox.errors import (
     BudgetExceededError,
     CancelledCallError,
@@ -241,7 +241,7 @@ def test_of_ten_parallel_calls_on_a_budget_for_one_exactly_one_is_admitted(rehea
     for answer in answers:
         if answer.status_code == 429:
             assert answer.json()["error"]["type"] == "billing_error"
-            assert "job cap" in answer.json()["error"]["message"]
+            assert "job budget" in answer.json()["error"]["message"]
             assert answer.headers["x-should-retry"] == "false"
     assert len(rehearsed.logged(1)) == 1
     hits = rehearsed.events("limit_hit")
@@ -257,7 +257,7 @@ def test_a_call_gets_the_output_tokens_that_the_cap_has_room_for(rehearsed: Rehe
     assert 1024 <= call.max_tokens < 1500
     assert reply.usage.output_tokens == call.max_tokens
     assert reply.stop is Stop.MAX_TOKENS
-    with pytest.raises(BudgetExceededError, match=r"job cap has \$0\.0\d+ left"):
+    with pytest.raises(BudgetExceededError, match=r"job budget has \$0\.0\d+ left"):
         ask(rehearsed, held)
 
 
@@ -275,7 +275,7 @@ def test_a_tenants_own_lower_limit_holds(ledger: Ledger, ledger_url: str) -> Non
         gateway_world(ledger, ledger_url, {"own": provider(up.url)}) as world,
     ):
         world.tenant("thrifty", "own", overrides={"queues": {"answer": {"llm_usd": 0.001}}})
-        with pytest.raises(BudgetExceededError, match="tier cap"):
+        with pytest.raises(BudgetExceededError, match="tier budget"):
             ask(world, world.attempt(tenant="thrifty"))
         ask(world, world.attempt())
 
@@ -303,7 +303,7 @@ def test_a_stream_is_cut_as_soon_as_it_has_used_its_reserve(rehearsed: Rehearsed
     assert logged.characters <= 40, "more than one chunk was let through"
     assert rehearsed.own_bill() == rehearsed.provider_bill(1) > 60_000_000 > call.reserved_nanousd
     assert [hit["phase"] for hit in rehearsed.events("limit_hit")] == ["stream"]
-    with pytest.raises(BudgetExceededError, match="tier cap"):
+    with pytest.raises(BudgetExceededError, match="tier budget"):
         ask(rehearsed, held)
 
 

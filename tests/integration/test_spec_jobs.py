@@ -310,7 +310,7 @@ def test_a_budget_that_affords_no_call_ends_the_job_and_makes_none(rig: Rig) -> 
     site = rig.site()
     job = rig.edit(BY_MODEL, site, cap_nanousd=1_000)
     assert (job.state, job.reason) == ("budget_exceeded", "cost_cap")
-    assert "job cap" in str(job.detail)
+    assert "job budget" in str(job.detail)
     assert rig.calls() == []
 
 

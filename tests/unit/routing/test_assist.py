@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.redact import redact
 from routing.assist import (
     REASON_LIMIT,
     assist_call,
@@ -26,6 +25,7 @@ from routing.assist import (
 from routing.calls import CALL_FAILURES, CallFailedError, excerpt
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.redaction import redact
 from routing.router import Intent, Lane, Mode, Route, Signals, SiteSignals, decide
 from routing.tiers import QUEUE_OF_TIER, QueueName, Tier
 from tests.unit.routing.replies import ANY_JSON

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.redact import redact
 from routing.calls import CALL_FAILURES
 from routing.debate import (
     CASE_LIMIT,
@@ -30,6 +29,7 @@ from routing.failures import FailureOutcome
 from routing.planning import Stakes
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.redaction import redact
 from routing.router import Signals, SiteSignals, decide
 from routing.tiers import QueueName
 from tests.unit.routing.replies import ANY_JSON, Stage, failing

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from monitoring.redact import redact
 from routing.path_rules import is_covered
 from routing.policy import platform_policy
+from routing.redaction import redact
 from sandbox.rehearsal.blocks import ToolUse
 from sandbox.rehearsal.casting import Casting
 from sandbox.rehearsal.loading import load_rules
