@@ -82,7 +82,7 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
 
 
 _CHATTY = (
-    "alembic", "httpx", "httpx2", "httpcore", "aiohttp.access", "celery.worker.strategy", "celery.app.trace",
+    "alembic", "httpx2", "httpcore2", "aiohttp.access", "celery.worker.strategy", "celery.app.trace",
 )  # fmt: skip
 """Libraries that log a line for each thing they do; what matters of it is logged by their callers."""
 

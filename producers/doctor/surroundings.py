@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import httpx
+import httpx2
 from pydantic import BaseModel, ConfigDict, Field
 from redis import Redis
 from redis.exceptions import RedisError
@@ -176,10 +176,10 @@ def _get(url: str) -> str | None:
     """Return what a server of ours answers, None where there is none; no proxy is asked."""
     try:
         with (
-            httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client,
+            httpx2.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client,
             client.stream("GET", url) as answer,
         ):
             body = next(answer.iter_bytes(_MOST_BYTES), b"")
             return body.decode("utf-8", "replace") if answer.is_success else None
-    except (httpx.HTTPError, httpx.InvalidURL):
+    except (httpx2.HTTPError, httpx2.InvalidURL):
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 from aiohttp import web
 from sqlalchemy import text
 from sqlmodel import select
@@ -79,12 +79,12 @@ class World:
     def client(self, held: Held) -> ModelClient:
         return ModelClient(self.url, held.token, timeout_seconds=20)
 
-    def post(self, held: Held | str, body: dict[str, Any] | bytes, **headers: str) -> httpx.Response:
+    def post(self, held: Held | str, body: dict[str, Any] | bytes, **headers: str) -> httpx2.Response:
         """Send a body as it is."""
         token = held if isinstance(held, str) else held.token
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"{self.url}/v1/messages"
-        return httpx.post(
+        return httpx2.post(
             url, content=content, headers={"authorization": f"Bearer {token}", **headers}, timeout=20, trust_env=False,
             verify=authorities(),
         )  # fmt: skip

