@@ -22,6 +22,7 @@ from monitoring.ledger.store import Ledger
 from producers.config import WebhookConfig
 from producers.webhook_secrets import tenant_secrets
 from sandbox.addresses import is_public
+from sandbox.trust import authorities
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +117,11 @@ class WebhookSender:
         self._busy: set[str] = set()
         self._client = httpx2.Client(
             verify=authorities(),
-            timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False,
+            timeout=TIMEOUT_SECONDS,
+            follow_redirects=False,
+            trust_env=False,
             limits=httpx2.Limits(max_keepalive_connections=0),
-        )  # fmt: skip
+        )
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Send the notifications that are due, but for those of destinations that are busy; returns how many."""

@@ -19,6 +19,7 @@ from github.Repository import Repository
 
 from routing.accounts import Account
 from sandbox.errors import SandboxError
+from sandbox.trust import authorities
 
 TIMEOUT_SECONDS = 4
 """For one request. Opening a pull request takes two."""
@@ -135,6 +136,7 @@ def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUI
             headers={"Authorization": account.token.get_secret_value()},
             timeout=TIMEOUT_SECONDS,
             trust_env=False,
+            verify=authorities(),
         )
         body = answer.json() if answer.content else {}
     except (httpx2.HTTPError, ValueError) as error:

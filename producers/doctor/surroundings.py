@@ -33,6 +33,7 @@ from routing.tiers import QueueName
 from routing.transport import is_exposed_broker, is_exposed_ledger
 from sandbox.disk import Disk
 from sandbox.gateway.config import GatewayConfig
+from sandbox.trust import authorities
 
 _PATIENCE_SECONDS = 3.0
 _LAG = "pointsman_fold_lag_seconds "
@@ -176,7 +177,7 @@ def _get(url: str) -> str | None:
     """Return what a server of ours answers, None where there is none; no proxy is asked."""
     try:
         with (
-            httpx2.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client,
+            httpx2.Client(timeout=_PATIENCE_SECONDS, trust_env=False, verify=authorities()) as client,
             client.stream("GET", url) as answer,
         ):
             body = next(answer.iter_bytes(_MOST_BYTES), b"")
