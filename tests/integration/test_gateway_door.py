@@ -21,7 +21,7 @@ from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt, Site
 from routing.jobs import Door, JobMessage, JobRequest, State
 from routing.policy import Policy, platform_policy
-from routing.prices import NANOUSD_PER_USD
+from routing.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.tiers import QueueName
 from sandbox.gateway.config import ProviderConfig
 from tests.integration.gateway_world import (
@@ -250,7 +250,7 @@ def test_what_a_keys_owner_allows_it_in_a_day_is_enforced_over_all_tenants(ledge
         for tenant in ("acme", "rival"):
             answer = world.post(world.attempt(tenant=tenant), message(stream=True))
             assert answer.status_code == 429
-            assert "key_day cap" in answer.json()["error"]["message"]
+            assert "provider key's daily budget" in answer.json()["error"]["message"]
 
 
 @pytest.mark.req("S-065", "S-066", "S-068")
@@ -292,6 +292,6 @@ def test_of_ten_parallel_calls_on_a_days_budget_for_one_exactly_one_is_admitted(
         assert sorted(answer.status_code for answer in answers) == [200] + [429] * 9
         refusals = [answer.json()["error"] for answer in answers if answer.status_code == 429]
         assert {refusal["type"] for refusal in refusals} == {"billing_error"}
-        assert all(f"the {scope} cap" in refusal["message"] for refusal in refusals)
+        assert all(str(BudgetExceeded(scope)).partition(" has ")[0] in refusal["message"] for refusal in refusals)
         assert len(up.requests) == 1
         world.check_books()

@@ -84,7 +84,7 @@ def test_every_end_of_the_table_can_be_reached_from_running_and_scanning() -> No
     assert ends <= ENDS & MOVES[State.RUNNING] & MOVES[State.SCANNING]
 
 
-@pytest.mark.parametrize("error", [SoftTimeLimit(), BudgetExceededError("the job cap has $0.01 left")])
+@pytest.mark.parametrize("error", [SoftTimeLimit(), BudgetExceededError("it is spent")])
 def test_a_limit_says_what_was_kept(error: BaseException) -> None:
     for kept in ("two pages", "nothing was kept"):
         decision = decide_end(error, kept=kept)
