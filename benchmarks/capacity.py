@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 from sqlalchemy import text
 
 from benchmarks.answer import Answer
@@ -134,7 +134,7 @@ class Fleet:
         self._policy: Policy = load_policy(None)
         self._ledger = Ledger(create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=_CALLERS))
         headers = {"authorization": f"Bearer {embedded.api_key}"}
-        self._http = httpx.Client(base_url=embedded.api_url, headers=headers, timeout=30, trust_env=False)
+        self._http = httpx2.Client(base_url=embedded.api_url, headers=headers, timeout=30, trust_env=False)
 
     def close(self) -> None:
         self._http.close()
@@ -156,7 +156,7 @@ class Fleet:
 
         def one(_: int) -> None:
             found = self._http.post("/v1/jobs", json={"prompt": prompt})
-            assert found.status_code == httpx.codes.ACCEPTED, found.text
+            assert found.status_code == httpx2.codes.ACCEPTED, found.text
 
         return self._together(one, range(count))
 
@@ -189,12 +189,12 @@ class Fleet:
             "max_tokens": 1500,
             "messages": [{"role": "user", "content": "Explain how bread rises"}],
         }
-        with httpx.Client(base_url=self._embedded.gateway_url, timeout=30, trust_env=False) as http:
+        with httpx2.Client(base_url=self._embedded.gateway_url, timeout=30, trust_env=False) as http:
 
             def one(number: int) -> None:
                 headers = {"authorization": f"Bearer {held[number % len(held)].token}"}
                 found = http.post("/v1/messages", json=body, headers=headers)
-                assert found.status_code == httpx.codes.OK, found.text
+                assert found.status_code == httpx2.codes.OK, found.text
 
             done = self._together(one, range(count))
         for claimed in held:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-import httpx
+import httpx2
 import psutil
 from sqlalchemy import text
 
@@ -51,7 +51,7 @@ _SERVE = """
 import sys
 from routing.policy import platform_policy
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.serve import serve
+from sandbox.gateway.server import serve
 serve(GatewayConfig.model_validate_json(sys.argv[1]), sys.argv[2], platform_policy())
 """
 
@@ -227,8 +227,8 @@ def _answers(process: subprocess.Popen[bytes], port: int, path: str) -> bool:
     if process.poll() is not None:
         return True
     try:
-        httpx.post(f"http://127.0.0.1:{port}{path}", content=b"{}", timeout=5, trust_env=False)
-    except httpx.HTTPError:
+        httpx2.post(f"http://127.0.0.1:{port}{path}", content=b"{}", timeout=5, trust_env=False)
+    except httpx2.HTTPError:
         return False
     return True
 

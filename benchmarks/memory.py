@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-import httpx
+import httpx2
 import psutil
 from celery import Celery
 
@@ -104,7 +104,7 @@ def _ours(times: int) -> tuple[float, ...]:
         headers = {"authorization": f"Bearer {fleet.api_key}"}
         for number in range(_PROCESSES):
             body = {"prompt": f"Explain how bread number {number} rises"}
-            httpx.post(f"{fleet.api_url}/v1/jobs", json=body, headers=headers, trust_env=False).raise_for_status()
+            httpx2.post(f"{fleet.api_url}/v1/jobs", json=body, headers=headers, trust_env=False).raise_for_status()
         return _weighed(worker, model, jobs=_PROCESSES, times=times)
 
 

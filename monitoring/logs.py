@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from monitoring.redact import redact
+from routing.redaction import redact
 
 CONTEXT_FIELDS = ("job_id", "task", "tier", "queue", "attempt", "worker", "correlation_id")
 """What `bind` takes."""
@@ -83,9 +83,8 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
 
 _CHATTY = (
     "alembic",
-    "httpx",
     "httpx2",
-    "httpcore",
+    "httpcore2",
     "aiohttp.access",
     "celery.worker.strategy",
     "celery.app.trace",

@@ -13,9 +13,8 @@ from monitoring.ledger.room import Room, look_for_room
 from producers.errors import AdmissionRefusedError
 from routing.admission import FURTHEST_START_DAYS
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Reason
 from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD, nanousd_per_token, price_of
+from routing.prices import BudgetExceeded, nanousd_of, nanousd_per_token, price_of
 from routing.queues import QueueName
 
 
@@ -40,18 +39,18 @@ def check(room: Room, tenant: str, *, policy: Policy) -> None:
     if full is not None:
         whose = f"queue {room.queue.value} holds" if full.whose == "queue" else f"tenant {tenant} has"
         what = f"{whose} {full.limit} waiting jobs or more, which is the limit"
-        raise AdmissionRefusedError(Reason.QUEUE_FULL, what, full.retry_after_seconds)
+        raise AdmissionRefusedError(what, full.retry_after_seconds)
     cheapest = _cheapest_call_nanousd(policy, room.queue)
     if cheapest is None:
         return
     spent = room.spend
-    for whose, nanousd, limit_usd in (
-        (f"tenant {tenant}", spent.tenant_nanousd, policy.budgets.tenant_day_usd),
-        ("this installation", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
+    for scope, nanousd, limit_usd in (
+        ("tenant_day", spent.tenant_nanousd, policy.budgets.tenant_day_usd),
+        ("fleet_day", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
     ):
-        if nanousd + cheapest > round(limit_usd * NANOUSD_PER_USD):
-            what = f"{whose} has spent its ${limit_usd:g} of today (UTC)"
-            raise AdmissionRefusedError(Reason.COST_CAP, what, spent.seconds_left)
+        limit = nanousd_of(limit_usd)
+        if nanousd + cheapest > limit:
+            raise AdmissionRefusedError(BudgetExceeded(scope, limit_nanousd=limit), spent.seconds_left)
 
 
 def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 from celery import Celery
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -25,6 +25,7 @@ from producers.demo_jobs import AGENT_SITE, HEAVY_SITE, SITES, Case, agent_files
 from producers.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
 from routing.policy import platform_policy
+from routing.prices import format_usd, nanousd_of
 from routing.queues import QUEUES
 from sandbox.rehearsal.config import RehearsalConfig
 
@@ -116,7 +117,7 @@ class Demo:
 
     def __init__(self, embedded: Embedded) -> None:
         self._embedded = embedded
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             base_url=embedded.api_url,
             headers={"authorization": f"Bearer {embedded.api_key}"},
             timeout=10,
@@ -150,7 +151,7 @@ class Demo:
 
     def _by_http(self, case: Case) -> None:
         answer = self._http.post("/v1/jobs", json=case.body)
-        if answer.status_code == httpx.codes.ACCEPTED:
+        if answer.status_code == httpx2.codes.ACCEPTED:
             case.job_id = UUID(answer.json()["id"])
             return
         first = answer.json()["errors"][0]
@@ -207,7 +208,7 @@ class Demo:
         if case.job_id is None or (case.view and case.state not in _OPEN):
             return
         answer = self._http.get(f"/v1/jobs/{case.job_id}")
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != httpx2.codes.OK:
             return  # the intake worker has not taken it in yet
         before = case.state
         case.view = answer.json()
@@ -239,8 +240,8 @@ class Demo:
         url = case.view.get("preview_url")
         if not url:
             return "-"
-        answer = httpx.get(str(url), trust_env=False)
-        if answer.status_code != httpx.codes.OK:
+        answer = httpx2.get(str(url), trust_env=False)
+        if answer.status_code != httpx2.codes.OK:
             self._problems.append(f"{case.name}: its preview answers {answer.status_code}")
         return f"{len(answer.content)} B"
 
@@ -251,35 +252,37 @@ class Demo:
             ("queue", "time", "models", "output"),
             [
                 (
-                    queue.value, f"{limits.soft_seconds:g}/{limits.hard_seconds:g} s", f"${limits.llm_usd:.2f}",
+                    queue.value, f"{limits.soft_seconds:g}/{limits.hard_seconds:g} s", format_usd(limits.llm_nanousd),
                     f"{limits.output_bytes / 1024:g} KiB",
                 )
                 for queue in SHOWN_QUEUES for limits in (policy.queues[queue],)
             ],
         )  # fmt: skip
         budgets = policy.budgets
-        _prose(f"Over all its tiers a job may cost ${budgets.job_usd:g}, a tenant ${budgets.tenant_day_usd:g} a day, "
-               f"the fleet ${budgets.fleet_day_usd:g} a day.")  # fmt: skip
+        job, tenant, fleet = (
+            format_usd(nanousd_of(usd)) for usd in (budgets.job_usd, budgets.tenant_day_usd, budgets.fleet_day_usd)
+        )
+        _prose(f"Over all its tiers a job may cost {job}, a tenant {tenant} a day, the fleet {fleet} a day.")
 
     def _check_live(self) -> str | None:
         """Approve the first direct edit, see it live, roll back, see the old page again."""
         case = next(case for case in self._cases if case.name == "direct 1")
         live = f"{self._embedded.pages_url}/live/{TENANT}/harbour/"
-        before = httpx.get(live, trust_env=False).text
+        before = httpx2.get(live, trust_env=False).text
         out.print("\n[bold]Approve, publish, fetch, roll back, fetch[/]:\n")
         url = case.view.get("preview_url")
         if not url:
             return "the first direct edit has no preview"
-        preview = httpx.get(str(url), trust_env=False)
+        preview = httpx2.get(str(url), trust_env=False)
         self._http.post(f"/v1/jobs/{case.job_id}/approve")
         deadline = time.monotonic() + 15
         while (state := self._http.get(f"/v1/jobs/{case.job_id}").json()["state"]) == "publishing":
             if time.monotonic() > deadline:
                 break
             time.sleep(0.1)
-        after = httpx.get(live, trust_env=False).text
+        after = httpx2.get(live, trust_env=False).text
         rolled = self._http.post("/v1/sites/harbour/rollback")
-        again = httpx.get(live, trust_env=False).text
+        again = httpx2.get(live, trust_env=False).text
         wanted = "Bread since 1932"
         checks = {
             f"the preview shows '{wanted}'": wanted in preview.text,
@@ -303,12 +306,12 @@ class Demo:
             billed += int(bill["spent_nanousd"]) if isinstance(bill, dict) else 0
         is_equal = logged == billed
         out.print(f"  {'yes' if is_equal else 'NO '}  the bills add up to what the provider logged: "
-                  f"${billed / 1e9:.6f} and ${logged / 1e9:.6f}", markup=False)  # fmt: skip
+                  f"{format_usd(billed, digits=6)} and {format_usd(logged, digits=6)}", markup=False)  # fmt: skip
         return None if is_equal else "the bills differ from the provider's log"
 
     def _check_metrics(self) -> str | None:
         """Compare what the exporter counts with the jobs as the API shows them; what intake refused never was one."""
-        text = httpx.get(f"{self._embedded.exporter_url}/metrics", trust_env=False).text
+        text = httpx2.get(f"{self._embedded.exporter_url}/metrics", trust_env=False).text
         counted: Counter[str] = Counter()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from routing.jobs import Reason
+from routing.prices import BudgetExceeded
 
 if TYPE_CHECKING:
     from producers.keys import Scope
@@ -26,20 +27,17 @@ class AdmissionRefusedError(ProducerError):
     """There is no room or no money for a job now (nobody's fault): nothing was accepted.
 
     Args:
-        reason: `queue_full`, or `cost_cap` where today's budget has no room for even the cheapest call.
-        what: the limit that was met.
+        what: the queue that is full, or the budget that has no room for even the cheapest call.
         retry_after_seconds: when to come back.
     """
 
-    def __init__(
-        self, reason: Literal[Reason.QUEUE_FULL, Reason.COST_CAP], what: str, retry_after_seconds: int
-    ) -> None:
-        super().__init__(reason, what, retry_after_seconds)
-        self.reason = reason
+    def __init__(self, what: str | BudgetExceeded, retry_after_seconds: int) -> None:
+        super().__init__(what, retry_after_seconds)
+        self.reason = Reason.COST_CAP if isinstance(what, BudgetExceeded) else Reason.QUEUE_FULL
         self.retry_after_seconds = retry_after_seconds
 
     def __str__(self) -> str:
-        return f"{self.args[1]}; try again in {self.retry_after_seconds} s"
+        return f"{self.args[0]}; try again in {self.retry_after_seconds} s"
 
 
 class LedgerAwayError(ProducerError, ConnectionError):

@@ -30,14 +30,13 @@ from producers.job_views import (
 from routing.clarification import Clarification
 from routing.jobs import State
 from routing.messages import read_stored
-from routing.prices import NANOUSD_PER_USD
+from routing.prices import decimal_usd
 from routing.queues import Tier
 from sandbox.preview import PreviewSigner
 
 PREVIEW_AUDIENCE = "reviewer"
 CONSOLE_AUDIENCE = "console"
 """Of links that the console alone may show in a frame."""
-_CENT_DIGITS = 2
 _SHOWN = 200
 """Characters of a round's prompt that the other rounds show."""
 
@@ -57,14 +56,6 @@ class PreviewLinks:
             generation=release.preview_generation,
         )  # fmt: skip
         return f"{self.pages_url.rstrip('/')}/preview/{token}/"
-
-
-def usd_text(nanousd: int) -> str:
-    """Return an amount in USD as an exact decimal: never rounded, at least two digits after the point."""
-    sign, rest = ("-", -nanousd) if nanousd < 0 else ("", nanousd)
-    whole, fraction = divmod(rest, NANOUSD_PER_USD)
-    digits = f"{fraction:09d}".rstrip("0").ljust(_CENT_DIGITS, "0")
-    return f"{sign}{whole}.{digits}"
 
 
 def tier_name(tier: int | None) -> str | None:
@@ -133,7 +124,7 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
             site=sites.get(job.site_id) if job.site_id else None,
             project=job.request.get("project"),
             prompt=job.prompt,
-            spent_usd=usd_text(spent.get(job.id, 0)),
+            spent_usd=decimal_usd(spent.get(job.id, 0)),
             created_at=job.created_at,
             ended_at=job.ended_at,
         )
@@ -198,7 +189,7 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
     return tuple(
         RoundView(
             round=place, id=one.id, verb=verb_of(one), state=State(one.state), prompt=one.prompt[:_SHOWN],
-            tier=tier_name(one.tier), spent_usd=usd_text(spent.get(one.id, 0)),
+            tier=tier_name(one.tier), spent_usd=decimal_usd(spent.get(one.id, 0)),
             spent_nanousd=spent.get(one.id, 0), release_id=one.release_id, created_at=one.created_at,
         )
         for place, one in enumerate(jobs, start=1)
@@ -208,11 +199,11 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
 def _bill_view(bill: Bill, *, rounds: Sequence[RoundView]) -> BillView:
     total = sum(one.spent_nanousd for one in rounds)
     return BillView(
-        session_spent_usd=usd_text(total),
+        session_spent_usd=decimal_usd(total),
         session_spent_nanousd=total,
-        spent_usd=usd_text(bill.spent_nanousd),
-        reserved_usd=usd_text(bill.reserved_nanousd),
-        cap_usd=usd_text(bill.cap_nanousd),
+        spent_usd=decimal_usd(bill.spent_nanousd),
+        reserved_usd=decimal_usd(bill.reserved_nanousd),
+        cap_usd=decimal_usd(bill.cap_nanousd),
         **bill._asdict(),
     )
 

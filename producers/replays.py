@@ -24,7 +24,7 @@ from monitoring.ledger.accepting import Accepted, accept
 from monitoring.ledger.cancelling import WORKED_ON, request_cancel
 from monitoring.ledger.debates import debated_keys
 from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.money import OF_THE_DAY, last_cap_hit
+from monitoring.ledger.money import OF_THE_DAY, last_budget_exceeded
 from monitoring.ledger.new_jobs import NewJob, request_digest
 from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.releases import active_release
@@ -269,8 +269,7 @@ def _cap(session: Session, job: Job, today: _Today, budget_usd: float | None) ->
     spent = today.ground.spent_nanousd
     if budget_usd is not None:
         return spent + added_nanousd(budget_usd, today.policy, is_run=today.project is not None)
-    is_bill = job.state == State.BUDGET_EXCEEDED and last_cap_hit(session, job.id) not in OF_THE_DAY
-    if is_bill or (job.cap_nanousd and spent >= job.cap_nanousd):
+    if _has_spent_its_own(session, job) or (job.cap_nanousd and spent >= job.cap_nanousd):
         raise NotContinuableError(job.id, "spent")
     return job.cap_nanousd
 
@@ -280,3 +279,11 @@ def _told(job: Job, verb: Verb) -> dict[str, Any]:
     told = {name: job.result[name] for name in _KEPT if name in job.result}
     begun = {"begun": job.result["begun"]} if is_about_earlier_work(job) else {}
     return {**told, **begun, "verb": verb.value}
+
+
+def _has_spent_its_own(session: Session, job: Job) -> bool:
+    """Whether a job ended at its own budget, and not at one that is whole again tomorrow."""
+    if job.state != State.BUDGET_EXCEEDED:
+        return False
+    exceeded = last_budget_exceeded(session, job.id)
+    return exceeded is None or exceeded.scope not in OF_THE_DAY

@@ -25,9 +25,9 @@ from sqlmodel import Session
 
 from monitoring.durable import replace_file
 from monitoring.ledger.store import Ledger
-from monitoring.redact import redact
 from routing.daily_log import file_name, format_entry
 from routing.messages import read_stored
+from routing.redaction import redact
 from routing.router import Route
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,8 @@ from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
 from monitoring.ledger.run_usage import CallUsage, orchestrator_share, total_by, usage_of_run
 from monitoring.ledger.run_values import RunRows
 from monitoring.ledger.runs import find_run, load_run
-from producers.jobs import usd_text
 from routing.jobs import State
-from routing.prices import NANOUSD_PER_USD
+from routing.prices import NANOUSD_PER_USD, decimal_usd
 
 
 class _View(BaseModel):
@@ -222,7 +221,7 @@ def _cost_view(rows: RunRows, calls: Sequence[CallUsage]) -> CostView:
     spent = sum(call.cost_nanousd for call in calls)
     estimate = rows.run.estimate
     return CostView(
-        spent_usd=usd_text(spent), cap_usd=usd_text(rows.cap_nanousd), spent_nanousd=spent,
+        spent_usd=decimal_usd(spent), cap_usd=decimal_usd(rows.cap_nanousd), spent_nanousd=spent,
         cap_nanousd=rows.cap_nanousd, calls=len(calls), tokens=_tokens(calls), estimate=estimate,
         against_estimate=against_estimate(estimate, spent) if rows.job.ended_at is not None else None,
         by_agent=_totals(calls, lambda call: call.agent), by_model=_totals(calls, lambda call: call.model),
@@ -232,7 +231,7 @@ def _cost_view(rows: RunRows, calls: Sequence[CallUsage]) -> CostView:
 
 def _totals(calls: Sequence[CallUsage], key: Callable[[CallUsage], str]) -> dict[str, TotalView]:
     return {
-        name: TotalView(calls=total.calls, tokens=total.tokens, cost_usd=usd_text(total.cost_nanousd))
+        name: TotalView(calls=total.calls, tokens=total.tokens, cost_usd=decimal_usd(total.cost_nanousd))
         for name, total in total_by(calls, key).items()
     }
 
@@ -242,7 +241,7 @@ def _tokens(calls: Iterable[CallUsage]) -> int:
 
 
 def _usd(calls: Iterable[CallUsage]) -> str:
-    return usd_text(sum(call.cost_nanousd for call in calls))
+    return decimal_usd(sum(call.cost_nanousd for call in calls))
 
 
 def _seconds(start: datetime, end: datetime) -> float:

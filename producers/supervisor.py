@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from producers.errors import InstallationError
 from sandbox.trust import authorities
@@ -187,6 +187,6 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=2, trust_env=False, verify=authorities()).status_code == httpx.codes.OK
-    except httpx.HTTPError:
+        return httpx2.get(url, timeout=2, trust_env=False, verify=authorities()).status_code == httpx2.codes.OK
+    except httpx2.HTTPError:
         return False

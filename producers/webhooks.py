@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from standardwebhooks.webhooks import Webhook
 
 from monitoring.ledger.notifications import Due, book, claim_due
@@ -22,6 +22,7 @@ from monitoring.ledger.store import Ledger
 from producers.config import WebhookConfig
 from producers.webhook_secrets import tenant_secrets
 from sandbox.addresses import is_public
+from sandbox.trust import authorities
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +50,9 @@ def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> st
 def _is_sound(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        httpx.URL(url)
+        httpx2.URL(url)
         is_addressed = bool(parts.hostname) and parts.port != 0
-    except (ValueError, httpx.InvalidURL):
+    except (ValueError, httpx2.InvalidURL):
         return False
     return parts.scheme in ("http", "https") and is_addressed and not parts.username and not parts.password
 
@@ -66,14 +67,14 @@ def _addresses(url: str) -> list[str]:
 
 
 class _Deadline:
-    """Hangs up on a receiver when its time is over. httpx limits only the wait for each single read."""
+    """Hangs up on a receiver when its time is over. httpx2 limits only the wait for each single read."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._is_over = False
 
     def trace(self, event: str, facts: dict[str, Any]) -> None:
-        """Learn which socket is used: given to httpx as its extension `trace`."""
+        """Learn which socket is used: given to httpx2 as its extension `trace`."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             self._socket = facts["return_value"].get_extra_info("socket")
             if self._is_over:
@@ -114,10 +115,13 @@ class WebhookSender:
         self._deadline_seconds = deadline_seconds
         self._taking = threading.Lock()
         self._busy: set[str] = set()
-        self._client = httpx.Client(
-            timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=False,
-            limits=httpx.Limits(max_keepalive_connections=0),
-        )  # fmt: skip
+        self._client = httpx2.Client(
+            verify=authorities(),
+            timeout=TIMEOUT_SECONDS,
+            follow_redirects=False,
+            trust_env=False,
+            limits=httpx2.Limits(max_keepalive_connections=0),
+        )
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Send the notifications that are due, but for those of destinations that are busy; returns how many."""
@@ -149,14 +153,14 @@ class WebhookSender:
             logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": refusal})
             answer = _Answer("refused", detail=refusal)
         else:
-            answer = self._post(httpx.URL(due.callback_url), due, address=addresses[0])
+            answer = self._post(httpx2.URL(due.callback_url), due, address=addresses[0])
         seconds = round(time.monotonic() - started, 3)
         delivery = Delivery(job_id=due.job_id, number=due.number, seconds=seconds, **answer._asdict())
         again_in = RETRY_SECONDS[due.number - 1] if due.number <= len(RETRY_SECONDS) else None
         with self._ledger.begin() as session:
             book(session, due, delivery, again_in=again_in)
 
-    def _post(self, url: httpx.URL, due: Due, *, address: str) -> _Answer:
+    def _post(self, url: httpx2.URL, due: Due, *, address: str) -> _Answer:
         """Send it to the very address that was checked: a second look-up of the name could give another."""
         body = json.dumps(due.payload, sort_keys=True)
         headers = {"host": url.netloc.decode("ascii"), "content-type": "application/json", **self._signed(due, body)}
@@ -168,7 +172,7 @@ class WebhookSender:
             with deadline.within(self._deadline_seconds), post as answer:
                 # The body is the receiver's: it is never read.
                 return _Answer("delivered" if answer.is_success else "failed", status=answer.status_code)
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             logger.info("webhook_failed", extra={"job_id": str(due.job_id), "error": type(error).__name__})
             return _Answer("failed", detail=type(error).__name__)
 

@@ -32,7 +32,7 @@ class ConstrainedCall:
     question: str
     """The user's message: JSON, so that nothing in a prompt can pass for a part of the frame."""
     tool: Mapping[str, Any]
-    """Tool definition of the Messages API; the caller forces its use."""
+    """Its name, description and JSON schema (`input_schema`); the caller forces its use."""
 
 
 Caller = Callable[[ConstrainedCall], Mapping[str, Any]]

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from routing.calls import ConstrainedCall
-from routing.clarify_model import build_arbiter_prompt
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Option
 from routing.ladder import HandledByTier, LadderResult, Outcome, climb_ladder
@@ -135,9 +133,3 @@ def choose(option_id: str, asked: Clarification) -> LadderResult:
         option=option,
         handled_by_tier=HandledByTier.ACTIVE_OPTIONS,
     )
-
-
-def arbiter_call(request: ArbiterRequest) -> ConstrainedCall:
-    """Return the constrained call that asks which option a reply means."""
-    prompt = build_arbiter_prompt(request)
-    return ConstrainedCall(system=prompt.system, question=prompt.user, tool=prompt.tool)

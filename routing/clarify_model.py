@@ -6,10 +6,10 @@ are data inside JSON; what the model writes is believed only as far as `routing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from routing.calls import ConstrainedCall, to_json
 from routing.llm_fallback import ArbiterReply, ArbiterRequest, Choice, Failure
 
 TOOL_NAME = "choose_option"
@@ -25,16 +25,7 @@ _SYSTEM = (
 )
 
 
-class ArbiterPrompt(NamedTuple):
-    """One constrained call of the Messages API."""
-
-    system: str
-    user: str
-    tool: dict[str, Any]
-    tool_choice: dict[str, str]
-
-
-def build_arbiter_prompt(request: ArbiterRequest) -> ArbiterPrompt:
+def arbiter_call(request: ArbiterRequest) -> ConstrainedCall:
     """Return the call that asks which candidate a message means."""
     ids = [option.id for option in request.candidates]
     abstain = _abstain_word(ids)
@@ -57,7 +48,7 @@ def build_arbiter_prompt(request: ArbiterRequest) -> ArbiterPrompt:
         },
     }
     system = _SYSTEM.format(abstain=abstain, tool=TOOL_NAME)
-    return ArbiterPrompt(system, json.dumps(user, ensure_ascii=False), tool, {"type": "tool", "name": TOOL_NAME})
+    return ConstrainedCall(system=system, question=to_json(user), tool=tool)
 
 
 def parse_arbiter_reply(fields: Mapping[str, Any]) -> ArbiterReply:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from routing.errors import FieldError, InvalidJobError, RoutingError
 from routing.fields import Text, check_text
 from routing.queues import TierName
-from routing.secret_patterns import HIDDEN
+from routing.redaction import HIDDEN
 from routing.ticket import Ticket
 
 MAX_PROMPT_BYTES = 32 * 1024

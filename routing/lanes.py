@@ -125,27 +125,6 @@ def read_retry_after(value: str | None, *, now: datetime) -> float | None:
     return seconds if 0 <= seconds < math.inf else None
 
 
-def trouble_of(status: int | None, *, kind: str = "") -> Trouble | None:
-    """Return what is wrong with a lane by one call's end; None when the provider is well, whatever it said.
-
-    Args:
-        status: the provider's HTTP status; None when there was no answer.
-        kind: the type of the error that the provider reported inside a stream; empty for none.
-    """
-    if kind:
-        return _KINDS.get(kind)
-    if status is None:
-        return Trouble.FAILING
-    return _STATUSES.get(status) or (Trouble.FAILING if status >= 500 else None)
-
-
-_KINDS = {
-    "rate_limit_error": Trouble.RATE_LIMITED, "overloaded_error": Trouble.OVERLOADED, "api_error": Trouble.FAILING,
-    "timeout_error": Trouble.FAILING,
-}  # fmt: skip
-_STATUSES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
-
-
 def pauses(trouble: Trouble, rules: LaneRules, *, retry_after: float | None, is_probe: bool) -> tuple[float, ...]:
     """Return for how many seconds the first, second, ... failure in a row parks a lane; the last holds for all after.
 

@@ -1,4 +1,4 @@
-"""What a model call costs: exact integer arithmetic over a price table.
+"""What a model call costs, and how money and a spent budget are worded: exact integer arithmetic over a price table.
 
 Money is an integer number of nanodollars (1 USD = 10^9), so that one cached token of the cheapest model (100 of them)
 is still a whole number and sums never drift.
@@ -7,12 +7,13 @@ is still a whole number and sums never drift.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 NANOUSD_PER_USD = 1_000_000_000
-NANOUSD_PER_CENT = NANOUSD_PER_USD // 100
+_CENT_DIGITS = 2
 TOKENS_PER_PRICE = 1_000_000
 """Prices are stated in USD for this many tokens."""
 
@@ -29,7 +30,7 @@ class Price(BaseModel):
 
 
 class Usage(NamedTuple):
-    """Tokens of one call, as the Messages API reports them: the four kinds are disjoint."""
+    """Tokens of one call; the four kinds are disjoint."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -64,9 +65,49 @@ def price_of(prices: Mapping[str, Price], model: str) -> Price:
     )
 
 
-def format_usd(nanousd: int) -> str:
-    """Print an amount for people: to the cent when it is whole cents, otherwise with as many digits as it needs."""
-    dollars, rest = divmod(nanousd, NANOUSD_PER_USD)
-    if rest % NANOUSD_PER_CENT == 0:
-        return f"${dollars}.{rest // NANOUSD_PER_CENT:02}"
-    return f"${dollars}.{rest:09}".rstrip("0")
+class BudgetExceeded(NamedTuple):
+    """A budget without room for what is asked of it; worded here and nowhere else."""
+
+    scope: str
+    left_nanousd: int = 0
+    needed_nanousd: int | None = None
+    """What was asked of it at least, where that is known."""
+    limit_nanousd: int | None = None
+    """The whole budget, where all of it is spent."""
+
+    def __str__(self) -> str:
+        budget = f"the {_SCOPES.get(self.scope, self.scope)} budget"
+        if self.limit_nanousd is not None:
+            return f"{budget} of {format_usd(self.limit_nanousd)} is spent"
+        if self.needed_nanousd is None:
+            return f"{budget} has no room for another model call"
+        left, needed = format_usd(max(0, self.left_nanousd)), format_usd(self.needed_nanousd)
+        return f"{budget} has {left} left, and at least {needed} is needed"
+
+
+_SCOPES = {
+    "tenant_day": "tenant's daily",
+    "key_day": "provider key's daily",
+    "fleet_day": "installation's daily",
+}
+"""How a scope is called in a sentence, where its name does not do."""
+
+
+def decimal_usd(nanousd: int) -> str:
+    """Return an amount in USD as an exact decimal for programs: never rounded, at least two digits after the point."""
+    sign, rest = ("-", -nanousd) if nanousd < 0 else ("", nanousd)
+    whole, fraction = divmod(rest, NANOUSD_PER_USD)
+    digits = f"{fraction:09d}".rstrip("0").ljust(_CENT_DIGITS, "0")
+    return f"{sign}{whole}.{digits}"
+
+
+def nanousd_of(usd: float | str) -> int:
+    """Return an amount in USD, a number or an exact decimal, in nanodollars."""
+    return round(Decimal(usd) * NANOUSD_PER_USD)
+
+
+def format_usd(nanousd: int, *, digits: int | None = None) -> str:
+    """Print an amount for people: with so many digits after the point, or exactly."""
+    if digits is None:
+        digits = len(decimal_usd(nanousd).partition(".")[2])
+    return f"{'-' if nanousd < 0 else ''}${Decimal(abs(nanousd)) / NANOUSD_PER_USD:,.{digits}f}"

@@ -17,8 +17,8 @@ from routing.agents import AgentName, ProviderName
 from routing.config import Section
 from routing.errors import MissingKeyError, Problem, ProjectConfigError, YamlRefusedError
 from routing.located import LocatedDocument, Place, read_located
+from routing.redaction import SECRETS
 from routing.run_rules import GateRule, StackPart, StepRule
-from routing.secret_patterns import SECRETS
 
 Usd = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]

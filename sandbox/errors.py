@@ -112,8 +112,8 @@ class UnwalledSessionError(SandboxError):
     """A program that asks for no permission would have run outside a container (ours, or the operator's fault)."""
 
 
-class CostCapError(SandboxError):
-    """A cap has no room for a model call, or an open call was cut at it (nobody's fault); the message names the cap."""
+class BudgetExceededError(SandboxError):
+    """A budget has no room for a model call, or an open call was cut at it (nobody's fault); the message says which."""
 
 
 class FencedCallError(SandboxError):

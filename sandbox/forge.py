@@ -12,13 +12,14 @@ from itertools import islice
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
-import httpx
+import httpx2
 import requests
 from github import Auth, Github, GithubException, RateLimitExceededException
 from github.Repository import Repository
 
 from routing.accounts import Account
 from sandbox.errors import SandboxError
+from sandbox.trust import authorities
 
 TIMEOUT_SECONDS = 4
 """For one request. Opening a pull request takes two."""
@@ -129,15 +130,16 @@ def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUI
     """Linear takes an id of ours, so that a comment sent twice is one comment."""
     variables = {"id": str(uuid5(mark, reference)), "issue": reference, "body": text[:MAX_TEXT]}
     try:
-        answer = httpx.post(
+        answer = httpx2.post(
             account.address,
             json={"query": _COMMENT, "variables": variables},
             headers={"Authorization": account.token.get_secret_value()},
             timeout=TIMEOUT_SECONDS,
             trust_env=False,
+            verify=authorities(),
         )
         body = answer.json() if answer.content else {}
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx2.HTTPError, ValueError) as error:
         raise ForgeError(f"the tracker cannot be reached ({type(error).__name__})", is_passing=True) from None
     if answer.is_error:
         raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=_is_passing(answer.status_code))
@@ -147,4 +149,4 @@ def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUI
 
 
 def _is_passing(status: int) -> bool:
-    return status in _PASSING or status >= httpx.codes.INTERNAL_SERVER_ERROR
+    return status in _PASSING or status >= httpx2.codes.INTERNAL_SERVER_ERROR

@@ -197,7 +197,7 @@ def make_attempt(
     made = WorkerAttempt(
         claim=Claim(job, attempt, "token", policy or platform_policy()), site=None, base=None, den=Den(Path("/none")),
         gateway_url="http://127.0.0.1:1", check=lambda: None, report=lambda kind, data: None,
-        cap_hit=lambda: None, bind_door=lambda address, token: None,
+        budget_exceeded=lambda: None, bind_door=lambda address, token: None,
     )  # fmt: skip
     made.__dict__["base_files"] = files or {}
     return made

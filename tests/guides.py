@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from producers.embedded import Embedded
 from producers.supervisor import free_port
@@ -87,6 +87,6 @@ class Guide:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, trust_env=False, timeout=2).status_code < 500
-    except httpx.TransportError:
+        return httpx2.get(url, trust_env=False, timeout=2).status_code < 500
+    except httpx2.TransportError:
         return False

@@ -11,7 +11,7 @@ import ssl
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import uvicorn
 
 from routing.policy import platform_policy
@@ -32,8 +32,8 @@ def unreachable() -> str:
     headers = {"authorization": authorization} if authorization else {}
     verify = ssl.create_default_context(cafile=registries.ca_file)
     try:
-        httpx.head(url, headers=headers, verify=verify, timeout=30, follow_redirects=True).raise_for_status()
-    except httpx.HTTPError as error:
+        httpx2.head(url, headers=headers, verify=verify, timeout=30, follow_redirects=True).raise_for_status()
+    except httpx2.HTTPError as error:
         return f"npm's registry, as `npm config get registry` names it, does not give packages: {error}"
     return ""
 

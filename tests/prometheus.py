@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+import httpx2
 import pytest
 import yaml
 
@@ -69,7 +69,7 @@ class Prometheus:
         self._kill()
 
     def ask(self, path: str, **parameters: Any) -> Any:
-        answer = httpx.get(
+        answer = httpx2.get(
             f"http://127.0.0.1:{self.port}/api/v1/{path}", params=parameters, trust_env=False, timeout=20,
             verify=authorities(),
         )  # fmt: skip
@@ -125,7 +125,7 @@ class Prometheus:
         assert self.process is not None
         assert self.process.poll() is None, "Prometheus ended"
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self.port}/-/ready", trust_env=False, verify=authorities())
-            return answer.status_code == httpx.codes.OK
-        except httpx.HTTPError:
+            answer = httpx2.get(f"http://127.0.0.1:{self.port}/-/ready", trust_env=False, verify=authorities())
+            return answer.status_code == httpx2.codes.OK
+        except httpx2.HTTPError:
             return False

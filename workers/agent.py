@@ -59,11 +59,11 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
         files = attempt.files
         before = _manifest(attempt.start)
     work = _in_a_box(attempt, files, before)
-    session = Session(work.verdict, attempt.cap_hit(), work.refused, has_changes=not work.changes.is_empty)
+    session = Session(work.verdict, attempt.budget_exceeded(), work.refused, has_changes=not work.changes.is_empty)
     ended: Ended | Parked | None = end_of(session)
     obstacle = None
     if ended is not None:
-        obstacle = obstacle_of(attempt, work.verdict, model=_model(attempt), cap_hit=session.cap_hit)
+        obstacle = obstacle_of(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
     if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
         ended = parked
     if work.files is None or work.changes.is_empty:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from routing.jobs import Reason, State
+from routing.prices import BudgetExceeded
 from sandbox.claude.session import End, Verdict
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from workers.outcomes import Ended
@@ -30,8 +31,8 @@ class Session:
     """What is known when a session's box is gone."""
 
     verdict: Verdict
-    cap_hit: str | None
-    """The cap that refused or cut one of its model calls, by the ledger's account."""
+    exceeded: BudgetExceeded | None
+    """The budget that refused or cut one of its model calls, by the ledger's account."""
     refused: PathRefusedError | TreeRefusedError | None
     """Why none of its files are taken."""
     has_changes: bool
@@ -42,9 +43,8 @@ def end_of(session: Session) -> Ended | None:
     if session.verdict.is_done:
         return _end_of_done(session)
     verdict = session.verdict
-    if session.cap_hit is not None and verdict.end in (End.FAILED, End.BUDGET):
-        text = f"the {session.cap_hit} cap had no room for another model call"
-        return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{text}; {_kept(session)}")
+    if session.exceeded is not None and verdict.end in (End.FAILED, End.BUDGET):
+        return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{session.exceeded}; {_kept(session)}")
     state, reason = ENDS[verdict.end]
     return Ended(state, reason, f"the agent's session ended: {verdict.text}; {_kept(session)}")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from routing.policy import ModelCall
-from sandbox.models import ModelClient
+from sandbox.models import ModelClient, ModelReply, ToolResult, ToolUse, Turn
 from workers.attempt import Attempt
 from workers.outcomes import Answered, Outcome
 
@@ -41,53 +41,39 @@ _FILE_TOOLS: list[dict[str, Any]] = [
 def answer_question(attempt: Attempt) -> Outcome:
     """Ask the model, serve its file tools, return its text."""
     tools = _FILE_TOOLS if attempt.files else []
-    messages: list[dict[str, Any]] = [{"role": "user", "content": attempt.order}]
-    reply: Any = None
+    conversation: list[Turn] = [attempt.order]
     for turn in range(1, MAX_TURNS + 1):
-        offered = tools if turn < MAX_TURNS else []
-        reply = _ask(attempt, messages, tools=offered)
-        calls = [block for block in reply.content if block.type == "tool_use"]
-        if not calls:
+        reply = _ask(attempt, conversation, tools=tools if turn < MAX_TURNS else [])
+        if not reply.tool_uses:
             break
-        said = [block.model_dump(exclude_none=True) for block in reply.content]
-        messages.append({"role": "assistant", "content": said})
-        messages.append({"role": "user", "content": [serve_tool(call, attempt.files) for call in calls]})
-    return Answered(_text_of(reply), {"model_turns": turn})
+        conversation += [reply, [serve_tool(use, attempt.files) for use in reply.tool_uses]]
+    return Answered(reply.text, {"model_turns": turn})
 
 
-def _ask(attempt: Attempt, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]]) -> Any:
-    def make(models: ModelClient, call: ModelCall) -> Any:
-        return models.create(
-            model=call.model, max_tokens=call.max_tokens, system=_SYSTEM, messages=messages, tools=tools
-        )
+def _ask(attempt: Attempt, conversation: list[Turn], *, tools: list[dict[str, Any]]) -> ModelReply:
+    def make(models: ModelClient, call: ModelCall) -> ModelReply:
+        return models.create(conversation, model=call.model, max_tokens=call.max_tokens, system=_SYSTEM, tools=tools)
 
     return attempt.call("answer", make)
 
 
-def serve_tool(call: Any, files: Mapping[str, bytes]) -> dict[str, Any]:
+def serve_tool(call: ToolUse, files: Mapping[str, bytes]) -> ToolResult:
     """Answer one tool call from the release's files; what is wrong with the call is told to the model."""
     arguments = call.input if isinstance(call.input, dict) else {}
     if call.name == "list_files":
-        return _result(call.id, "\n".join(f"{path}\t{len(data)}" for path, data in sorted(files.items())))
+        return ToolResult(call.id, "\n".join(f"{path}\t{len(data)}" for path, data in sorted(files.items())))
     if call.name != "read_file":
-        return _result(call.id, f"there is no tool {call.name!r}", is_error=True)
+        return ToolResult(call.id, f"there is no tool {call.name!r}", is_error=True)
     data = files.get(str(arguments.get("path", "")))
     if data is None:
-        return _result(call.id, "no such file; list_files shows what there is", is_error=True)
+        return ToolResult(call.id, "no such file; list_files shows what there is", is_error=True)
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return _result(call.id, f"a binary file of {len(data)} bytes", is_error=True)
+        return ToolResult(call.id, f"a binary file of {len(data)} bytes", is_error=True)
     offset = arguments.get("offset", 0)
     start = offset if isinstance(offset, int) and offset >= 0 else 0
     part = text[start : start + MAX_FILE_CHARACTERS]
     rest = len(text) - start - len(part)
-    return _result(call.id, part + (f"\n[{rest} more characters from offset {start + len(part)}]" if rest > 0 else ""))
-
-
-def _result(call_id: str, text: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": is_error}
-
-
-def _text_of(reply: Any) -> str:
-    return "\n".join(block.text for block in reply.content if block.type == "text").strip()
+    more = f"\n[{rest} more characters from offset {start + len(part)}]" if rest > 0 else ""
+    return ToolResult(call.id, part + more)

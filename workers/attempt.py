@@ -20,6 +20,7 @@ from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.tables import Release, Site
 from routing.accounts import AccountsConfig
 from routing.policy import ModelCall, Policy
+from routing.prices import BudgetExceeded
 from routing.queues import CallPurpose, Limits, QueueName
 from routing.rounds import brief
 from sandbox.box import Box
@@ -44,8 +45,8 @@ def _flows(model: str) -> float | None:
     return None
 
 
-def _cannot_charge(nanousd: int, model: str) -> str | None:
-    return "unknown"
+def _cannot_charge(nanousd: int, model: str) -> BudgetExceeded | None:
+    return BudgetExceeded("unknown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,8 @@ class Attempt:
     """Raises when the job was cancelled or taken away; called between steps."""
     report: Report
     """Tells the job's owner what is being done."""
-    cap_hit: Callable[[], str | None]
-    """Names the cap, if any, that has refused or cut a model call of this attempt."""
+    budget_exceeded: Callable[[], BudgetExceeded | None]
+    """Returns the budget, if any, that has refused or cut a model call of this attempt."""
     bind_door: Callable[[str | None, str | None], None]
     """Lets the attempt's token be used from one address alone, the forwarder's of its box: its own token, or the one
     that a session which stood by there has. Without an address the token ends."""
@@ -75,8 +76,8 @@ class Attempt:
     """What the job's bill had spent when the attempt began, over all rounds and tiers."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
-    charge_whole: Callable[[int, str], str | None] = _cannot_charge
-    """Books, in nanodollars, all that a step may cost whose calls no gateway sees; names the cap without room."""
+    charge_whole: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
+    """Books, in nanodollars, all that a step may cost whose calls no gateway sees; returns the budget without room."""
     step_order: StepOrder | None = None
     """What is to be done, where the job is a step of a run."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)

@@ -11,9 +11,8 @@ from typing import Any
 
 from monitoring.ledger.clarifications import pending_question
 from monitoring.ledger.rounds import work_so_far
-from monitoring.redact import redact
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
-from routing.calls import Caller, ConstrainedCall
+from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
 from routing.clarification import Clarification, arbiter_call, climb
 from routing.clarify_model import parse_arbiter_reply
 from routing.debate import hold_debate, hold_failure_debate
@@ -27,6 +26,7 @@ from routing.messages import read_stored
 from routing.planning import Debate
 from routing.policy import ModelCall
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
+from routing.redaction import redact
 from routing.rounds import hard_floor, raise_to
 from routing.router import Route, Signals, SiteSignals
 from routing.soft import soft_call, soft_route
@@ -187,9 +187,8 @@ def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mappin
 
     def make(models: ModelClient, settings: ModelCall) -> Mapping[str, Any]:
         return models.tool_call(
-            model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=dict(call.tool),
-            messages=[{"role": "user", "content": call.question}],
-        ).input  # fmt: skip
+            [call.question], model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=call.tool
+        ).input
 
     try:
         return attempt.call(purpose, make)

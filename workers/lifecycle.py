@@ -21,7 +21,7 @@ from monitoring.ledger.attempts import Claim, bind_door, claim, hold, report_los
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.lanes import lane_wait
-from monitoring.ledger.money import cap_hit_by
+from monitoring.ledger.money import budget_exceeded_by
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.run_values import StepOrder
 from monitoring.ledger.step_ends import is_step
@@ -35,6 +35,7 @@ from routing.accounts import AccountsConfig
 from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage, Reason, State, is_end
 from routing.policy import Policy
+from routing.prices import BudgetExceeded
 from routing.queues import QueueName
 from sandbox.den import Den
 from workers.attempt import Attempt
@@ -151,8 +152,8 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     books = _Books(resources, claimed)
     return Attempt(
         claim=claimed, site=found.site, base=found.base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=books.report, cap_hit=books.cap_hit, bind_door=books.bind, begun=found.begun,
-        lane_wait=books.lane_wait,
+        check=lease.check, report=books.report, budget_exceeded=books.budget_exceeded, bind_door=books.bind,
+        begun=found.begun, lane_wait=books.lane_wait,
         spent_nanousd=claimed.booked_nanousd, boxes=resources.boxes, began=began, charge_whole=books.charge,
         step_order=found.order, accounts=resources.accounts, runs=resources.runs,
         environment=resources.environment, known_keys=resources.known_keys,
@@ -204,9 +205,9 @@ class _Books:
         except LEDGER_AWAY:  # news for people: not worth the work that it is about
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
-    def cap_hit(self) -> str | None:
+    def budget_exceeded(self) -> BudgetExceeded | None:
         with self._ledger.begin() as session:
-            return cap_hit_by(session, self._claimed.attempt)
+            return budget_exceeded_by(session, self._claimed.attempt)
 
     def lane_wait(self, model: str) -> float | None:
         with self._ledger.begin() as session:
@@ -216,7 +217,7 @@ class _Books:
         with self._ledger.begin() as session:
             bind_door(session, self._claimed.attempt, address=address, token=token)
 
-    def charge(self, nanousd: int, model: str) -> str | None:
+    def charge(self, nanousd: int, model: str) -> BudgetExceeded | None:
         with self._ledger.begin() as session:
             return charge_whole(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
 

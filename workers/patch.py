@@ -19,7 +19,7 @@ from sandbox.diff.errors import Reason as Refusal
 from sandbox.diff.policy import SITE, SOURCES
 from sandbox.errors import SandboxUnavailableError
 from sandbox.excerpts import show_tree
-from sandbox.models import ModelClient, ToolCall
+from sandbox.models import ModelClient, Text, ToolCall
 from sandbox.public import is_built, sources_of
 from workers.attempt import Attempt
 from workers.build import build_candidate
@@ -115,19 +115,15 @@ def _refused(error: DiffRefusedError) -> Outcome:
 
 
 def _ask(attempt: Attempt, shown: str, *, refused: str, last: str) -> ToolCall:
-    content: list[dict[str, Any]] = [
-        {"type": "text", "text": shown, "cache_control": {"type": "ephemeral"}},
-        {"type": "text", "text": f"The owner asks:\n{attempt.order}"},
-    ]
+    parts = [Text(shown, ends_prefix=True), Text(f"The owner asks:\n{attempt.order}")]
     if refused:
         again = f"Your last patch was not applied:\n{last[:MAX_QUOTED_PATCH]}\n\nWhy:\n{refused}\nSend it whole again."
-        content.append({"type": "text", "text": again})
+        parts.append(Text(again))
 
     def make(models: ModelClient, call: ModelCall) -> ToolCall:
         return models.tool_call(
-            model=call.model, max_tokens=call.max_tokens, system=_SYSTEM, tool=patch_tool(),
-            messages=[{"role": "user", "content": content}],
-        )  # fmt: skip
+            [parts], model=call.model, max_tokens=call.max_tokens, system=_SYSTEM, tool=patch_tool()
+        )
 
     return attempt.call("patch_built" if is_built(attempt.files) else "patch_edit", make)
 

@@ -18,23 +18,21 @@ from routing.waits import pause_before
 from sandbox.errors import (
     BoxFrozenError,
     BoxLostError,
+    BudgetExceededError,
     CallTimeoutError,
-    SandboxError,
-    SandboxStartupError,
-    SandboxUnavailableError,
-    UnwalledSessionError,
-)
-from sandbox.forge import ForgeError
-from sandbox.models import (
     CancelledCallError,
-    CostCapError,
     FencedCallError,
     GatewayUnreachableError,
     NoProviderKeyError,
     ProviderBusyError,
     ProviderDownError,
     ProviderError,
+    SandboxError,
+    SandboxStartupError,
+    SandboxUnavailableError,
+    UnwalledSessionError,
 )
+from sandbox.forge import ForgeError
 from workers.errors import (
     CancelledByOwnerError,
     LeaseLostError,
@@ -104,7 +102,7 @@ def decide_call_failure(error: SandboxError) -> CallFailure | None:
     """Name why a call that only advises brought nothing, or None for what ends the attempt all the same."""
     if isinstance(error, FencedCallError | CancelledCallError):
         return None
-    if isinstance(error, CostCapError):
+    if isinstance(error, BudgetExceededError):
         return "cost_cap"
     if isinstance(error, GatewayUnreachableError):
         return "transport_error"
@@ -163,7 +161,7 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
 
 
 def _end_of_call(error: BaseException, kept: str) -> Ended | None:
-    if isinstance(error, CostCapError):
+    if isinstance(error, BudgetExceededError):
         return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{error}; {kept}")
     if isinstance(error, CallTimeoutError):
         return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"a model call took longer than was left; {kept}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from monitoring import traces
 from monitoring.ledger.events import EventKind
+from routing.prices import BudgetExceeded
 from sandbox.box import Box, Clocks, ExecResult
 from sandbox.claude.command import SessionPlan, arguments, environment, order_line
 from sandbox.claude.session import End, SessionReader, Verdict
@@ -66,14 +67,14 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
 
 
 def obstacle_of(
-    attempt: Attempt, verdict: Verdict, *, model: str, cap_hit: str | None
+    attempt: Attempt, verdict: Verdict, *, model: str, exceeded: BudgetExceeded | None
 ) -> SandboxError | None:  # fmt: skip
     """Return what kept a session's model calls from being made; None when it failed of something else.
 
     The session's own words are not asked: that it failed, and that the gateway is away or its lane not open again by
     now, is what others know.
     """
-    if verdict.end is not End.FAILED or cap_hit is not None:
+    if verdict.end is not End.FAILED or exceeded is not None:
         return None
     if not is_reachable(attempt.gateway_url):
         return GatewayUnreachableError("the gateway is away")

@@ -15,7 +15,7 @@ from typing import Any
 from routing.jobs import Reason
 from routing.policy import ModelCall
 from routing.queues import CallPurpose, Tier
-from sandbox.models import ModelClient, ToolCall
+from sandbox.models import ModelClient, Text, ToolCall
 from sandbox.public import is_built
 from sandbox.spec.catalog import catalog_prompt, outline_prompt
 from sandbox.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
@@ -127,15 +127,12 @@ def _ask(
     attempt: Attempt, purpose: CallPurpose, system: str, question: str, *, tool: Mapping[str, Any], problem: str
 ) -> ToolCall:
     # Cached up to here: a second try, and the next job on the same document, reads it at a tenth of the price.
-    content: list[dict[str, Any]] = [{"type": "text", "text": question, "cache_control": {"type": "ephemeral"}}]
+    parts = [Text(question, ends_prefix=True)]
     if problem:
-        content.append({"type": "text", "text": f"Your last reply was refused:\n{problem}\nMend it."})
+        parts.append(Text(f"Your last reply was refused:\n{problem}\nMend it."))
 
     def make(models: ModelClient, call: ModelCall) -> ToolCall:
-        return models.tool_call(
-            model=call.model, max_tokens=call.max_tokens, system=system, tool=tool,
-            messages=[{"role": "user", "content": content}],
-        )  # fmt: skip
+        return models.tool_call([parts], model=call.model, max_tokens=call.max_tokens, system=system, tool=tool)
 
     return attempt.call(purpose, make)
 

@@ -13,7 +13,7 @@ from monitoring.ledger.columns import table_of
 from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.record_tables import AuditRow
 from monitoring.ledger.tables import Approval, Job, Release
-from monitoring.redact import redact, redact_all
+from routing.redaction import redact, redact_all
 
 _APPEND = insert(table_of(AuditRow)).inline()
 NONE = "none"

@@ -18,7 +18,7 @@ from monitoring.ledger.spending import members_of
 from monitoring.ledger.statement import Statement
 from monitoring.ledger.storable import dump_json
 from monitoring.ledger.tables import Job
-from monitoring.redact import redact_all
+from routing.redaction import redact_all
 
 _APPEND = insert(table_of(Event)).inline()
 WORK_CHANNEL = "pointsman_work"

@@ -25,12 +25,12 @@ from monitoring.ledger.step_ends import is_run, is_step, note_end
 from monitoring.ledger.storable import dump_json, storable
 from monitoring.ledger.tables import Job
 from monitoring.ledger.telling import ClosedAttempt, EndFacts, decision_of, made, tell_end
-from monitoring.redact import redact
 from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
 from routing.messages import read_stored
 from routing.planning import Debate
 from routing.queues import QueueName
+from routing.redaction import redact
 from routing.router import Route
 from routing.stages import work_queue
 from routing.waits import RESTING, Hold

@@ -25,7 +25,7 @@ from monitoring.ledger.spending import members_of
 from monitoring.ledger.tables import Attempt, Call, Job
 from routing.lanes import LaneRules
 from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD, Usage
+from routing.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.queues import QueueName
 
 OF_THE_DAY = frozenset({"tenant_day", "key_day", "fleet_day"})
@@ -159,13 +159,6 @@ class LaneMissing(NamedTuple):
     """A lane with buckets has no row yet: open it, then ask again."""
 
 
-class CapRefusal(NamedTuple):
-    """The limit with the least room."""
-
-    scope: str
-    left_nanousd: int
-
-
 class CapsMissing(NamedTuple):
     """A cap has no row yet: open the caps, then ask again."""
 
@@ -174,7 +167,7 @@ class BearerGone(NamedTuple):
     """The attempt lost its job, or was cancelled, since it was looked up."""
 
 
-ReserveOutcome = Reserved | CapRefusal | LaneRefusal | CapsMissing | LaneMissing | BearerGone
+ReserveOutcome = Reserved | BudgetExceeded | LaneRefusal | CapsMissing | LaneMissing | BearerGone
 
 
 def bearer_of(token_hash: str) -> Statement:
@@ -259,9 +252,8 @@ def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
         return LaneMissing()
     if not has_all_caps:
         return CapsMissing()
-    return min(
-        CapRefusal("call", call.call_limit_nanousd), CapRefusal(scope, left_nanousd), key=lambda cap: cap.left_nanousd
-    )
+    of_call = BudgetExceeded("call", call.call_limit_nanousd)
+    return min(of_call, BudgetExceeded(scope, left_nanousd), key=lambda budget: budget.left_nanousd)
 
 
 def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, status: int, state: str) -> Statement:
@@ -329,15 +321,15 @@ def bill_of(session: Session, job: Job) -> Bill:
     return Bill(int(spent), int(reserved), job.cap_nanousd, calls)
 
 
-def cap_hit_by(session: Session, attempt: Attempt) -> str | None:
-    """Return the scope of the cap that last refused or cut a model call of an attempt; None when none did."""
-    return last_cap_hit(session, attempt.job_id, since=attempt.started_at)
+def budget_exceeded_by(session: Session, attempt: Attempt) -> BudgetExceeded | None:
+    """Return the budget that last refused or cut a model call of an attempt; None when none did."""
+    return last_budget_exceeded(session, attempt.job_id, since=attempt.started_at)
 
 
-def last_cap_hit(session: Session, job_id: UUID, *, since: datetime | None = None) -> str | None:
-    """Return the scope of the cap that last refused or cut a model call of a job; None when none is on record.
+def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
+    """Return the budget that last refused or cut a model call of a job; None when none is on record.
 
-    The end of a job notes its limit, too, and names no cap.
+    The end of a job notes its limit, too, and names no budget.
     """
     scope = col(Event.data)["scope"].as_string()
     hits = select(scope).where(
@@ -345,7 +337,8 @@ def last_cap_hit(session: Session, job_id: UUID, *, since: datetime | None = Non
     )
     if since is not None:
         hits = hits.where(col(Event.at) >= since)
-    return session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
+    found = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
+    return None if found is None else BudgetExceeded(found)
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:

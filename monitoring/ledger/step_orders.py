@@ -13,8 +13,8 @@ from monitoring.ledger.jobs import end
 from monitoring.ledger.run_tables import AgentExecution, Project, Run, RunStep
 from monitoring.ledger.run_values import StepOrder, StepReport
 from monitoring.ledger.tables import Job
-from monitoring.redact import redact_all
 from routing.jobs import Reason, State
+from routing.redaction import redact_all
 
 
 def step_order(session: Session, job: Job) -> StepOrder:

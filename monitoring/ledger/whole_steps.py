@@ -13,12 +13,12 @@ from sqlmodel import Session
 from monitoring.errors import FencedError
 from monitoring.ledger import money
 from monitoring.ledger.attempts import Claim, hash_token
-from routing.prices import Usage
+from routing.prices import BudgetExceeded, Usage
 
 PROVIDER = "codex_local"
 
 
-def charge_whole(session: Session, claimed: Claim, *, nanousd: int, model: str, worker: str) -> str | None:
+def charge_whole(session: Session, claimed: Claim, *, nanousd: int, model: str, worker: str) -> BudgetExceeded | None:
     """Book a step's whole cap under every cap that its calls would count against.
 
     Args:
@@ -29,7 +29,7 @@ def charge_whole(session: Session, claimed: Claim, *, nanousd: int, model: str, 
         worker: who says so.
 
     Returns:
-        The scope of the cap that has no room for it, in which case nothing is booked; otherwise None.
+        The budget that has no room for it, in which case nothing is booked; otherwise None.
 
     Raises:
         FencedError: nobody's fault: the attempt lost its job.
@@ -43,9 +43,9 @@ def charge_whole(session: Session, claimed: Claim, *, nanousd: int, model: str, 
         input_nanousd=max(nanousd - 1, 0), token_nanousd=1, max_tokens=1, least_tokens=1, call_limit_nanousd=nanousd,
     )  # fmt: skip
     outcome = money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call)
-    if isinstance(outcome, money.CapRefusal):
+    if isinstance(outcome, BudgetExceeded):
         money.run(session, money.limit_hit(bearer, scope=outcome.scope, phase="admit"))
-        return outcome.scope
+        return outcome._replace(needed_nanousd=nanousd)
     if not isinstance(outcome, money.Reserved):
         raise FencedError(claimed.job.id, claimed.attempt.fence)
     booked = money.settle(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from routing.errors import FieldError, InvalidJobError
-from routing.secret_patterns import HIDDEN
+from routing.redaction import HIDDEN
 
 MAX_BODY_BYTES = 64 * 1024
 """What a body may hold, counted without JSON's escapes: a prompt of 32 KiB must pass however its sender writes it."""

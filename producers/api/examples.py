@@ -141,7 +141,7 @@ data: {"id":4711,"at":"2026-11-20T09:30:00Z","kind":"state","data":{"origin":"sc
 
 NO_ROOM: dict[int | str, dict[str, Any]] = {
     429: {
-        "description": "There is no room now: a full queue (`queue_full`) or a budget that is spent (`budget_full`).",
+        "description": "There is no room now: a full queue (`queue_full`) or a spent budget (`budget_exceeded`).",
         "content": {"application/problem+json": {"schema": {"$ref": REF.format(model="Problem")}, "example": _FULL}},
         "headers": {"Retry-After": {"description": "When to come back, in seconds.", "schema": {"type": "integer"}}},
     }

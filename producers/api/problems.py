@@ -108,7 +108,7 @@ def problem_of(error: Refusal) -> Problem:
         case InvalidJobError():
             return _invalid(error.errors)
         case AdmissionRefusedError():
-            return _problem(429, "queue_full" if error.reason is Reason.QUEUE_FULL else "budget_full", str(error))
+            return _problem(429, "queue_full" if error.reason is Reason.QUEUE_FULL else "budget_exceeded", str(error))
         case IdempotencyConflictError():
             return _problem(409, "conflict", str(error))
         case LedgerAwayError():

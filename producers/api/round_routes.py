@@ -13,9 +13,10 @@ from producers.api.bodies import parse_json, with_key
 from producers.api.examples import body_of
 from producers.api.job_routes import Body
 from producers.api.resources import ResourcesDep, SubmitCaller, asker_of
-from producers.jobs import tier_name, usd_text
+from producers.jobs import tier_name
 from producers.rounds import ResumeOrder, ReviseOrder
 from routing.jobs import State, parse_as
+from routing.prices import decimal_usd
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -83,7 +84,7 @@ def _view(accepted: Accepted, parent_id: UUID, response: Response) -> ContinuedV
         rule=job.route.get("rule"),
         why=job.route.get("reason"),
         start_release_id=job.start_release_id,
-        cap_usd=usd_text(job.cap_nanousd),
+        cap_usd=decimal_usd(job.cap_nanousd),
         is_new=accepted.is_new,
         url=f"/v1/jobs/{job.id}",
         events_url=f"/v1/jobs/{job.id}/events",

@@ -22,6 +22,7 @@ from producers.commands.context import INTERRUPTED, err
 from producers.job_views import EventView, JobView
 from producers.jobs import PreviewLinks, describe, describe_events
 from routing.jobs import State
+from routing.prices import format_usd
 
 WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
 POLL_SECONDS = 0.25
@@ -135,7 +136,7 @@ def _line_of(event: EventView) -> str | None:
             return str(data.get("text", ""))
         case "call":
             tokens = f"{data['input_tokens']} in, {data['output_tokens']} out"
-            return f"{data['model']}: {tokens}, ${data['cost_nanousd'] / 1e9:.6f} ({data['finish']})"
+            return f"{data['model']}: {tokens}, {format_usd(data['cost_nanousd'], digits=6)} ({data['finish']})"
         case "escalated":
             return f"goes to tier {data['target']}: {data['detail']}"
         case "state":

@@ -156,7 +156,7 @@ def gateway(ctx: typer.Context) -> None:
     """Serve the one door to the models: it alone holds provider keys, and meters every call."""
     from routing.policy import load_policy
     from sandbox.gateway.config import GatewayConfig
-    from sandbox.gateway.serve import serve
+    from sandbox.gateway.server import serve
 
     class GatewaySettings(BaseModel):
         model_config = ConfigDict(frozen=True)

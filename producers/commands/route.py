@@ -169,7 +169,7 @@ def replay_decisions(
 ) -> None:
     """Decide recorded jobs again under other rules: who would move tier or mode, at what cost. Changes nothing."""
     from monitoring.ledger.decisions import measured_work, recorded_decisions
-    from monitoring.redact import redact
+    from routing.redaction import redact
 
     with clear_errors():
         current = _rules(ctx)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from producers.commands.context import out
 from producers.runs import GateView, RunView, StepTreeView
 from routing.jobs import State
+from routing.prices import format_usd, nanousd_of
 
 _MARKS = {"completed": "✓", "failed": "✗", "running": "▶", "pending": "·", "skipped": "-"}
 _MAX_WHY = 200
@@ -40,7 +41,8 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
     yield "cost", f"${cost.spent_usd} of ${cost.cap_usd}, {cost.tokens} tokens in {cost.calls} calls"
     if cost.estimate.get("high_usd"):
         compared = f", {cost.against_estimate} it" if cost.against_estimate else ""
-        yield "estimate", f"${cost.estimate['low_usd']:.2f} to ${cost.estimate['high_usd']:.2f}{compared}"
+        low, high = (format_usd(nanousd_of(cost.estimate[end]), digits=2) for end in ("low_usd", "high_usd"))
+        yield "estimate", f"{low} to {high}{compared}"
     if cost.orchestrator_share is not None:
         yield "orchestrator", f"{cost.orchestrator_share:.0%} of the tokens"
     if branch := view.result.get("branch"):

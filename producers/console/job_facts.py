@@ -17,10 +17,11 @@ from monitoring.ledger.tables import Approval, Call, Job, Release
 from producers.api.resources import Resources
 from producers.console.timeline import CUTS, MOST_CUTS, timeline_of
 from producers.job_views import EventView, JobView
-from producers.jobs import CONSOLE_AUDIENCE, describe, describe_events, usd_text
+from producers.jobs import CONSOLE_AUDIENCE, describe, describe_events
 from producers.replays import tiers_instead
 from producers.review import compare_releases, releases_of_job
 from routing.jobs import State
+from routing.prices import decimal_usd
 from routing.rounds import Verb, can_go_on
 
 _EVENTS_SHOWN = 200
@@ -43,7 +44,7 @@ class CallLine:
     @property
     def cost_usd(self) -> str:
         """What it cost, as an exact decimal."""
-        return usd_text(self.cost_nanousd)
+        return decimal_usd(self.cost_nanousd)
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
 from producers.jobs import tier_name
 from routing.jobs import FAILURES, State
-from routing.prices import NANOUSD_PER_USD
+from routing.prices import format_usd, nanousd_of
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
 _HEADS = ("--- ", "+++ ", "diff --git ", "index ")
 """Lines of a diff that its file's heading says already."""
-_FINE_BELOW_USD = 0.1
+_FINE_BELOW_NANOUSD = nanousd_of("0.10")
 
 TONES: Mapping[str, str] = MappingProxyType(
     {
@@ -106,23 +105,22 @@ def excerpt(text: str, length: int = 120) -> str:
 
 def usd(amount: float) -> str:
     """Return a limit in USD."""
-    return f"${amount:,.2f}"
+    return format_usd(nanousd_of(amount), digits=2)
 
 
 def dollars(text: str) -> str:
     """Return an exact decimal string as an amount."""
-    return cents(round(Decimal(text) * NANOUSD_PER_USD))
+    return cents(nanousd_of(text))
 
 
 def column(text: str) -> str:
     """Return an exact decimal string as an amount in a column: always four digits, so that the points stand in line."""
-    return f"${Decimal(text):,.4f}"
+    return format_usd(nanousd_of(text), digits=4)
 
 
 def cents(nanousd: int) -> str:
     """Return an amount in USD as small as it needs: to the cent from ten cents on, finer below."""
-    usd = nanousd / NANOUSD_PER_USD
-    return f"${usd:,.2f}" if nanousd == 0 or usd >= _FINE_BELOW_USD else f"${usd:.4f}"
+    return format_usd(nanousd, digits=2 if nanousd == 0 or nanousd >= _FINE_BELOW_NANOUSD else 4)
 
 
 def plural(count: int, name: str) -> str:

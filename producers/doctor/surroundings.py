@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import httpx
+import httpx2
 from pydantic import BaseModel, ConfigDict, Field
 from redis import Redis
 from redis.exceptions import RedisError
@@ -33,6 +33,7 @@ from routing.queues import QUEUES
 from routing.transport import is_exposed_broker, is_exposed_ledger
 from sandbox.disk import Disk
 from sandbox.gateway.config import GatewayConfig
+from sandbox.trust import authorities
 
 _PATIENCE_SECONDS = 3.0
 _LAG = "pointsman_fold_lag_seconds "
@@ -176,10 +177,10 @@ def _get(url: str) -> str | None:
     """Return what a server of ours answers, None where there is none; no proxy is asked."""
     try:
         with (
-            httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client,
+            httpx2.Client(timeout=_PATIENCE_SECONDS, trust_env=False, verify=authorities()) as client,
             client.stream("GET", url) as answer,
         ):
             body = next(answer.iter_bytes(_MOST_BYTES), b"")
             return body.decode("utf-8", "replace") if answer.is_success else None
-    except (httpx.HTTPError, httpx.InvalidURL):
+    except (httpx2.HTTPError, httpx2.InvalidURL):
         return None

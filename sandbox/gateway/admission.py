@@ -12,22 +12,22 @@ from pydantic import ValidationError
 
 from monitoring.ledger import money
 from monitoring.ledger.attempts import hash_token
-from monitoring.ledger.money import Bearer, CallStart, CapRefusal, LaneRefusal, LaneUse, Reserved
-from monitoring.redact import key_fingerprint
+from monitoring.ledger.money import Bearer, CallStart, LaneRefusal, LaneUse, Reserved
 from routing.errors import PolicyError
 from routing.policy import Policy, ProjectOverrides, lower
-from routing.prices import NANOUSD_PER_USD, Price, Usage, format_usd, nanousd_per_token, price_of
-from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
-from sandbox.gateway.auth import address_of, check_bearer, check_door, check_key, provider_of, token_of
-from sandbox.gateway.body import CheckedBody, check_body
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.meter import Settlement, has_long_cache, most_input_nanousd, most_input_tokens
-from sandbox.gateway.refusals import Code, RefusedError
+from routing.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token, price_of
+from routing.redaction import key_fingerprint
+from sandbox.gateway.auth import account_of, address_of, check_address, check_bearer, check_key, token_of
+from sandbox.gateway.config import GatewayConfig, ProviderConfig, create_provider
+from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
+from sandbox.gateway.messages import Code, ModelRequest, RefusedError, parse_request
+from sandbox.gateway.meter import Settlement
+from sandbox.gateway.providers import Provider, UpstreamRequest
 
 logger = logging.getLogger(__name__)
 
-CountTokens = Callable[["Caller", CheckedBody], Awaitable[int | None]]
-"""Asks the provider how many input tokens a body has; None when it does not say."""
+CountTokens = Callable[["Caller", ModelRequest], Awaitable[int | None]]
+"""Asks the provider how many input tokens a request has; None when it does not say."""
 SettleLater = Callable[[UUID, Settlement], None]
 
 _NEVER_MADE = Settlement(Usage(), 0, "settled", "refused", 0)
@@ -41,7 +41,8 @@ class Caller:
     token_hash: str
     policy: Policy
     """The policy as the tenant's overrides leave it."""
-    provider: ProviderConfig
+    account: ProviderConfig
+    provider: Provider
     headers: Mapping[bytes, bytes]
 
 
@@ -51,8 +52,8 @@ class Admitted:
 
     id: UUID
     caller: Caller
-    body: CheckedBody
-    sent: bytes
+    request: ModelRequest
+    sent: UpstreamRequest
     """What goes to the provider."""
     reserved: Reserved
     price: Price
@@ -63,10 +64,16 @@ class Admission:
     """Decides about each call before anything is forwarded."""
 
     def __init__(
-        self, accounts: Accounts, config: GatewayConfig, policy: Policy, *, instance: str,
-        count_tokens: CountTokens, settle_later: SettleLater,
-    ) -> None:  # fmt: skip
-        self._accounts = accounts
+        self,
+        ledger: Ledger,
+        config: GatewayConfig,
+        policy: Policy,
+        *,
+        instance: str,
+        count_tokens: CountTokens,
+        settle_later: SettleLater,
+    ) -> None:
+        self._ledger = ledger
         self._config = config
         self._instance = instance
         self._count_tokens = count_tokens
@@ -75,9 +82,10 @@ class Admission:
         self._policy_of = lru_cache(maxsize=256)(lambda overrides: _lowered(policy, overrides))
         pepper = config.pepper.get_secret_value()
         self._key_hashes = {
-            provider.label: key_fingerprint(provider.api_key.get_secret_value(), pepper=pepper)
-            for provider in config.providers.values()
+            account.label: key_fingerprint(account.api_key.get_secret_value(), pepper=pepper)
+            for account in config.providers.values()
         }
+        self._providers = {name: create_provider(account) for name, account in config.providers.items()}
 
     async def caller(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> Caller:
         """Find out who calls.
@@ -91,100 +99,96 @@ class Admission:
             LedgerUnreachableError: nothing may be forwarded.
         """
         token_hash = hash_token(token_of(headers))
-        bearer = check_bearer(await self._accounts.bearer(token_hash))
+        bearer = check_bearer(await self._ledger.bearer(token_hash))
         policy = self._policy_of(bearer.overrides)
         limits = policy.limits_for(bearer.queue, bearer.agent)
-        check_door(bearer, address=address_of(peer), limits=limits)
-        provider = provider_of(bearer, self._config.providers)
-        check_key(bearer, provider, limits=limits)
-        return Caller(bearer, token_hash, policy, provider, headers)
+        check_address(bearer, address=address_of(peer), limits=limits)
+        account = account_of(bearer, self._config.providers)
+        check_key(bearer, account, limits=limits)
+        return Caller(bearer, token_hash, policy, account, self._providers[bearer.provider or ""], headers)
 
-    def body(self, caller: Caller, raw: bytes, *, is_counted: bool = False) -> CheckedBody:
-        """Check what is asked.
+    def request(self, caller: Caller, raw: bytes, *, is_count: bool = False) -> ModelRequest:
+        """Read and check what is asked.
 
         Raises:
-            RefusedError: see `body`.
+            RefusedError: the caller's fault; names the field and the rule.
         """
-        return check_body(
-            raw,
-            models=_models_of(caller),
-            most_tokens=caller.policy.gateway.max_output_tokens,
-            is_counted=is_counted,
-        )
+        most_tokens = caller.policy.gateway.max_output_tokens
+        request = parse_request(raw, models=_models_of(caller), most_tokens=most_tokens, is_count=is_count)
+        caller.provider.check(request)
+        return request
 
-    async def admit(self, caller: Caller, body: CheckedBody) -> Admitted:
-        """Reserve a call's worst case, after lowering it to what the caps have room for if need be.
+    async def admit(self, caller: Caller, request: ModelRequest) -> Admitted:
+        """Reserve a call's worst case, after lowering it to what the budgets have room for if need be.
 
         Raises:
-            RefusedError: a cap has no room, the lane is parked, or the attempt has just lost its job.
+            RefusedError: a budget has no room, the circuit is open, or the attempt has just lost its job.
             LedgerUnreachableError: nothing may be forwarded.
         """
-        price = price_of(caller.policy.prices, body.model)
-        most_tokens = most_input_tokens(body.encoded, has_tools=body.has_tools)
-        call = self._start(caller, body, price, input_tokens=most_tokens)
+        price = price_of(caller.policy.prices, request.model)
+        call = self._start(caller, request, price)
         outcome = await self._reserve(caller, call)
-        if isinstance(outcome, CapRefusal):
-            call = replace(call, least_tokens=_least_tokens(caller.policy, body))
+        if isinstance(outcome, BudgetExceeded):
+            call = replace(call, least_tokens=_least_tokens(caller.policy, request))
             if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
-                counted = await self._count_tokens(caller, body)
-                tokens = most_tokens if counted is None else min(counted, most_tokens)
-                lane = replace(call.lane, input_tokens=tokens)
-                call = replace(call, input_nanousd=_input_nanousd(price, tokens, body), lane=lane)
+                counted = await self._count_tokens(caller, request)
+                worst = caller.provider.worst_input(request, price, counted=counted)
+                lane = replace(call.lane, input_tokens=worst.tokens)
+                call = replace(call, input_nanousd=worst.nanousd, lane=lane)
                 outcome = await self._reserve(caller, call)
-        if isinstance(outcome, CapRefusal):
-            raise await self._refuse_cost(caller, call, outcome)
-        return Admitted(call.id, caller, body, body.with_max_tokens(outcome.max_tokens), outcome, price, call.lane)
+        if isinstance(outcome, BudgetExceeded):
+            raise await self._refuse_budget(caller, call, outcome)
+        sent = caller.provider.call(request, max_tokens=outcome.max_tokens, headers=caller.headers, call_id=call.id)
+        return Admitted(call.id, caller, request, sent, outcome, price, call.lane)
 
-    def _start(self, caller: Caller, body: CheckedBody, price: Price, *, input_tokens: int) -> CallStart:
+    def _start(self, caller: Caller, request: ModelRequest, price: Price) -> CallStart:
         policy = caller.policy
+        worst = caller.provider.worst_input(request, price)
         return CallStart(
             id=uuid4(),
-            provider=caller.provider.label,
-            model=body.model,
-            key_hash=self._key_hashes[caller.provider.label],
+            provider=caller.account.label,
+            model=request.model,
+            key_hash=self._key_hashes[caller.account.label],
             gateway=self._instance,
             prices_as_of=policy.prices_as_of,
-            input_nanousd=_input_nanousd(price, input_tokens, body),
+            input_nanousd=worst.nanousd,
             token_nanousd=max(1, nanousd_per_token(price.output)),
-            max_tokens=body.max_tokens,
-            least_tokens=body.max_tokens,
+            max_tokens=request.max_tokens,
+            least_tokens=request.max_tokens,
             call_limit_nanousd=round(policy.budgets.call_usd * NANOUSD_PER_USD),
-            lane=self._lane(caller, body.model, input_tokens=input_tokens),
+            lane=self._lane(caller, request.model, input_tokens=worst.tokens),
         )
 
     def _lane(self, caller: Caller, model: str, *, input_tokens: int) -> LaneUse:
         account = caller.bearer.provider or ""
         return LaneUse(account=account, rules=self._lanes.of(account, model), input_tokens=input_tokens)
 
-    async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | CapRefusal:
-        caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.provider.day_usd)
+    async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
+        caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.account.day_usd)
         try:
-            outcome = await self._accounts.reserve(caller.bearer, call, caps)
+            outcome = await self._ledger.reserve(caller.bearer, call, caps)
         except LedgerUnreachableError:
             self._settle_later(call.id, _NEVER_MADE)
             raise
-        if isinstance(outcome, Reserved | CapRefusal):
+        if isinstance(outcome, Reserved | BudgetExceeded):
             return outcome
         if isinstance(outcome, LaneRefusal):
-            raise _no_lane(call, outcome)
-        check_bearer(await self._accounts.bearer(caller.token_hash))
+            raise _refuse_circuit(call, outcome)
+        check_bearer(await self._ledger.bearer(caller.token_hash))
         raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
 
-    async def _refuse_cost(self, caller: Caller, call: CallStart, refusal: CapRefusal) -> RefusedError:
-        await self._accounts.run(money.limit_hit(caller.bearer, scope=refusal.scope, phase="admit"))
+    async def _refuse_budget(self, caller: Caller, call: CallStart, exceeded: BudgetExceeded) -> RefusedError:
+        await self._ledger.run(money.limit_hit(caller.bearer, scope=exceeded.scope, phase="admit"))
         least = call.input_nanousd + call.least_tokens * call.token_nanousd
-        left = format_usd(max(0, refusal.left_nanousd))
-        return RefusedError(
-            Code.COST_CAP, f"the {refusal.scope} cap has {left} left; this call needs {format_usd(least)} at least"
-        )
+        return RefusedError(Code.BUDGET_EXCEEDED, str(exceeded._replace(needed_nanousd=least)))
 
 
-def _no_lane(call: CallStart, refusal: LaneRefusal) -> RefusedError:
+def _refuse_circuit(call: CallStart, refusal: LaneRefusal) -> RefusedError:
     if refusal.reason is None:
         text = f"the fleet's own limit for {call.model} is reached"
         return RefusedError(Code.RATE_LIMITED, text, retry_after=refusal.seconds)
-    text = f"{call.model} is parked for the whole fleet ({refusal.reason})"
-    return RefusedError(Code.LANE_PARKED, text, retry_after=refusal.seconds)
+    text = f"the circuit of {call.model} is open for the whole fleet ({refusal.reason})"
+    return RefusedError(Code.CIRCUIT_OPEN, text, retry_after=refusal.seconds)
 
 
 def _models_of(caller: Caller) -> frozenset[str]:
@@ -193,13 +197,9 @@ def _models_of(caller: Caller) -> frozenset[str]:
     return caller.policy.models_of(caller.bearer.queue) if own is None else frozenset({own})
 
 
-def _input_nanousd(price: Price, tokens: int, body: CheckedBody) -> int:
-    return most_input_nanousd(price, tokens, has_long_cache=has_long_cache(body.encoded))
-
-
-def _least_tokens(policy: Policy, body: CheckedBody) -> int:
+def _least_tokens(policy: Policy, request: ModelRequest) -> int:
     """Output tokens below which a reply is not worth its input, or would be refused by the provider."""
-    return min(body.max_tokens, max(policy.gateway.min_output_tokens, body.thinking_tokens + 1))
+    return min(request.max_tokens, max(policy.gateway.min_output_tokens, request.thinking_tokens + 1))
 
 
 def _lowered(policy: Policy, overrides: str) -> Policy:

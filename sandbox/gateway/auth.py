@@ -9,7 +9,7 @@ from ipaddress import IPv6Address, ip_address
 from monitoring.ledger.money import Bearer
 from routing.queues import Limits
 from sandbox.gateway.config import ProviderConfig
-from sandbox.gateway.refusals import Code, RefusedError
+from sandbox.gateway.messages import Code, RefusedError
 
 _MAX_TOKEN_CHARS = 256
 _MAX_LOGGED_CHARS = 80
@@ -63,8 +63,8 @@ def address_of(peer: str | None) -> str | None:
     return str(mapped or address)
 
 
-def check_door(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
-    """Let a token through only from the door that it is bound to, and one for work in a box only once it is bound.
+def check_address(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
+    """Accept a token only from the address that it is bound to, and one for work in a box only once it is bound.
 
     Args:
         bearer: whose token it is.
@@ -75,13 +75,13 @@ def check_door(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
         RefusedError: the caller's fault, or a worker's that bound nothing.
     """
     if bearer.door is not None and bearer.door != address:
-        raise RefusedError(Code.WRONG_DOOR, "this token is not taken from this address")
+        raise RefusedError(Code.WRONG_ADDRESS, "this token is not taken from this address")
     if bearer.door is None and limits.container == "required":
-        raise RefusedError(Code.WRONG_DOOR, "this token is for a box, and is bound to none")
+        raise RefusedError(Code.WRONG_ADDRESS, "this token is for a box, and is bound to none")
 
 
-def provider_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> ProviderConfig:
-    """Return the provider that pays for a bearer's calls: the tenant's own, and never another (S-065, S-068).
+def account_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> ProviderConfig:
+    """Return the account that pays for a bearer's calls: the tenant's own, and never another (S-065, S-068).
 
     Which provider is a tenant's own the operator says. A project's file is written by anybody: it may only name one
     whose key says itself that it is this tenant's, or every project could let a stranger's key pay.

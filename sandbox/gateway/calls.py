@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from monitoring.ledger import money
-from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
 from sandbox.gateway.admission import Admitted
 from sandbox.gateway.config import GatewayConfig
+from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
+from sandbox.gateway.messages import Code, RefusedError
 from sandbox.gateway.meter import Meter, Settlement
-from sandbox.gateway.refusals import Code, RefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class OpenCall:
         self.stop = stop
         if self.pump is None:
             return
-        if self.admitted.body.streams and not self.meter.has_started:
+        if self.admitted.request.streams and not self.meter.has_started:
             asyncio.get_running_loop().call_later(self._start_seconds, self.pump.cancel)
         else:
             self.pump.cancel()
@@ -78,8 +78,8 @@ class OpenCall:
 class OpenCalls:
     """Every open call of this gateway, and the two tasks that look after them."""
 
-    def __init__(self, accounts: Accounts, config: GatewayConfig) -> None:
-        self._accounts = accounts
+    def __init__(self, ledger: Ledger, config: GatewayConfig) -> None:
+        self._ledger = ledger
         self._config = config
         self._calls: dict[UUID, OpenCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -114,7 +114,7 @@ class OpenCalls:
 
     def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
         """Book a call when the ledger is back."""
-        self.spawn(self._accounts.settle_later(call_id, settlement))
+        self.spawn(self._ledger.settle_later(call_id, settlement))
 
     async def close(self) -> None:
         """Stop every open call and wait until all of them are booked."""
@@ -148,14 +148,14 @@ class OpenCalls:
 
     async def _watch(self) -> None:
         attempts = {call.attempt_id for call in self._calls.values()}
-        rows = await self._accounts.ask(money.stopped_attempts(list(attempts)))
+        rows = await self._ledger.ask(money.stopped_attempts(list(attempts)))
         stops = {row[0]: _stop(has_ended=row[1], is_late=row[2], is_cancelled=row[3]) for row in rows}
         for call in list(self._calls.values()):
             if (stop := stops.get(call.attempt_id)) is not None:
                 call.interrupt(stop)
 
     async def _renew(self) -> None:
-        await self._accounts.ask(money.renew_calls(list(self._calls)))
+        await self._ledger.ask(money.renew_calls(list(self._calls)))
 
 
 def _stop(*, has_ended: bool, is_late: bool, is_cancelled: bool) -> Stop:

@@ -1,13 +1,19 @@
-"""What one gateway is started with. Limits, models and prices are the policy's; keys stand nowhere but here."""
+"""What one gateway is started with, and which providers it knows: keys stand nowhere but here.
+
+Limits, models and prices are the policy's.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
 from routing.config import Section
+from sandbox.gateway.anthropic import AnthropicProvider
+from sandbox.gateway.providers import Provider
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _KEY = re.compile(r"[\x21-\x7e]+")
@@ -21,8 +27,10 @@ def _check_key(key: SecretStr) -> SecretStr:
 
 
 class ProviderConfig(Section):
-    """A Messages API and the key that pays for it."""
+    """An account at a model provider, and the key that pays for it."""
 
+    api: Literal["anthropic"] = "anthropic"
+    """Whose API it speaks."""
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
     label: Annotated[str, Field(min_length=1, max_length=64)]
     """What a call's `provider` column says."""
@@ -33,6 +41,14 @@ class ProviderConfig(Section):
     it to. A project can only name a key that lists its tenant here."""
     day_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """What its owner allows it to spend in a day (UTC). Work in a box is refused without one."""
+
+
+def create_provider(config: ProviderConfig) -> Provider:
+    """Return what speaks to an account's provider."""
+    return _PROVIDERS[config.api](config.base_url, config.api_key.get_secret_value())
+
+
+_PROVIDERS: dict[str, Callable[[str, str], Provider]] = {"anthropic": AnthropicProvider}
 
 
 class GatewayConfig(Section):

@@ -1,25 +1,18 @@
-"""What a call can cost, has cost so far, and did cost. Pure: the gateway's one idea of money.
+"""What a call has cost so far, and did cost. Pure: the gateway's one idea of money.
 
-Never under what the provider may bill: an input that nobody counted is bounded from its bytes, a reply that was cut is
-counted from its characters, and what cannot be known costs the whole reserve.
+Never under what the provider may bill: a reply that was cut is counted from its characters, and what cannot be known
+costs the whole reserve.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic_core import from_json
-
-from routing.prices import Price, Usage, cost_nanousd, nanousd_per_token
+from routing.prices import Price, Usage, cost_nanousd
 
 CHARACTERS_PER_TOKEN = 4
 _MOST_CHARACTERS_PER_TOKEN = 6
 """Prose has up to about five. A reply with more than this for each of its `max_tokens` ignores them."""
-_BYTES_PER_INPUT_TOKEN = 2
-TOOL_PROMPT_TOKENS = 600
-"""What the provider itself adds to a prompt with tools: 264 to 530 tokens, by its own list."""
-_LONG_CACHE_FACTOR = 2
-"""Writing to the one-hour cache costs this many times the input price; the price table holds the five-minute cache."""
 
 
 class Settlement(NamedTuple):
@@ -32,32 +25,16 @@ class Settlement(NamedTuple):
     status: int
 
 
-def most_input_tokens(encoded: bytes, *, has_tools: bool) -> int:
-    """Return a number of input tokens that a body does not exceed."""
-    return -(-len(encoded) // _BYTES_PER_INPUT_TOKEN) + (TOOL_PROMPT_TOKENS if has_tools else 0)
-
-
-def most_input_nanousd(price: Price, tokens: int, *, has_long_cache: bool) -> int:
-    """Return what so many input tokens cost at the dearest kind of input."""
-    kinds = (price.input, price.cache_write, price.cache_read)
-    dearest = max(*kinds, _LONG_CACHE_FACTOR * price.input if has_long_cache else 0)
-    return tokens * nanousd_per_token(dearest)
-
-
-def has_long_cache(encoded: bytes) -> bool:
-    """Tell whether a body, as the gateway writes it, asks for the one-hour cache."""
-    return b'"ttl":"1h"' in encoded
-
-
 class Meter:
-    """Counts one reply from a copy of what is passed on."""
+    """Counts one reply from what a provider's reader tells it (providers.py)."""
 
     def __init__(self, price: Price, *, reserved_nanousd: int, max_tokens: int) -> None:
-        self._price = price
+        self.price = price
         self._reserved = reserved_nanousd
         self._max_tokens = max_tokens
         self._input: Usage | None = None
-        self._long_cache_tokens = 0
+        self._dear_writes = 0
+        self._dear_nanousd = 0
         self._output = 0
         self._has_output = False
         self._characters = 0
@@ -80,78 +57,48 @@ class Meter:
         """Whether more than the reserve has been used and more may come."""
         return self._input is not None and not self._has_output and self._cost(self._usage()) > self._reserved
 
-    def read(self, data: bytes) -> None:
-        """Take the data of one event of a stream."""
-        if not data:
-            return
-        try:
-            event = from_json(data)
-        except ValueError:
-            self._is_garbled = True
-            return
-        if isinstance(event, dict):
-            self._read_event(event)
+    def garble(self) -> None:
+        """Something that the provider sent cannot be read, so nobody knows what was used."""
+        self._is_garbled = True
 
-    def read_message(self, body: bytes) -> None:
-        """Take the body of a reply that is not streamed."""
-        try:
-            message = from_json(body)
-        except ValueError:
-            self._is_garbled = True
-            return
-        self._read_usage(message.get("usage") if isinstance(message, dict) else None, is_first=True)
-        self.is_complete = self._has_output = not self._is_garbled
+    def hide_output(self) -> None:
+        """The reply holds output of which not every token is shown."""
+        self._hides_output = True
 
-    def _read_event(self, event: dict[str, Any]) -> None:
-        kind = event.get("type")
-        if kind == "content_block_delta":
-            self._read_delta(event.get("delta"))
-        elif kind == "message_start":
-            message = event.get("message")
-            self._read_usage(message.get("usage") if isinstance(message, dict) else None, is_first=True)
-        elif kind == "message_delta":
-            self._read_usage(event.get("usage"), is_first=False)
-        elif kind == "content_block_start":
-            block = event.get("content_block")
-            opened = block.get("type") if isinstance(block, dict) else None
-            self._hides_output = self._hides_output or opened in ("thinking", "redacted_thinking")
-        elif kind == "message_stop":
-            self.is_complete = True
-        elif kind == "error":
-            self.has_failed = True
-            error = event.get("error")
-            said = error.get("type") if isinstance(error, dict) else None
-            self.error_kind = said if isinstance(said, str) else ""
+    def count_characters(self, count: int) -> None:
+        """So many more characters of output have been sent."""
+        self._characters += count
 
-    def _read_delta(self, delta: Any) -> None:
-        if isinstance(delta, dict):
-            for field in ("text", "partial_json", "thinking"):
-                value = delta.get(field)
-                if isinstance(value, str):
-                    self._characters += len(value)
-
-    def _read_usage(self, usage: Any, *, is_first: bool) -> None:
-        if not isinstance(usage, dict):
-            self._is_garbled = True
-            return
-        counts = {name: usage.get(name) for name in _USAGE_FIELDS}
-        if any(count is not None and not _is_count(count) for count in counts.values()) or (
-            counts["input_tokens"] is None if is_first else self._input is None
-        ):
-            self._is_garbled = True
-            return
-        known = self._input or Usage()
+    def count_input(self, usage: Usage) -> None:
+        """The provider says what the input was, all in all; its output tokens are not read."""
+        last = self._input or Usage()
         self._input = Usage(
-            input_tokens=max(counts["input_tokens"] or 0, known.input_tokens),
-            cache_write_tokens=max(counts["cache_creation_input_tokens"] or 0, known.cache_write_tokens),
-            cache_read_tokens=max(counts["cache_read_input_tokens"] or 0, known.cache_read_tokens),
+            input_tokens=max(usage.input_tokens, last.input_tokens),
+            cache_write_tokens=max(usage.cache_write_tokens, last.cache_write_tokens),
+            cache_read_tokens=max(usage.cache_read_tokens, last.cache_read_tokens),
         )
-        self._output = max(counts["output_tokens"] or 0, self._output)
-        self._has_output = self._has_output or (not is_first and counts["output_tokens"] is not None)
-        written = usage.get("cache_creation")
-        long_cache = written.get("ephemeral_1h_input_tokens") if isinstance(written, dict) else None
-        if isinstance(long_cache, int) and long_cache > 0:
-            self._long_cache_tokens = long_cache
+
+    def count_dear_writes(self, tokens: int, *, nanousd_each: int) -> None:
+        """So many of the tokens written to a cache cost more than the price table says, each by so much."""
+        self._dear_writes, self._dear_nanousd = tokens, nanousd_each
+
+    def count_output(self, tokens: int, *, is_final: bool) -> None:
+        """The provider says how many tokens it has written so far, or in the end."""
+        self._output = max(tokens, self._output)
+        self._has_output = self._has_output or is_final
+
+    def fail(self, kind: object) -> None:
+        """The provider reports an error of its own inside the stream."""
+        self.has_failed = True
+        self.error_kind = kind if isinstance(kind, str) else ""
+
+    def complete(self) -> None:
+        """The provider says that the reply is whole."""
+        self.is_complete = True
+
+    def complete_whole(self) -> None:
+        """A reply that came at once is whole if it could be read."""
+        self.is_complete = self._has_output = not self._is_garbled
 
     def _usage(self) -> Usage:
         written = -(-self._characters // CHARACTERS_PER_TOKEN)
@@ -161,10 +108,7 @@ class Meter:
         return (self._input or Usage())._replace(output_tokens=output)
 
     def _cost(self, usage: Usage) -> int:
-        long_cache = min(self._long_cache_tokens, usage.cache_write_tokens)
-        listed = nanousd_per_token(self._price.cache_write)
-        dearer = max(0, _LONG_CACHE_FACTOR * nanousd_per_token(self._price.input) - listed)
-        return cost_nanousd(self._price, usage) + long_cache * dearer
+        return cost_nanousd(self.price, usage) + min(self._dear_writes, usage.cache_write_tokens) * self._dear_nanousd
 
     def settlement(self, *, finish: str, status: int) -> Settlement:
         """Return how the call is booked, as far as it has come."""
@@ -174,10 +118,3 @@ class Meter:
             return Settlement(usage, self._cost(usage), "settled", finish, status)
         cost = max(self._reserved, self._cost(usage))
         return Settlement(usage, cost, "presumed", finish, status)
-
-
-_USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -16,8 +16,8 @@ from pydantic_core import to_json
 
 from monitoring.ledger import doors
 from routing.policy import Policy
-from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
 from sandbox.gateway.auth import logged_path
+from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
 from sandbox.mirror.callers import Callers
 from sandbox.mirror.config import MirrorConfig
 from sandbox.mirror.descriptions import SHORT, Descriptions
@@ -45,8 +45,8 @@ class Mirror:
         self._config = config
         self._registries = registries
         self._prefixes = tuple({path_of(url) for url in registries.urls})
-        self._accounts = Accounts(ledger_url, connections=config.ledger_connections)
-        self._callers = Callers(self._accounts, policy, believed_seconds=config.door_seconds)
+        self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
+        self._callers = Callers(self._ledger, policy, believed_seconds=config.door_seconds)
         self._store = Store(config.cache, max_bytes=config.cache_bytes)
         self._unknown: Counter[str] = Counter()
         self._window_until = 0.0
@@ -73,7 +73,7 @@ class Mirror:
         self._teller.cancel()
         await self._tell()
         await self._outbound.close()
-        await self._accounts.close()
+        await self._ledger.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Any, send: Send) -> None:
@@ -168,7 +168,7 @@ class Mirror:
             return
         try:
             counts = {result: (number, sent[result]) for result, number in requests.items()}
-            await self._accounts.run(doors.tell_mirror(counts))
+            await self._ledger.run(doors.tell_mirror(counts))
         except LedgerUnreachableError:
             self._requests.update(requests)
             self._bytes.update(sent)

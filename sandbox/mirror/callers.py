@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from monitoring.ledger import doors
 from monitoring.ledger.attempts import hash_token
 from routing.policy import Policy
-from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
-from sandbox.gateway.auth import address_of, check_bearer, check_door, token_of
-from sandbox.gateway.refusals import RefusedError
+from sandbox.gateway.auth import address_of, check_address, check_bearer, token_of
+from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
+from sandbox.gateway.messages import RefusedError
 from sandbox.mirror.errors import MirrorRefusedError
 
 _MAX_KNOWN = 4096
@@ -21,13 +21,13 @@ class Callers:
 
     def __init__(
         self,
-        accounts: Accounts,
+        ledger: Ledger,
         policy: Policy,
         *,
         believed_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._accounts = accounts
+        self._ledger = ledger
         self._policy = policy
         self._believed_seconds = believed_seconds
         self._clock = clock
@@ -59,9 +59,9 @@ class Callers:
 
     async def _ask(self, address: str, token_hash: str | None) -> None:
         if token_hash is not None:
-            bearer = check_bearer(await self._accounts.bearer(token_hash))
-            check_door(bearer, address=address, limits=self._policy.queues[bearer.queue])
+            bearer = check_bearer(await self._ledger.bearer(token_hash))
+            check_address(bearer, address=address, limits=self._policy.queues[bearer.queue])
             return
-        [[is_open]] = await self._accounts.ask(doors.is_open(address))
+        [[is_open]] = await self._ledger.ask(doors.is_open(address))
         if not is_open:
             raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")

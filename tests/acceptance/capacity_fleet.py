@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 from sqlalchemy import text
 
 from monitoring.capacity.measure import Measured, measure
@@ -127,7 +127,7 @@ class Fleet:
     def __init__(self, embedded: OnePool) -> None:
         self.embedded = embedded
         self.ledger: Ledger = embedded.open_ledger()
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             base_url=embedded.api_url,
             headers={"authorization": f"Bearer {embedded.api_key}"},
             timeout=20,
@@ -176,7 +176,7 @@ class Fleet:
     def _submit(self, kind: str) -> None:
         body = {"prompt": f"Explain how bread rises [rehearse:{kind}]"}
         answer = self._http.post("/v1/jobs", json=body)
-        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
 
     def _newest(self) -> float:
         with self.ledger.begin() as session:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 import psutil
 from celery import Celery
 from redis import Redis
@@ -26,7 +26,7 @@ class Installation:
 
     def __init__(self, embedded: Embedded) -> None:
         self.embedded = embedded
-        self.http = httpx.Client(
+        self.http = httpx2.Client(
             base_url=embedded.api_url,
             headers={"authorization": f"Bearer {embedded.api_key}"},
             timeout=20,
@@ -35,7 +35,7 @@ class Installation:
 
     def submit(self, prompt: str, **body: Any) -> UUID:
         answer = self.http.post("/v1/jobs", json={"prompt": prompt, **body})
-        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         return UUID(answer.json()["id"])
 
     def submit_by_celery(self, prompt: str, **kwargs: Any) -> UUID:
@@ -51,7 +51,7 @@ class Installation:
 
     def job(self, job_id: UUID) -> dict[str, Any]:
         answer = self.http.get(f"/v1/jobs/{job_id}")
-        found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {"state": "unknown"}
+        found: dict[str, Any] = answer.json() if answer.status_code == httpx2.codes.OK else {"state": "unknown"}
         return found
 
     def wait_for(self, job_id: UUID, *states: str, seconds: float = 90) -> dict[str, Any]:

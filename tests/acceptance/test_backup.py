@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from monitoring.ledger.store import Ledger, create_ledger_engine
@@ -52,8 +52,8 @@ def at_work(installation: Installation) -> Iterator[None]:
 
 
 def live_page(embedded: Embedded, site: str) -> bytes:
-    answer = httpx.get(f"{embedded.pages_url}/live/{TENANT}/{site}/", trust_env=False, timeout=20)
-    assert answer.status_code == httpx.codes.OK, answer.text
+    answer = httpx2.get(f"{embedded.pages_url}/live/{TENANT}/{site}/", trust_env=False, timeout=20)
+    assert answer.status_code == httpx2.codes.OK, answer.text
     return answer.content
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
-import httpx
+import httpx2
 import pytest
 
 from sandbox.config import BoxConfig
@@ -118,7 +118,7 @@ def test_a_job_through_the_api_becomes_a_published_release(stack: Stack) -> None
     stack.wait_for(job_id, "awaiting_approval")
     stack.http.post(f"/v1/jobs/{job_id}/approve", json={}).raise_for_status()
     stack.wait_for(job_id, "published")
-    live = httpx.get(f"{stack.pages_url}/live/{TENANT}/bakery/", trust_env=False).text
+    live = httpx2.get(f"{stack.pages_url}/live/{TENANT}/bakery/", trust_env=False).text
     assert "Bread since 1932" in live
     paid = stack.wait_for(stack.submit("What is a sourdough starter?"), "answered")
     assert paid["bill"]["spent_nanousd"] > 0
@@ -127,7 +127,7 @@ def test_a_job_through_the_api_becomes_a_published_release(stack: Stack) -> None
 
 def test_prometheus_finds_every_target_and_reads_what_the_ledger_says(stack: Stack) -> None:
     def are_up() -> bool:
-        found = httpx.get(f"{stack.prometheus_url}/api/v1/targets", trust_env=False).json()["data"]["activeTargets"]
+        found = httpx2.get(f"{stack.prometheus_url}/api/v1/targets", trust_env=False).json()["data"]["activeTargets"]
         return {each["labels"]["job"] for each in found if each["health"] == "up"} == {
             "pointsman-exporter", "pointsman-api", "prometheus",
         }  # fmt: skip
@@ -136,7 +136,7 @@ def test_prometheus_finds_every_target_and_reads_what_the_ledger_says(stack: Sta
 
     def ended() -> float:
         query = {"query": 'sum(pointsman_jobs_finished_total{queue_name="answer"})'}
-        answer = httpx.get(f"{stack.prometheus_url}/api/v1/query", params=query, trust_env=False).json()
+        answer = httpx2.get(f"{stack.prometheus_url}/api/v1/query", params=query, trust_env=False).json()
         return sum(float(each["value"][1]) for each in answer["data"]["result"])
 
     wait_until(lambda: ended() >= 1, seconds=60, what="the answered question is counted")

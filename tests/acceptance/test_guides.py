@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from producers.supervisor import free_port
@@ -119,11 +119,11 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
         assert "published" in told
         live = f"{pages[1]}/live/demo/corner/"
         page = (tmp_path / "corner" / "index.html").read_text()
-        published = httpx.get(live, trust_env=False).text
+        published = httpx2.get(live, trust_env=False).text
         assert published != page, "the stand-in model's edit is live"
         assert "Three walls of it." in published
         tutorial.run("back.sh")
-        assert httpx.get(live, trust_env=False).text == page
+        assert httpx2.get(live, trust_env=False).text == page
         told = tutorial.run("after.sh")
         assert "0 broken promises" in told or "no broken promises" in told
     assert log.read_text().count('"model"') >= 1, "the provider was asked, with the key's own URL"

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import text
 
@@ -42,15 +42,15 @@ class Client:
         answer = self._until_answered(
             lambda: self._http.post("/v1/jobs", json={"prompt": prompt, **body}, headers={"idempotency-key": key})
         )
-        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         return UUID(answer.json()["id"])
 
-    def _until_answered(self, ask: Callable[[], httpx.Response]) -> httpx.Response:
+    def _until_answered(self, ask: Callable[[], httpx2.Response]) -> httpx2.Response:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return ask()
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 assert time.monotonic() < deadline, "no answer for too long"
                 self.retries[type(error).__name__] += 1
                 time.sleep(0.1)
@@ -104,8 +104,8 @@ def watched(url: str) -> Iterator[list[float]]:
         answered = time.monotonic()
         while not stopping.wait(0.02):
             try:
-                httpx.get(f"{url}/healthz", timeout=5, trust_env=False)
-            except httpx.TransportError:
+                httpx2.get(f"{url}/healthz", timeout=5, trust_env=False)
+            except httpx2.TransportError:
                 continue
             gaps.append(time.monotonic() - answered)
             answered = time.monotonic()

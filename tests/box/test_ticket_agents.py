@@ -19,7 +19,7 @@ from monitoring.ledger.store import Ledger, create_ledger_engine
 from sandbox.den import Den
 from sandbox.docker.engine import Engine, is_outer
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.server import running_rehearsal
 from tests.box.test_agent_session import inside

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-import httpx
+import httpx2
 
 from producers.embedded import Embedded
 
@@ -32,19 +32,19 @@ class Callers:
     def run(self) -> None:
         """Submit until there are enough; several threads may."""
         headers = {"authorization": f"Bearer {self._embedded.api_key}"}
-        with httpx.Client(base_url=self._embedded.api_url, headers=headers, timeout=60, trust_env=False) as client:
+        with httpx2.Client(base_url=self._embedded.api_url, headers=headers, timeout=60, trust_env=False) as client:
             while (body := self._next()) is not None:
                 while self.submitted - self._ended() > OPEN_JOBS and not self.is_stopped:
                     time.sleep(0.05)
                 self._submit(client, body)
 
-    def _submit(self, client: httpx.Client, body: dict[str, str]) -> None:
+    def _submit(self, client: httpx2.Client, body: dict[str, str]) -> None:
         try:
             answer = client.post("/v1/jobs", json=body)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             self.errors.append(repr(error))
             return
-        if answer.status_code != httpx.codes.ACCEPTED:
+        if answer.status_code != httpx2.codes.ACCEPTED:
             self.errors.append(answer.text)
 
     def _next(self) -> dict[str, str] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import httpx
+import httpx2
 from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError as BrokerError
@@ -79,7 +79,7 @@ class Clients:
         app = create_app(scene.fleet.broker_url)
         self._submitter = Submitter(scene.ledger, Publisher(app), scene.policy)
         self._http = {
-            tenant: httpx.Client(
+            tenant: httpx2.Client(
                 base_url=scene.fleet.api_url, headers={"authorization": f"Bearer {key}"}, timeout=15, trust_env=False
             )
             for tenant, key in scene.keys.items()
@@ -131,14 +131,14 @@ class Clients:
                 answer = self._http[order.tenant].post(
                     "/v1/jobs", json=dict(order.body), headers={"Idempotency-Key": str(order.id)}
                 )
-            except httpx.HTTPError:
+            except httpx2.HTTPError:
                 return RETRY_SECONDS
-            if answer.status_code == httpx.codes.ACCEPTED:
+            if answer.status_code == httpx2.codes.ACCEPTED:
                 got.append(UUID(answer.json()["id"]))
                 return None
-            if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            if answer.status_code == httpx2.codes.TOO_MANY_REQUESTS:
                 return self._come_back("http", float(answer.headers.get("retry-after", 1)))
-            if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+            if answer.status_code >= httpx2.codes.INTERNAL_SERVER_ERROR:
                 return RETRY_SECONDS
             self._refuse(f"http {answer.status_code}", answer.text)
             return None

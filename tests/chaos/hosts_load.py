@@ -7,7 +7,7 @@ import time
 from typing import Any
 from uuid import UUID
 
-import httpx
+import httpx2
 
 from routing.jobs import ENDS
 from tests.chaos.three_hosts import ThreeHosts
@@ -43,7 +43,7 @@ class Load:
 
     def submit(self, prompt: str, **body: Any) -> UUID:
         answer = self._hosts.http.post("/v1/jobs", json={"prompt": prompt, **body})
-        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         self.accepted.append(UUID(answer.json()["id"]))
         return self.accepted[-1]
 
@@ -83,8 +83,8 @@ class Load:
         """Approve one; what has ended or was outrun by another publish meanwhile is refused, which is right."""
         self.kept_back.discard(job_id)
         answer = self._hosts.http.post(f"/v1/jobs/{job_id}/approve")
-        assert answer.is_success or answer.status_code == httpx.codes.CONFLICT, answer.text
-        if answer.status_code == httpx.codes.CONFLICT:
+        assert answer.is_success or answer.status_code == httpx2.codes.CONFLICT, answer.text
+        if answer.status_code == httpx2.codes.CONFLICT:
             self._hosts.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "outrun"})
 
     def open_jobs(self) -> int:

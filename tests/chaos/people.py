@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from uuid import UUID
 
-import httpx
+import httpx2
 from sqlalchemy.exc import DBAPIError
 
 from tests.chaos.clients import PATIENCE_SECONDS, Clients
@@ -33,7 +33,7 @@ class People(threading.Thread):
         self._seed = seed
         self._stopping = threading.Event()
         self._seen: set[tuple[UUID, str]] = set()
-        self._http = httpx.Client(base_url=scene.fleet.api_url, timeout=15, trust_env=False)
+        self._http = httpx2.Client(base_url=scene.fleet.api_url, timeout=15, trust_env=False)
 
     def run(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
@@ -73,9 +73,9 @@ class People(threading.Thread):
         headers = {"authorization": f"Bearer {self._scene.keys[tenant]}"}
         try:
             answer = self._http.post(f"/v1/jobs/{job_id}/{deed}", json=body, headers=headers)
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return False
-        if answer.status_code in _TRANSIENT or (deed == "cancel" and answer.status_code == httpx.codes.NOT_FOUND):
+        if answer.status_code in _TRANSIENT or (deed == "cancel" and answer.status_code == httpx2.codes.NOT_FOUND):
             # who is told to come back tomorrow gives the job up
             is_too_long = float(answer.headers.get("retry-after", 0)) > PATIENCE_SECONDS and deed == "reply"
             return is_too_long and self._post("cancel", job_id, tenant, None)

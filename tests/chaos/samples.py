@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 from redis import Redis
 from sqlalchemy import text
@@ -87,7 +87,7 @@ def _of_disk(places: Mapping[str, Path]) -> Sample:
 
 
 def _of_exporter(url: str) -> Sample:
-    said = httpx.get(f"{url}/metrics", timeout=20, trust_env=False).text
+    said = httpx2.get(f"{url}/metrics", timeout=20, trust_env=False).text
     return {"series/exporter": float(sum(1 for line in said.splitlines() if line and not line.startswith("#")))}
 
 

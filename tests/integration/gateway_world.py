@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 from aiohttp import web
 from sqlalchemy import text
 from sqlmodel import select
@@ -27,7 +27,7 @@ from routing.policy import Policy, platform_policy
 from routing.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.models import ModelClient
 from sandbox.trust import authorities
 
@@ -79,12 +79,12 @@ class World:
     def client(self, held: Held) -> ModelClient:
         return ModelClient(self.url, held.token, timeout_seconds=20)
 
-    def post(self, held: Held | str, body: dict[str, Any] | bytes, **headers: str) -> httpx.Response:
+    def post(self, held: Held | str, body: dict[str, Any] | bytes, **headers: str) -> httpx2.Response:
         """Send a body as it is."""
         token = held if isinstance(held, str) else held.token
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"{self.url}/v1/messages"
-        return httpx.post(
+        return httpx2.post(
             url, content=content, headers={"authorization": f"Bearer {token}", **headers}, timeout=20, trust_env=False,
             verify=authorities(),
         )  # fmt: skip

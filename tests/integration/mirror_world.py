@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from aiohttp import web
 
 from monitoring.ledger.attempts import bind_door
@@ -133,10 +133,10 @@ class MirrorWorld:
 
     def request(
         self, path: str, *, method: str = "GET", address: str = HERE, body: bytes | str | None = None, **headers: str
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """Ask the mirror from an address of this machine."""
-        transport = httpx.HTTPTransport(local_address=address)
-        with httpx.Client(transport=transport, trust_env=False, timeout=20) as client:
+        transport = httpx2.HTTPTransport(local_address=address)
+        with httpx2.Client(transport=transport, trust_env=False, timeout=20) as client:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             return client.request(method, f"{self.url}{path}", content=body, headers=named)
 

@@ -210,7 +210,7 @@ def test_a_day_s_money_that_is_spent_refuses_what_needs_a_model_until_midnight_a
         f"{key}, 500000000000, 500000000000, 0 FROM to_char(timezone('UTC', now()), 'YYYY-MM-DD') AS d",
         scope=scope,
     )
-    with pytest.raises(AdmissionRefusedError) as refused:
+    with pytest.raises(AdmissionRefusedError, match="daily budget of") as refused:
         submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
     assert refused.value.reason is Reason.COST_CAP
     assert 0 < refused.value.retry_after_seconds <= 86_400

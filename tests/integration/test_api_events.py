@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 
@@ -67,7 +67,7 @@ def read_stream(lines: Iterator[str]) -> Iterator[dict[str, str]]:
 def follow(server: Server, world: World, job_id: UUID, **headers: str) -> list[dict[str, str]]:
     """Follow a job to the end of its stream."""
     url = f"{server.url}/v1/jobs/{job_id}/events"
-    with httpx.stream("GET", url, headers={**world.headers(), **headers}, timeout=20) as answer:
+    with httpx2.stream("GET", url, headers={**world.headers(), **headers}, timeout=20) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         return list(read_stream(answer.iter_lines()))
 
@@ -182,7 +182,7 @@ def test_a_stop_of_the_server_closes_open_streams_at_once(world: World, server: 
 
     def read() -> None:
         url = f"{server.url}/v1/jobs/{job_id}/events"
-        with httpx.stream("GET", url, headers=world.headers(), timeout=20) as answer:
+        with httpx2.stream("GET", url, headers=world.headers(), timeout=20) as answer:
             for _ in read_stream(answer.iter_lines()):
                 opened.set()
 
@@ -195,7 +195,7 @@ def test_a_stop_of_the_server_closes_open_streams_at_once(world: World, server: 
 
 
 def test_the_real_server_names_no_software_and_serves_head(world: World, server: Server) -> None:
-    answer = httpx.get(f"{server.url}/healthz")
+    answer = httpx2.get(f"{server.url}/healthz")
     assert answer.status_code == 200
     assert "server" not in answer.headers
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 
 from monitoring.ledger import money
 from monitoring.ledger.attempts import hash_token, lapsed_attempts, recover
-from monitoring.ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapRefusal, CapsMissing, Reserved
+from monitoring.ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, Reserved
 from monitoring.ledger.store import Ledger
 from routing.policy import platform_policy
-from routing.prices import Usage
+from routing.prices import BudgetExceeded, Usage
 from tests.factories import Shop
 
 EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
@@ -170,7 +170,7 @@ class BudgetMachine(RuleBasedStateMachine):
             return
         expected = self.expected(caps, call)
         if expected is None:
-            assert isinstance(answer, CapRefusal)
+            assert isinstance(answer, BudgetExceeded)
             return
         assert answer == expected
         keys = tuple((cap.scope, cap.key) for cap in caps)

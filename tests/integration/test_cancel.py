@@ -16,7 +16,7 @@ from monitoring.ledger.store import Ledger
 from routing.jobs import State
 from routing.queues import QueueName
 from routing.waits import Hold
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig, billed_nanousd, read_log
 from sandbox.rehearsal.server import running_rehearsal
 from tests.factories import Shop

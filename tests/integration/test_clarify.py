@@ -23,7 +23,6 @@ from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.superseding import supersede, take_turn
 from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
-from monitoring.redact import redact
 from producers.clarify import Clarifier, Reply
 from producers.errors import AdmissionRefusedError
 from producers.jobs import describe
@@ -31,6 +30,7 @@ from producers.routing_log import RoutingLog
 from routing.errors import InvalidJobError
 from routing.jobs import State
 from routing.ladder import LadderEventName
+from routing.redaction import redact
 from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.services import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from httpx import Response
+from httpx2 import Response
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import col

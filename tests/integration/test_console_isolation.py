@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.testclient import TestClient
-from httpx import Response
+from httpx2 import Response
 from starlette.routing import Mount
 
 from monitoring.ledger.store import Ledger

@@ -14,25 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
+import httpx2
 import pytest
 from aiohttp import web
 from sqlalchemy import text
 
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.store import Ledger
-from monitoring.redact import key_fingerprint
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
+from routing.redaction import key_fingerprint
 from sandbox.errors import (
+    BudgetExceededError,
     CancelledCallError,
-    CostCapError,
     FencedCallError,
     GatewayUnreachableError,
     NoProviderKeyError,
     ProviderBusyError,
     ProviderError,
 )
+from sandbox.models import ModelReply, Stop, Text, Turn
 from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
 from sandbox.rehearsal.server import running_rehearsal
 from tests.integration.gateway_world import (
@@ -109,14 +110,9 @@ def rehearsed(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Rehea
         yield world
 
 
-def ask(world: World, held: Held, prompt: str = "hello", **fields: Any) -> Any:
+def ask(world: World, held: Held, prompt: Turn = "hello", *, max_tokens: int = 1500) -> ModelReply:
     with world.client(held) as client:
-        return client.create(
-            model=HAIKU,
-            max_tokens=fields.pop("max_tokens", 1500),
-            messages=[{"role": "user", "content": prompt}],
-            **fields,
-        )
+        return client.create([prompt], model=HAIKU, max_tokens=max_tokens)
 
 
 def leave_after(world: World, held: Held, body: dict[str, Any], *, seconds: float, admitted: bool = False) -> None:
@@ -144,7 +140,7 @@ def leave_after(world: World, held: Held, body: dict[str, Any], *, seconds: floa
 def test_a_streamed_call_is_billed_as_the_provider_bills_it(rehearsed: Rehearsed) -> None:
     held = rehearsed.attempt()
     reply = ask(rehearsed, held)
-    assert reply.content[0].text
+    assert reply.text
     [call] = rehearsed.calls()
     assert call.cost_nanousd == rehearsed.provider_bill(1) > 0
     assert (call.state, call.finish, call.status) == ("settled", "completed", 200)
@@ -166,9 +162,8 @@ def test_a_call_that_is_not_streamed_is_billed_as_the_provider_bills_it(rehearse
 
 def test_cached_input_is_billed_at_its_own_prices(rehearsed: Rehearsed) -> None:
     held = rehearsed.attempt()
-    system = [{"type": "text", "text": "You know a lot. " * 500, "cache_control": {"type": "ephemeral"}}]
     for _ in range(2):
-        ask(rehearsed, held, system=system)
+        ask(rehearsed, held, prompt=[Text("You know a lot. " * 500, ends_prefix=True), Text("What do you know?")])
     assert rehearsed.own_bill() == rehearsed.provider_bill(2)
     written, read = rehearsed.calls()
     assert written.cache_write_tokens == read.cache_read_tokens > 1000
@@ -245,7 +240,7 @@ def test_of_ten_parallel_calls_on_a_budget_for_one_exactly_one_is_admitted(rehea
     for answer in answers:
         if answer.status_code == 429:
             assert answer.json()["error"]["type"] == "billing_error"
-            assert "job cap" in answer.json()["error"]["message"]
+            assert "job budget" in answer.json()["error"]["message"]
             assert answer.headers["x-should-retry"] == "false"
     assert len(rehearsed.logged(1)) == 1
     hits = rehearsed.events("limit_hit")
@@ -260,8 +255,8 @@ def test_a_call_gets_the_output_tokens_that_the_cap_has_room_for(rehearsed: Rehe
     [call] = rehearsed.calls()
     assert 1024 <= call.max_tokens < 1500
     assert reply.usage.output_tokens == call.max_tokens
-    assert reply.stop_reason == "max_tokens"
-    with pytest.raises(CostCapError, match=r"job cap has \$0\.0\d+ left"):
+    assert reply.stop is Stop.MAX_TOKENS
+    with pytest.raises(BudgetExceededError, match=r"job budget has \$0\.0\d+ left"):
         ask(rehearsed, held)
 
 
@@ -279,7 +274,7 @@ def test_a_tenants_own_lower_limit_holds(ledger: Ledger, ledger_url: str) -> Non
         gateway_world(ledger, ledger_url, {"own": provider(up.url)}) as world,
     ):
         world.tenant("thrifty", "own", overrides={"queues": {"answer": {"llm_usd": 0.001}}})
-        with pytest.raises(CostCapError, match="tier cap"):
+        with pytest.raises(BudgetExceededError, match="tier budget"):
             ask(world, world.attempt(tenant="thrifty"))
         ask(world, world.attempt())
 
@@ -298,7 +293,7 @@ def test_the_providers_count_admits_what_the_bodys_size_would_not(ledger: Ledger
 @pytest.mark.threat("C4")
 def test_a_stream_is_cut_as_soon_as_it_has_used_its_reserve(rehearsed: Rehearsed) -> None:
     held = rehearsed.attempt()
-    with pytest.raises(CostCapError):
+    with pytest.raises(BudgetExceededError):
         ask(rehearsed, held, prompt="write dearly")
     [call] = rehearsed.calls()
     [logged] = rehearsed.logged(1)
@@ -307,7 +302,7 @@ def test_a_stream_is_cut_as_soon_as_it_has_used_its_reserve(rehearsed: Rehearsed
     assert logged.characters <= 40, "more than one chunk was let through"
     assert rehearsed.own_bill() == rehearsed.provider_bill(1) > 60_000_000 > call.reserved_nanousd
     assert [hit["phase"] for hit in rehearsed.events("limit_hit")] == ["stream"]
-    with pytest.raises(CostCapError, match="tier cap"):
+    with pytest.raises(BudgetExceededError, match="tier budget"):
         ask(rehearsed, held)
 
 
@@ -464,8 +459,8 @@ _WRONG_PATHS = [
 @pytest.mark.threat("C6")
 def test_every_other_path_is_unknown(rehearsed: Rehearsed, subtests: pytest.Subtests) -> None:
     headers = {"x-api-key": rehearsed.attempt().token}
-    once = httpx.Limits(max_keepalive_connections=0)  # what follows a CONNECT on its connection is no request
-    with httpx.Client(trust_env=False, base_url=rehearsed.url, headers=headers, limits=once) as client:
+    once = httpx2.Limits(max_keepalive_connections=0)  # what follows a CONNECT on its connection is no request
+    with httpx2.Client(trust_env=False, base_url=rehearsed.url, headers=headers, limits=once) as client:
         for method, path in _WRONG_PATHS:
             with subtests.test(method=method, path=path):
                 answer = client.request(method, path, content=json.dumps(message()))
@@ -474,9 +469,9 @@ def test_every_other_path_is_unknown(rehearsed: Rehearsed, subtests: pytest.Subt
 
 
 def test_the_gateway_says_that_it_is_there(rehearsed: Rehearsed) -> None:
-    assert httpx.get(f"{rehearsed.url}/healthz", trust_env=False).status_code == 200
-    assert httpx.get(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
-    assert httpx.head(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
+    assert httpx2.get(f"{rehearsed.url}/healthz", trust_env=False).status_code == 200
+    assert httpx2.get(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
+    assert httpx2.head(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
 
 
 def test_counting_tokens_is_checked_and_free(rehearsed: Rehearsed) -> None:
@@ -724,7 +719,7 @@ _SERVE = """
 import sys
 from routing.policy import platform_policy
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.serve import serve
+from sandbox.gateway.server import serve
 serve(GatewayConfig.model_validate_json(sys.argv[1]), sys.argv[2], platform_policy())
 """
 
@@ -767,8 +762,8 @@ def test_a_gateway_that_ends_leaves_no_call_unpaid(
 
 def _is_up(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/healthz", trust_env=False).status_code == 200
+    except httpx2.TransportError:
         return False
 
 
@@ -777,9 +772,7 @@ def _is_up(url: str) -> bool:
 
 def test_a_forced_tool_call_returns_what_was_written_into_the_tool(rehearsed: Rehearsed) -> None:
     with rehearsed.client(rehearsed.attempt()) as client:
-        call = client.tool_call(
-            model=HAIKU, max_tokens=500, messages=[{"role": "user", "content": "Set it"}], tool=TOOL
-        )
+        call = client.tool_call(["Set it"], model=HAIKU, max_tokens=500, tool=TOOL)
     assert isinstance(call.input["title"], str)
     assert cost_nanousd(PRICE, call.usage) == rehearsed.own_bill()
     assert not call.is_cut
@@ -803,4 +796,4 @@ def test_a_model_that_does_not_use_the_tool_is_a_providers_error(ledger: Ledger,
         world.client(world.attempt()) as client,
         pytest.raises(ProviderError, match="did not use the tool set_title"),
     ):
-        client.tool_call(model=HAIKU, max_tokens=9, messages=[{"role": "user", "content": "x"}], tool=TOOL)
+        client.tool_call(["x"], model=HAIKU, max_tokens=9, tool=TOOL)

@@ -10,8 +10,7 @@ import pytest
 from psycopg import sql
 
 from monitoring.ledger.money import Statement
-from sandbox.gateway.accounts import Accounts
-from sandbox.gateway.connections import Connections, Kept
+from sandbox.gateway.ledger import Connections, DurableConnections, Ledger
 from tests.services import Postgres
 
 OPEN = (
@@ -67,7 +66,7 @@ def test_what_is_run_is_on_the_disk_before_anybody_hears_of_it(url: str) -> None
     written = "SELECT pg_current_wal_flush_lsn() > %(place)s::pg_lsn"
 
     async def work(at_once: int) -> list[bool]:
-        accounts = Accounts(url, connections=4)
+        accounts = Ledger(url, connections=4)
 
         async def one() -> list[bool]:
             found = []
@@ -102,7 +101,7 @@ def test_one_wait_for_the_disk_serves_all_that_was_committed_before_it_and_nothi
             return []
 
     async def work() -> None:
-        kept = Kept(url, Quick(url, size=1))
+        kept = DurableConnections(url, Quick(url, size=1))
         kept._waiting = Slow(url, size=1)
 
         async def one(number: int) -> None:
@@ -120,7 +119,7 @@ def test_one_wait_for_the_disk_serves_all_that_was_committed_before_it_and_nothi
 def test_who_stops_waiting_for_the_disk_takes_it_from_nobody(url: str) -> None:
     async def work() -> list[Sequence[tuple[Any, ...]]]:
         connections = Connections(url, size=2)
-        kept = Kept(url, connections)
+        kept = DurableConnections(url, connections)
         tasks = [asyncio.create_task(kept.run(f"SELECT {number} FROM pg_sleep(0.1)", {})) for number in range(3)]
         await asyncio.sleep(0.15)
         tasks[1].cancel()
@@ -136,7 +135,7 @@ def test_who_stops_waiting_for_the_disk_takes_it_from_nobody(url: str) -> None:
 def test_a_statement_that_waits_for_a_row_keeps_no_other_from_the_disk(url: str) -> None:
     async def work() -> float:
         connections = Connections(url, size=2)
-        kept = Kept(url, connections)
+        kept = DurableConnections(url, connections)
         held = asyncio.create_task(kept.run("SELECT 1 FROM pg_sleep(1.5)", {}))
         await asyncio.sleep(0.1)
         began = asyncio.get_running_loop().time()

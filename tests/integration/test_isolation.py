@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from fastapi.routing import iter_route_contexts
-from httpx import Response
+from httpx2 import Response
 
 from monitoring.ledger.releases import find_site
 from monitoring.ledger.store import Ledger

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from aiohttp import web
 
@@ -20,7 +20,7 @@ from monitoring.ledger.lanes import LaneView, lanes
 from monitoring.ledger.store import Ledger
 from routing.lanes import Lanes, LaneState
 from routing.policy import Policy, platform_policy
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from tests.integration.gateway_world import (
     HAIKU,
     Held,
@@ -105,11 +105,11 @@ def lane(world: World, model: str = HAIKU) -> LaneView:
         return next(view for view in lanes(session) if view.model == model)
 
 
-def ask(world: World, held: Held, model: str = HAIKU, **fields: Any) -> httpx.Response:
+def ask(world: World, held: Held, model: str = HAIKU, **fields: Any) -> httpx2.Response:
     return world.post(held, message(model=model, stream=True, **fields))
 
 
-def code_of(answer: httpx.Response) -> str | None:
+def code_of(answer: httpx2.Response) -> str | None:
     error = answer.json()["error"] if answer.status_code != 200 else {}
     code = error.get("details", {}).get("error_code")
     return code if isinstance(code, str) else None
@@ -124,7 +124,7 @@ def test_a_lane_is_parked_for_as_long_as_its_provider_asks_and_all_others_flow(w
     assert first.headers["x-should-retry"] == "false", "whoever holds a slot or a box must not sleep that long"
 
     second = ask(world, held)
-    assert (second.status_code, code_of(second)) == (429, "lane_parked")
+    assert (second.status_code, code_of(second)) == (429, "circuit_open")
     assert 35 <= int(second.headers["retry-after"]) <= 40
     assert "rate_limited" in second.text
     assert moody.asked == [HAIKU], "a parked lane's call is not forwarded"
@@ -169,7 +169,7 @@ def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
                 wait_until(lambda: sum(a.done() for a in answers) == 11, seconds=20, what="all but the test are told")
                 refused = [answer.result() for answer in answers if answer.done()]
                 moody.hold.set()
-            assert {code_of(answer) for answer in refused} == {"lane_parked"}
+            assert {code_of(answer) for answer in refused} == {"circuit_open"}
             assert all(answer.headers["x-should-retry"] == "true" for answer in refused), "a short wait is worth it"
             assert moody.asked == [HAIKU]
             assert sorted(answer.result().status_code for answer in answers) == [200] + [429] * 11
@@ -206,7 +206,7 @@ def test_a_test_whose_caller_leaves_is_given_to_the_next(world: World, moody: Mo
         )
         connection.sendall(head.encode() + body)
         wait_until(lambda: len(moody.asked) == 2, seconds=10, what="the test is out")
-        assert code_of(ask(world, held)) == "lane_parked"
+        assert code_of(ask(world, held)) == "circuit_open"
     moody.hold.set()
     wait_until(lambda: ask(world, held).status_code == 200, seconds=10, what="another call may test the lane")
     assert lane(world).state is LaneState.FLOWING
@@ -235,7 +235,7 @@ def test_a_provider_that_refuses_connections_is_not_called_again_and_again(ledge
     with gateway_world(ledger, ledger_url, {"own": provider(f"http://127.0.0.1:{port}")}) as world:
         held = world.attempt()
         answers = [ask(world, held) for _ in range(6)]
-        assert [code_of(answer) for answer in answers] == ["provider_unreachable"] * 5 + ["lane_parked"]
+        assert [code_of(answer) for answer in answers] == ["provider_unreachable"] * 5 + ["circuit_open"]
         assert "retry-after" in answers[4].headers
         assert sum(call.cost_nanousd for call in world.calls()) == 0
 

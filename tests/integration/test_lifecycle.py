@@ -24,8 +24,8 @@ from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sandbox.den import Den
 from sandbox.errors import (
     BlobMissingError,
+    BudgetExceededError,
     CancelledCallError,
-    CostCapError,
     FencedCallError,
     NoProviderKeyError,
     ProviderError,
@@ -291,7 +291,7 @@ def test_a_soft_limit_that_comes_between_two_tasks_hits_nobody(rig: Rig) -> None
 @pytest.mark.parametrize(
     ("error", "state", "reason", "detail"),
     [
-        (CostCapError("the job cap has $0.01 left"), "budget_exceeded", "cost_cap", "$0.01 left; nothing was kept"),
+        (BudgetExceededError("it is spent"), "budget_exceeded", "cost_cap", "it is spent; nothing was kept"),
         (CancelledCallError("x"), "cancelled", "cancelled", "cancelled while it ran"),
         (CancelledByOwnerError(), "cancelled", "cancelled", "cancelled while it ran"),
         (NoProviderKeyError("tenant acme has no provider"), "failed", "no_provider_key", "has no provider"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from aiohttp import web
 from sqlalchemy import select, text
@@ -340,7 +340,7 @@ def test_a_file_that_is_not_what_was_promised_never_arrives_whole_and_is_not_kep
     try:
         answer = mirror.request("/left/-/left-1.0.0.tgz")
         assert answer.status_code == 502
-    except httpx.RemoteProtocolError:
+    except httpx2.RemoteProtocolError:
         assert size > 100, "an answer that has not begun says why"
     assert mirror.kept() == []
 
@@ -376,7 +376,7 @@ def test_a_file_above_the_limit_is_refused(ledger: Ledger, ledger_url: str, tmp_
         try:
             answer = mirror.request("/left/-/left-1.0.0.tgz")
             assert (answer.status_code, answer.json()["error"]) == (502, "the file is longer than 200000 bytes")
-        except httpx.RemoteProtocolError:
+        except httpx2.RemoteProtocolError:
             assert not is_announced
         assert mirror.kept() == []
 

@@ -12,17 +12,17 @@ from sqlalchemy import text
 
 from monitoring.ledger import money
 from monitoring.ledger.attempts import hash_token
-from monitoring.ledger.money import Bearer, BearerGone, CallStart, CapRefusal, CapsMissing, Reserved
+from monitoring.ledger.money import Bearer, BearerGone, CallStart, CapsMissing, Reserved
 from monitoring.ledger.store import Ledger
 from routing.policy import platform_policy
-from routing.prices import NANOUSD_PER_USD, Usage
+from routing.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.gateway_world import World
 
 LIMIT = 1000
 """Nanodollars of every cap in these tests."""
-Outcome = Reserved | CapRefusal | CapsMissing | BearerGone
+Outcome = Reserved | BudgetExceeded | CapsMissing | BearerGone
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def test_a_tier_may_spend_exactly_its_limit_and_not_a_nanodollar_more(
         holder = money.read_bearer(money.run(session, money.bearer_of(token_hash))[0])
     limit = round(usd * NANOUSD_PER_USD)
     over = reserve(world, holder, start(limit + 1), limit=None)
-    assert over == CapRefusal("tier", limit)
+    assert over == BudgetExceeded("tier", limit)
     exact = start(limit)
     assert reserve(world, holder, exact, limit=None) == Reserved(1, limit)
     assert settle(world, exact.id, limit)
-    assert reserve(world, holder, start(1), limit=None) == CapRefusal("tier", 0)
+    assert reserve(world, holder, start(1), limit=None) == BudgetExceeded("tier", 0)
     world.check_books()
 
 
@@ -113,9 +113,9 @@ def test_a_call_that_is_booked_twice_is_paid_once(world: World) -> None:
 def test_what_has_room_for_fewer_tokens_gets_fewer(world: World) -> None:
     holder = bearer(world)
     assert isinstance(reserve(world, holder, start(700)), Reserved)
-    assert reserve(world, holder, start(500, tokens=400, least=400)) == CapRefusal("tier", 300)
+    assert reserve(world, holder, start(500, tokens=400, least=400)) == BudgetExceeded("tier", 300)
     assert reserve(world, holder, start(500, tokens=400, least=100)) == Reserved(200, 300)
-    assert reserve(world, holder, start(500, tokens=400, least=1)) == CapRefusal("tier", 0)
+    assert reserve(world, holder, start(500, tokens=400, least=1)) == BudgetExceeded("tier", 0)
     world.check_books()
 
 
@@ -131,7 +131,7 @@ def test_an_attempt_that_lost_its_job_since_it_was_looked_up_reserves_nothing(wo
 def test_a_raised_budget_holds_at_once(world: World) -> None:
     holder = bearer(world)
     assert isinstance(reserve(world, holder, start(1000)), Reserved)
-    assert isinstance(reserve(world, holder, start(500)), CapRefusal)
+    assert isinstance(reserve(world, holder, start(500)), BudgetExceeded)
     assert isinstance(reserve(world, holder, start(500), limit=1500), Reserved)
     assert {cap.limit_nanousd for cap in world.caps().values()} == {1500}
 

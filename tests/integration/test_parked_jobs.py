@@ -29,7 +29,7 @@ from routing.policy import Policy, platform_policy
 from routing.queues import QueueName, Tier
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig, billed_nanousd
 from sandbox.rehearsal.server import running_rehearsal
 from tests.factories import Shop

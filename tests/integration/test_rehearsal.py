@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
 import httpx2
 import pytest
 
@@ -235,7 +234,7 @@ def test_an_error_in_mid_stream_is_an_api_error(server: Server) -> None:
 def test_malformed_json_cannot_be_read(server: Server, streamed: bool) -> None:
     messages = [{"role": "user", "content": "x [rehearse:malformed]"}]
     asked = {"model": HAIKU, "max_tokens": 500, "stream": streamed, "messages": messages}
-    with httpx.Client() as client:
+    with httpx2.Client() as client:
         reply = client.post(f"{server.address.url}/v1/messages", json=asked, headers={"authorization": "Bearer t"})
     last = reply.text.rsplit("data: ", 1)[-1].split("\n\n")[0]
     with pytest.raises(json.JSONDecodeError):
@@ -283,7 +282,7 @@ def test_a_client_that_loses_patience_in_a_stall_is_logged_so(server: Server) ->
 
 def test_a_key_is_required_in_the_api_shape(server: Server) -> None:
     asked = {"model": HAIKU, "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
-    with httpx.Client(base_url=server.address.url) as client:
+    with httpx2.Client(base_url=server.address.url) as client:
         refused = client.post("/v1/messages", json=asked)
         unknown = client.get("/v1/elsewhere")
         hello = client.head("/api/hello")

@@ -19,7 +19,6 @@ from monitoring.ledger.accepting import accept
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import lock_job, route_job
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.redact import redact
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.publisher import Publisher
@@ -29,6 +28,7 @@ from routing.app import create_app
 from routing.jobs import State
 from routing.policy import platform_policy
 from routing.queues import QueueName
+from routing.redaction import redact
 from routing.router import Mode, Signals, decide
 from routing.soft import soft_route
 from tests.factories import Shop, make_new_job

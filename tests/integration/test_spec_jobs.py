@@ -19,7 +19,7 @@ from routing.policy import platform_policy
 from routing.queues import QueueName, Tier
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
 from sandbox.rehearsal.server import running_rehearsal
 from sandbox.release import manifest_of
@@ -309,7 +309,7 @@ def test_a_budget_that_affords_no_call_ends_the_job_and_makes_none(rig: Rig) -> 
     site = rig.site()
     job = rig.edit(BY_MODEL, site, cap_nanousd=1_000)
     assert (job.state, job.reason) == ("budget_exceeded", "cost_cap")
-    assert "job cap" in str(job.detail)
+    assert "job budget" in str(job.detail)
     assert rig.calls() == []
 
 

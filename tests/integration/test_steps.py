@@ -15,7 +15,7 @@ from routing.jobs import Reason, State
 from routing.queues import QueueName
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, read_log
 from sandbox.rehearsal.server import running_rehearsal
 from tests.factories import Shop
@@ -412,7 +412,7 @@ class ChargesWhole:
     """A runner whose calls nobody meters."""
 
     def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        scope = attempt.charge_whole(15_000_000_000, order.model)
-        failed = Failed(State.FAILED, Reason.AGENT_FAILED, scope) if scope else None
+        exceeded = attempt.charge_whole(15_000_000_000, order.model)
+        failed = Failed(State.FAILED, Reason.AGENT_FAILED, exceeded.scope) if exceeded else None
         result = {".agent-result.json": b'{"status": "complete", "summary": "Done."}'}
         return AgentRun({**order.files, **result}, failed)

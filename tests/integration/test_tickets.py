@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from httpx import Response
+from httpx2 import Response
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 import pytest
 from pydantic import SecretStr
 
@@ -27,7 +27,7 @@ from routing.jobs import JobMessage
 from routing.policy import platform_policy
 from routing.queues import QueueName
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.server import running_rehearsal
 from tests.collector import Collector, Seen, running_collector
@@ -180,7 +180,7 @@ def test_a_call_with_a_job_s_token_can_write_into_no_other_trace(
         body = {"model": _model(), "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]}
         for header in said:
             headers = {"authorization": f"Bearer {claimed.token}", "traceparent": header}
-            called = httpx.post(f"{places[1]}/v1/messages", json=body, headers=headers, trust_env=False, timeout=20)
+            called = httpx2.post(f"{places[1]}/v1/messages", json=body, headers=headers, trust_env=False, timeout=20)
             assert called.status_code == 200, called.text
     (submitted,) = collector.named("submit")
     calls = [span for span in collector.spans if span.name.startswith("chat ")]

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from monitoring.ledger.store import Ledger
 from sandbox.den import Den
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.testing import running_gateway
+from sandbox.gateway.server import running_gateway
 from sandbox.rehearsal.config import RehearsalConfig
 from sandbox.rehearsal.server import running_rehearsal
 from tests.factories import Shop

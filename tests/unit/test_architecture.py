@@ -23,7 +23,7 @@ from sandbox.spec.errors import Finding
 
 PACKAGES = ("routing", "monitoring", "sandbox", "workers", "producers")
 ROOT = Path(__file__).parents[2]
-HEAVY = ("celery", "kombu", "redis", "sqlalchemy", "sqlmodel", "psycopg", "anthropic", "docker", "httpx", "fastapi")
+HEAVY = ("celery", "kombu", "redis", "sqlalchemy", "sqlmodel", "psycopg", "anthropic", "docker", "httpx2", "fastapi")
 PURE = (
     "routing.jobs", "routing.queues", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
     "routing.trivial", "routing.router", "routing.config", "routing.errors",

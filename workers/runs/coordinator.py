@@ -20,12 +20,12 @@ from monitoring.ledger.run_tables import Run
 from monitoring.ledger.run_values import RunChange, RunRows
 from monitoring.ledger.runs import absorb, change_run, ensure_run, load_run, wake_run
 from monitoring.ledger.tables import Job, Tenant
-from monitoring.redact import REDACTED, redact
 from routing.errors import MissingKeyError, PolicyError
 from routing.jobs import Reason, State
 from routing.layers import accounts_for, for_project
 from routing.policy import Policy
 from routing.project import ProjectConfig
+from routing.redaction import REDACTED, redact
 from workers.errors import WorkspaceMissingError
 from workers.lifecycle import Resources
 from workers.patience import came_through

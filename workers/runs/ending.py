@@ -7,6 +7,7 @@ and are recorded (ruling A13); a run that a person stopped does not let them go 
 from __future__ import annotations
 
 from routing.jobs import Reason, State, is_end
+from routing.prices import BudgetExceeded
 from workers.runs import keys
 from workers.runs.actions import Action, AddSteps, CancelSteps, Decision, EndRun, Publish, ScanChanges, SkipSteps
 from workers.runs.escalation import escalation_record
@@ -45,7 +46,7 @@ def decide_stop(facts: Facts) -> Decision | None:
     if failed:
         return _halt(facts, failed)
     if view.budget_spent and not _is_last_done(facts):
-        why = "nothing more fits the run's budget; what was done is kept"
+        why = f"{BudgetExceeded('run')}; what was done is kept"
         return _stop(facts, State.BUDGET_EXCEEDED, Reason.COST_CAP, why=why)
     return None
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from routing.prices import format_usd, nanousd_of
 from routing.ticket import Ticket
 from sandbox.words import inert
 
@@ -99,7 +100,7 @@ def _quoted(text: str) -> str:
 def _steps(steps: Sequence[StepLine]) -> str:
     head = "| step | agent | state | tries | cost |\n|---|---|---|---:|---:|"
     rows = [
-        f"| {_cell(step.key)} | {_cell(step.agent)} | {step.state} | {step.tries} | ${step.cost_usd:.4f} |"
+        f"| {_cell(step.key)} | {_cell(step.agent)} | {step.state} | {step.tries} | {_usd(step.cost_usd)} |"
         for step in steps
     ]
     return "\n".join([head, *rows]) if rows else ""
@@ -114,11 +115,15 @@ def _bullets(title: str, items: Sequence[str]) -> str:
 
 
 def _money(facts: PullRequestFacts) -> str:
-    text = f"It cost ${facts.cost_usd:.4f}"
+    text = f"It cost {_usd(facts.cost_usd)}"
     if facts.estimate_usd is not None:
-        low, high = facts.estimate_usd
-        text += f" (the estimate was ${low:.2f} to ${high:.2f})"
+        low, high = (format_usd(nanousd_of(usd), digits=2) for usd in facts.estimate_usd)
+        text += f" (the estimate was {low} to {high})"
     return f"{text}. Run `{facts.run_id}`."
+
+
+def _usd(amount: float) -> str:
+    return format_usd(nanousd_of(amount), digits=4)
 
 
 def _cell(text: str) -> str:

@@ -164,6 +164,6 @@ def _attempt(place: Place) -> Attempt:
 
     return Attempt(
         claim=Claim(job, row, place.token, place.policy), site=None, base=None, den=place.den, gateway_url=place.url,
-        check=lambda: None, report=report, cap_hit=lambda: None, bind_door=lambda address, token: None,
+        check=lambda: None, report=report, budget_exceeded=lambda: None, bind_door=lambda address, token: None,
         boxes=place.boxes, charge_whole=lambda nanousd, model: None, runs=place.runs, environment=place.environment,
     )  # fmt: skip

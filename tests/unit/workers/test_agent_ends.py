@@ -3,6 +3,7 @@
 import pytest
 
 from routing.jobs import Reason, State
+from routing.prices import BudgetExceeded
 from sandbox.claude.session import End, Verdict
 from sandbox.errors import PathRefusedError, TreeRefusedError
 from workers.agent_ends import Session, end_of
@@ -16,8 +17,8 @@ def end(session: Session) -> tuple[State, Reason]:
     return ended.state, ended.reason
 
 
-def of(verdict: End, *, cap: str | None = None, has_changes: bool = True) -> Session:
-    return Session(Verdict(verdict, "why"), cap, None, has_changes=has_changes)
+def of(verdict: End, *, exceeded: BudgetExceeded | None = None, has_changes: bool = True) -> Session:
+    return Session(Verdict(verdict, "why"), exceeded, None, has_changes=has_changes)
 
 
 def test_a_session_that_is_done_and_changed_something_goes_on() -> None:
@@ -25,7 +26,7 @@ def test_a_session_that_is_done_and_changed_something_goes_on() -> None:
 
 
 def test_a_session_that_is_done_goes_on_even_if_a_call_of_its_was_refused_on_the_way() -> None:
-    assert end_of(Session(DONE.verdict, "job", None, has_changes=True)) is None
+    assert end_of(Session(DONE.verdict, BudgetExceeded("job"), None, has_changes=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -47,9 +48,9 @@ def test_every_other_end_of_a_session_ends_the_job_with_its_own_reason(
 
 
 def test_it_is_the_ledger_that_says_whether_money_ran_out() -> None:
-    assert end(of(End.FAILED, cap="job")) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
+    assert end(of(End.FAILED, exceeded=BudgetExceeded("job"))) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
     assert end(of(End.FAILED)) == (State.FAILED, Reason.AGENT_FAILED)
-    assert end(of(End.TIME, cap="job")) == (State.TIMED_OUT, Reason.TIME_LIMIT)
+    assert end(of(End.TIME, exceeded=BudgetExceeded("job"))) == (State.TIMED_OUT, Reason.TIME_LIMIT)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import workers.errors
 from routing.jobs import ENDS, MOVES, Reason, State
 from sandbox.errors import (
     BlobMissingError,
+    BudgetExceededError,
     CallTimeoutError,
     CancelledCallError,
-    CostCapError,
     FencedCallError,
     GatewayUnreachableError,
     NoProviderKeyError,
@@ -34,7 +34,7 @@ from workers.retries import BUSY_RETRIES, LONGEST_WAIT_SECONDS, Abandon, Retry, 
 
 TABLE: list[tuple[BaseException, State, Reason]] = [
     (SoftTimeLimit(), State.TIMED_OUT, Reason.TIME_LIMIT),
-    (CostCapError("cap"), State.BUDGET_EXCEEDED, Reason.COST_CAP),
+    (BudgetExceededError("cap"), State.BUDGET_EXCEEDED, Reason.COST_CAP),
     (CallTimeoutError(), State.TIMED_OUT, Reason.TIME_LIMIT),
     (UnwalledSessionError("u"), State.FAILED, Reason.OUTPUT_REFUSED),
     (RemoteError("r"), State.FAILED, Reason.REMOTE_UNREACHABLE),
@@ -90,7 +90,7 @@ def test_every_end_of_the_table_can_be_reached_from_running_and_scanning() -> No
     assert ends <= ENDS & MOVES[State.RUNNING] & MOVES[State.SCANNING]
 
 
-@pytest.mark.parametrize("error", [SoftTimeLimit(), CostCapError("the job cap has $0.01 left")])
+@pytest.mark.parametrize("error", [SoftTimeLimit(), BudgetExceededError("it is spent")])
 def test_a_limit_says_what_was_kept(error: BaseException) -> None:
     for kept in ("two pages", "nothing was kept"):
         decision = decide_end(error, kept=kept)
@@ -119,7 +119,7 @@ def test_only_a_busy_moment_is_waited_for_twice_and_never_long(error: Any, waits
 @pytest.mark.parametrize(
     "error",
     [
-        CostCapError("c"),
+        BudgetExceededError("c"),
         FencedCallError("f"),
         CancelledCallError("c"),
         NoProviderKeyError("k"),

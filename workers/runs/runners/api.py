@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anthropic.types import Message, ToolUseBlock
-
 from monitoring.ledger.events import EventKind
 from routing.agents import FINISH_TOOL
 from routing.jobs import Reason, State
 from routing.path_rules import RESULT_FILE
 from sandbox.errors import CallTimeoutError
-from sandbox.models import ModelClient, usage_of
+from sandbox.models import ModelClient, ModelReply, Stop, Text, ToolResult, ToolUse, Turn
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError, ToolRefusedError
 from workers.runs.results import AgentResult, parse_result
@@ -73,7 +71,7 @@ class _Conversation:
     turns: int = 0
     tools_used: int = 0
     tokens: int = 0
-    messages: list[dict[str, Any]] = field(default_factory=list)
+    conversation: list[Turn] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.workspace = FileTools(
@@ -84,57 +82,56 @@ class _Conversation:
 
     def hold(self) -> Failed | None:
         """Take turns until the agent finishes; why it did not, otherwise."""
-        self.messages.append({"role": "user", "content": [{"type": "text", "text": self.order.prompt}]})
+        self.conversation.append([Text(self.order.prompt)])
         for turn in range(1, self.order.agent.max_turns + 1):
             if time.monotonic() > self._until:
                 return _out_of_time()
             self.turns = turn
             try:
-                message = self._call(is_last=turn == self.order.agent.max_turns)
+                reply = self._call(is_last=turn == self.order.agent.max_turns)
             except CallTimeoutError:
                 return _out_of_time()
-            if message.stop_reason == "refusal":
+            if reply.stop is Stop.REFUSED:
                 return Failed(State.FAILED, Reason.AGENT_FAILED, "the model refuses the task")
-            if self._take(message):
+            if self._take(reply):
                 return None
         return Failed(State.FAILED, Reason.AGENT_FAILED, f"no valid result after {self.turns} turns")
 
-    def _call(self, *, is_last: bool) -> Message:
-        choice: dict[str, Any] = {"type": "tool", "name": FINISH_TOOL} if is_last else {"type": "auto"}
-
-        def make(models: ModelClient) -> Message:
+    def _call(self, *, is_last: bool) -> ModelReply:
+        def make(models: ModelClient) -> ModelReply:
             return models.create(
-                model=self.order.model, max_tokens=self.order.agent.max_output_tokens, system=self.order.instructions,
-                messages=_cached(self.messages), tools=self._tools, tool_choice=choice, until=self._until,
-            )  # fmt: skip
+                _cached(self.conversation),
+                model=self.order.model,
+                max_tokens=self.order.agent.max_output_tokens,
+                system=self.order.instructions,
+                tools=self._tools,
+                must_use=FINISH_TOOL if is_last else None,
+                until=self._until,
+            )
 
-        message = self.attempt.ask(self.order.name, make)
-        usage = usage_of(message)
-        self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_write_tokens + usage.cache_read_tokens
-        return message
+        reply = self.attempt.ask(self.order.name, make)
+        self.tokens += sum(reply.usage)
+        return reply
 
-    def _take(self, message: Message) -> bool:
+    def _take(self, reply: ModelReply) -> bool:
         """Do what a reply asks; whether it ended the step."""
-        content = [block.model_dump(mode="json", exclude_none=True) for block in message.content]
-        self.messages.append({"role": "assistant", "content": content or [{"type": "text", "text": "..."}]})
-        calls = [block for block in message.content if isinstance(block, ToolUseBlock)]
-        if not calls:
-            self.messages.append({"role": "user", "content": [{"type": "text", "text": _GO_ON}]})
+        self.conversation.append(reply)
+        if not reply.tool_uses:
+            self.conversation.append([Text(_GO_ON)])
             return False
-        cut = calls[-1] if message.stop_reason == "max_tokens" else None
-        answers = []
-        for call in calls:
+        cut = reply.tool_uses[-1] if reply.stop is Stop.MAX_TOKENS else None
+        results = []
+        for use in reply.tool_uses:
             self.tools_used += 1
-            text, is_error = (_CUT, True) if call is cut else self._use(call)
-            answers.append(
-                {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": is_error}
-            )  # fmt: skip
-        self.messages.append({"role": "user", "content": answers})
+            text, is_error = (_CUT, True) if use is cut else self._use(use)
+            results.append(ToolResult(use.id, text, is_error))
+        self.conversation.append(results)
         return any(
-            call.name == FINISH_TOOL and not answer["is_error"] for call, answer in zip(calls, answers, strict=True)
+            use.name == FINISH_TOOL and not result.is_error
+            for use, result in zip(reply.tool_uses, results, strict=True)
         )
 
-    def _use(self, call: ToolUseBlock) -> tuple[str, bool]:
+    def _use(self, call: ToolUse) -> tuple[str, bool]:
         given: object = call.input
         self._tell(call.name, given)
         try:
@@ -167,11 +164,12 @@ def finish_tool() -> dict[str, Any]:
     }
 
 
-def _cached(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _cached(conversation: Sequence[Turn]) -> list[Turn]:
     """Return a conversation that the provider caches up to its end, so that the next turn reads it for a tenth."""
-    *before, last = (dict(message) for message in messages)
-    *blocks, final = last["content"]
-    return [*before, {**last, "content": [*blocks, {**final, "cache_control": {"type": "ephemeral"}}]}]
+    *before, last = conversation
+    assert not isinstance(last, str | ModelReply)
+    *parts, final = last
+    return [*before, [*parts, final._replace(ends_prefix=True)]]
 
 
 def _out_of_time() -> Failed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from routing.jobs import Reason, State
 from routing.path_rules import RESULT_FILE
+from routing.prices import BudgetExceeded
 from sandbox.box import WORKSPACE, Box, Clocks
 from sandbox.claude.command import SessionPlan, ticket_role
 from sandbox.claude.session import End, Verdict
@@ -50,12 +51,12 @@ class ClaudeCodeRunner:
                 held = hold_session(
                     attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )  # fmt: skip
-            cap_hit = attempt.cap_hit() if held.verdict.end in (End.FAILED, End.BUDGET) else None
-            obstacle = obstacle_of(attempt, held.verdict, model=order.model, cap_hit=cap_hit)
+            exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
+            obstacle = obstacle_of(attempt, held.verdict, model=order.model, exceeded=exceeded)
             if obstacle is not None:
                 raise obstacle
             with attempt.step("extract"):
-                return _extract(attempt, box, held, order, cap_hit=cap_hit)
+                return _extract(attempt, box, held, order, exceeded=exceeded)
         finally:
             with attempt.step("teardown"):
                 box.close()
@@ -80,10 +81,10 @@ def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
 
 
 def _extract(
-    attempt: Attempt, box: Box, held: Held, order: AgentOrder, *, cap_hit: str | None
+    attempt: Attempt, box: Box, held: Held, order: AgentOrder, *, exceeded: BudgetExceeded | None
 ) -> AgentRun:  # fmt: skip
     """Take the files out, whatever the session's end was; they are given back without the instructions."""
-    failed = _failure(held.verdict, cap_hit=cap_hit)
+    failed = _failure(held.verdict, exceeded=exceeded)
     facts = {"agent": held.facts}
     try:
         files, refused = collect(box, attempt, order.files)
@@ -100,10 +101,10 @@ def _extract(
     return AgentRun(kept, failed, facts=facts)
 
 
-def _failure(verdict: Verdict, *, cap_hit: str | None) -> Failed | None:
+def _failure(verdict: Verdict, *, exceeded: BudgetExceeded | None) -> Failed | None:
     if verdict.is_done:
         return None
-    if verdict.end in (End.FAILED, End.BUDGET) and cap_hit is not None:
-        return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"the {cap_hit} cap had no room for another model call")
+    if verdict.end in (End.FAILED, End.BUDGET) and exceeded is not None:
+        return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, str(exceeded))
     state, reason = ENDS[verdict.end]
     return Failed(state, reason, f"the agent's session ended: {verdict.text}")

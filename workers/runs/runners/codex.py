@@ -12,7 +12,7 @@ from pathlib import Path
 
 from monitoring.ledger.events import EventKind
 from routing.jobs import Reason, State
-from routing.prices import NANOUSD_PER_USD
+from routing.prices import nanousd_of
 from sandbox.box import BoxSpec, Clocks, Ending, ExecResult, Target
 from sandbox.unwalled import UnwalledBox
 from workers.attempt import Attempt
@@ -69,11 +69,8 @@ def _refusal(order: AgentOrder, attempt: Attempt) -> Failed | None:
     if attempt.claim.job.tenant != tenant:
         detail = "runtime codex_local has no wall: it is for the installation's one tenant alone"
         return Failed(State.FAILED, Reason.NOT_AVAILABLE, detail)
-    scope = attempt.charge_whole(round(order.cap_usd * NANOUSD_PER_USD), order.model)
-    if scope is not None:
-        detail = f"the {scope} cap has no room for the ${order.cap_usd:.2f} that this step may cost"
-        return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, detail)
-    return None
+    exceeded = attempt.charge_whole(nanousd_of(order.cap_usd), order.model)
+    return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, str(exceeded)) if exceeded is not None else None
 
 
 def arguments(order: AgentOrder, *, command: str) -> tuple[str, ...]:

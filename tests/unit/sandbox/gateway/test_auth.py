@@ -6,9 +6,17 @@ import pytest
 from monitoring.ledger.money import Bearer
 from routing.policy import platform_policy
 from routing.queues import QueueName
-from sandbox.gateway.auth import address_of, check_bearer, check_door, check_key, logged_path, provider_of, token_of
+from sandbox.gateway.auth import (
+    account_of,
+    address_of,
+    check_address,
+    check_bearer,
+    check_key,
+    logged_path,
+    token_of,
+)
 from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.refusals import Code, RefusedError
+from sandbox.gateway.messages import Code, RefusedError
 
 OWN = ProviderConfig.model_validate({"base_url": "https://example.org", "api_key": "k", "label": "own"})
 
@@ -62,10 +70,10 @@ def test_a_bearer_that_may_not_call_is_told_why(found: Bearer | None, code: Code
 @pytest.mark.parametrize("provider", [None, "another"])
 def test_there_is_no_provider_but_the_tenants_own(provider: str | None) -> None:
     with pytest.raises(RefusedError) as caught:
-        provider_of(bearer(provider=provider), {"own": OWN})
+        account_of(bearer(provider=provider), {"own": OWN})
     assert caught.value.code is Code.NO_PROVIDER
     assert "acme" in caught.value.message
-    assert provider_of(bearer(), {"own": OWN}) is OWN
+    assert account_of(bearer(), {"own": OWN}) is OWN
 
 
 def test_keys_do_not_show_in_a_printed_configuration() -> None:
@@ -82,18 +90,18 @@ LIMITS = platform_policy().queues
 @pytest.mark.parametrize("address", ["10.9.8.8", None, "::1", "10.9.8.71"])
 def test_a_token_that_is_bound_to_a_door_opens_nothing_from_elsewhere(address: str | None) -> None:
     held = bearer(door="10.9.8.7")
-    check_door(held, address="10.9.8.7", limits=LIMITS[QueueName.AGENT])
+    check_address(held, address="10.9.8.7", limits=LIMITS[QueueName.AGENT])
     with pytest.raises(RefusedError) as caught:
-        check_door(held, address=address, limits=LIMITS[QueueName.SPEC])
-    assert (caught.value.code, caught.value.status) == (Code.WRONG_DOOR, 401)
+        check_address(held, address=address, limits=LIMITS[QueueName.SPEC])
+    assert (caught.value.code, caught.value.status) == (Code.WRONG_ADDRESS, 401)
     assert "10.9.8" not in caught.value.message, "a stolen token must not learn where it would work"
 
 
 @pytest.mark.threat("B9")
 def test_a_token_for_work_in_a_box_opens_nothing_before_it_is_bound() -> None:
     with pytest.raises(RefusedError, match="bound to none"):
-        check_door(bearer(), address="10.9.8.7", limits=LIMITS[QueueName.AGENT])
-    check_door(bearer(), address="10.9.8.7", limits=LIMITS[QueueName.SPEC])
+        check_address(bearer(), address="10.9.8.7", limits=LIMITS[QueueName.AGENT])
+    check_address(bearer(), address="10.9.8.7", limits=LIMITS[QueueName.SPEC])
 
 
 @pytest.mark.parametrize(
@@ -119,9 +127,9 @@ def test_only_a_key_with_a_spending_limit_pays_for_work_in_a_box() -> None:
 @pytest.mark.req("S-065", "S-066", "S-068")
 def test_a_key_that_names_its_tenants_pays_for_no_other() -> None:
     theirs = OWN.model_copy(update={"tenants": ("acme",)})
-    assert provider_of(bearer(), {"own": theirs}) is theirs
+    assert account_of(bearer(), {"own": theirs}) is theirs
     with pytest.raises(RefusedError, match="not tenant rival's") as caught:
-        provider_of(bearer(tenant="rival"), {"own": theirs})
+        account_of(bearer(tenant="rival"), {"own": theirs})
     assert caught.value.code is Code.NO_PROVIDER
 
 
@@ -130,9 +138,9 @@ def test_a_project_can_only_name_a_key_that_says_itself_that_it_is_its_tenant_s(
     listed = OWN.model_copy(update={"tenants": ("acme",)})
     strangers = OWN.model_copy(update={"tenants": ()})
     named = bearer(provider="enterprise", tenant_provider="own")
-    assert provider_of(named, {"enterprise": listed}) is listed
+    assert account_of(named, {"enterprise": listed}) is listed
     with pytest.raises(RefusedError, match="not tenant acme's") as caught:
-        provider_of(named, {"enterprise": strangers})
+        account_of(named, {"enterprise": strangers})
     assert caught.value.code is Code.NO_PROVIDER
 
 

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from sandbox.gateway.accounts import Accounts
 from sandbox.gateway.calls import OpenCall, OpenCalls
 from sandbox.gateway.config import GatewayConfig
+from sandbox.gateway.ledger import Ledger
 from sandbox.gateway.relay import Relay
 
 CONFIG = GatewayConfig.model_validate({"pepper": "p" * 20, "watch_seconds": 0.005, "renew_seconds": 60})
@@ -38,7 +38,7 @@ def test_calls_are_watched_on_after_a_look_that_failed(caplog: pytest.LogCapture
     ledger = Faulty(faults=2)
 
     async def watch() -> None:
-        calls = OpenCalls(cast(Accounts, ledger), CONFIG)
+        calls = OpenCalls(cast(Ledger, ledger), CONFIG)
         calls.add(a_call())
         calls.open()
         async with asyncio.timeout(5):
@@ -63,12 +63,12 @@ def test_a_call_whose_booking_breaks_is_not_kept_alive_for_ever() -> None:
             raise RuntimeError("a defect")
 
     async def carry() -> None:
-        calls = OpenCalls(cast(Accounts, Faulty(faults=0)), CONFIG)
+        calls = OpenCalls(cast(Ledger, Faulty(faults=0)), CONFIG)
         call = a_call()
         call.stop = cast(Any, "stopped")
-        relay = Broken(call, cast(Any, None), session=cast(Any, None), lane=cast(Any, None))
+        relay = Broken(call, cast(Any, None), session=cast(Any, None), circuit=cast(Any, None))
         with pytest.raises(RuntimeError, match="a defect"):
-            await relay.run(cast(Accounts, None), calls)
+            await relay.run(cast(Ledger, None), calls)
         assert calls.is_idle
 
     asyncio.run(carry())

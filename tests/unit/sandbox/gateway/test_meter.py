@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from routing.policy import platform_policy
 from routing.prices import Price, Usage, cost_nanousd
-from sandbox.gateway.meter import Meter, has_long_cache, most_input_nanousd, most_input_tokens
+from sandbox.gateway.anthropic import read_event, read_message
+from sandbox.gateway.meter import Meter
 
 PRICE = platform_policy().prices["claude-haiku-4-5-20251001"]
-FREE_INPUT = Price(input=0, output=5, cache_write=0, cache_read=0)
 
 
 def meter(*, reserved: int = 10_000_000, max_tokens: int = 1000, price: Price = PRICE) -> Meter:
@@ -19,7 +19,7 @@ def meter(*, reserved: int = 10_000_000, max_tokens: int = 1000, price: Price = 
 
 def feed(read: Meter, *events: dict[str, Any]) -> Meter:
     for event in events:
-        read.read(json.dumps(event).encode())
+        read_event(json.dumps(event).encode(), read)
     return read
 
 
@@ -80,7 +80,7 @@ def test_a_cut_reply_that_hid_some_of_its_output_costs_the_reserve() -> None:
 
 def test_what_is_unknown_costs_at_least_what_is_known() -> None:
     read = feed(meter(reserved=10), begin(input_tokens=10_000), {"type": "content_block_delta"})
-    read.read(b"{broken")
+    read_event(b"{broken", read)
     assert read.settlement(finish="cut", status=200).cost_nanousd == 10_005_000
 
 
@@ -110,28 +110,15 @@ def test_a_one_hour_cache_costs_twice_its_input() -> None:
 
 def test_a_whole_message_is_read_like_a_stream() -> None:
     read = meter()
-    read.read_message(json.dumps({"usage": {"input_tokens": 5, "output_tokens": 6}}).encode())
+    read_message(json.dumps({"usage": {"input_tokens": 5, "output_tokens": 6}}).encode(), read)
     assert read.settlement(finish="completed", status=200).usage == Usage(5, 6)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"usage": {"input_tokens": "5"}}', b'{"usage": {}}'])
 def test_a_whole_message_without_usage_costs_the_reserve(body: bytes) -> None:
     read = meter()
-    read.read_message(body)
+    read_message(body, read)
     assert read.settlement(finish="provider_gone", status=200).state == "presumed"
-
-
-def test_input_is_bounded_by_half_its_bytes_at_the_dearest_price() -> None:
-    assert most_input_tokens(b"x" * 101, has_tools=False) == 51
-    assert most_input_tokens(b"x" * 100, has_tools=True) > 500
-    assert most_input_nanousd(PRICE, 100, has_long_cache=False) == 100 * 1250
-    assert most_input_nanousd(PRICE, 100, has_long_cache=True) == 100 * 2000
-    assert most_input_nanousd(FREE_INPUT, 100, has_long_cache=False) == 0
-
-
-def test_only_a_field_asks_for_the_long_cache() -> None:
-    assert has_long_cache(b'{"cache_control":{"type":"ephemeral","ttl":"1h"}}')
-    assert not has_long_cache(json.dumps({"text": '"ttl":"1h"'}).encode())
 
 
 EVENTS = st.recursive(
@@ -153,5 +140,5 @@ EVENTS = st.recursive(
 def test_no_event_breaks_the_meter_or_makes_a_started_call_free(events: list[Any]) -> None:
     read = feed(meter(), begin())
     for event in events:
-        read.read(json.dumps(event).encode())
+        read_event(json.dumps(event).encode(), read)
     assert read.settlement(finish="cut", status=200).cost_nanousd >= cost_nanousd(PRICE, Usage(100, 0))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from monitoring.redact import redact
 from routing.path_rules import is_covered
 from routing.policy import platform_policy
+from routing.redaction import redact
 from sandbox.rehearsal.scenario import RuleBook, load_rules
 from sandbox.rehearsal.team import run_agent
 from sandbox.rehearsal.wire import ToolUse

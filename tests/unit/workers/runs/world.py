@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from monitoring.redact import redact
 from routing.jobs import Reason, State, is_end
 from routing.policy import platform_policy
+from routing.redaction import redact
 from routing.router import Intent
 from workers.runs.actions import (
     Action,

@@ -1,6 +1,6 @@
-"""What a gateway tells the fleet about a lane: how the provider took a call, and that the lane is well again.
+"""What a gateway reports to the fleet's circuit breaker for one model of an account: how the provider took a call.
 
-Of an ordinary call through a lane without trouble and without buckets nothing is told, so nothing is added to its cost.
+An ordinary call through a closed circuit without rate limits of ours reports nothing, so nothing is added to its cost.
 A ledger that is away is no reason to fail a call that has been made: the next one reports again.
 """
 
@@ -12,15 +12,15 @@ from typing import NamedTuple
 from monitoring.ledger import lanes
 from monitoring.ledger.money import Statement
 from routing.lanes import Trouble, pauses
-from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
 from sandbox.gateway.admission import Admitted
+from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
 from sandbox.gateway.meter import Settlement
 
 logger = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
-    """How a call ended, for its lane's sake."""
+    """How a call ended, for its circuit's sake."""
 
     trouble: Trouble | None
     """None when the provider is well."""
@@ -28,12 +28,12 @@ class Ended(NamedTuple):
     """Seconds that the provider named."""
 
 
-class LaneReports:
-    """Tells the ledger about the lane of one call."""
+class CircuitReports:
+    """Reports one call to the circuit of its account and model."""
 
-    def __init__(self, admitted: Admitted, accounts: Accounts) -> None:
-        self._accounts = accounts
-        self._model = admitted.body.model
+    def __init__(self, admitted: Admitted, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._model = admitted.request.model
         self._lane = admitted.lane
         self._taken_tokens = admitted.lane.input_tokens + admitted.reserved.max_tokens
         self._is_test = admitted.reserved.is_lane_test
@@ -53,19 +53,23 @@ class LaneReports:
             await self._run(lanes.give_up_test(self._lane.account, self._model))
 
     async def ended(self, ended: Ended) -> float:
-        """Say how the call ended, and return for how many seconds its lane is parked because of it."""
+        """Say how the call ended, and return for how many seconds its circuit is open because of it."""
         if ended.trouble is None:
             await self.taken()
             return 0.0
         steps = pauses(ended.trouble, self._lane.rules, retry_after=ended.retry_after, is_probe=self._is_test)
         statement = lanes.fail(
-            self._lane.account, self._model, trouble=ended.trouble, pauses=steps, asked=ended.retry_after,
+            self._lane.account,
+            self._model,
+            trouble=ended.trouble,
+            pauses=steps,
+            asked=ended.retry_after,
             is_test=self._is_test,
-        )  # fmt: skip
+        )
         rows = await self._run(statement)
         failure = lanes.read_failure(rows[0]) if rows else lanes.Failure(0, 0.0)
         about = {"model": self._model, "trouble": ended.trouble.value, "failures": failure.failures}
-        logger.warning("lane_troubled", extra={**about, "parked_seconds": round(failure.parked_seconds, 3)})
+        logger.warning("circuit_failure", extra={**about, "open_seconds": round(failure.parked_seconds, 3)})
         return failure.parked_seconds
 
     async def settled(self, settlement: Settlement) -> None:
@@ -79,7 +83,7 @@ class LaneReports:
 
     async def _run(self, statement: Statement) -> list[tuple[object, ...]]:
         try:
-            return list(await self._accounts.run(statement))
+            return list(await self._ledger.run(statement))
         except LedgerUnreachableError:
-            logger.warning("lane_not_reported", extra={"model": self._model})
+            logger.warning("circuit_not_reported", extra={"model": self._model})
             return []

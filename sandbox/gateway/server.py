@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import secrets
+import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import aiohttp
-from pydantic_core import from_json
+import uvicorn
 
 from routing.policy import Policy
-from sandbox.gateway.accounts import Accounts, LedgerUnreachableError
+from sandbox.gateway import messages as messages_api
 from sandbox.gateway.admission import Admission, Caller
 from sandbox.gateway.auth import logged_path
-from sandbox.gateway.body import CheckedBody
 from sandbox.gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
+from sandbox.gateway.circuit import CircuitReports
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.lanes import LaneReports
-from sandbox.gateway.refusals import Code, RefusedError
-from sandbox.gateway.relay import Relay
-from sandbox.gateway.spans import trace_call
-from sandbox.gateway.upstream import open_session, read_up_to, request_headers, response_headers, without_key
+from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
+from sandbox.gateway.messages import Code, ModelRequest, RefusedError
+from sandbox.gateway.relay import Relay, open_session, read_up_to, trace_call
+from sandbox.threaded import running
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +39,9 @@ Send = Callable[[Any], Awaitable[None]]
 
 _BODY_SECONDS = 60.0
 _COUNT_SECONDS = 10.0
-_COUNT_MARGIN = 50
-"""The provider calls its own count an estimate: one part in so many is added to it, and as many tokens."""
 _MAX_COUNT_BYTES = 64 * 1024
+_IP_FREEBIND = 15
+"""Of Linux (ip(7)): bind to an address that is not there yet; Python has no name for it."""
 _HELLO = b'{"service":"pointsman-gateway"}'
 
 
@@ -49,12 +52,16 @@ class Gateway:
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._config = config
         self._max_body_bytes = policy.gateway.max_body_bytes
-        self._accounts = Accounts(ledger_url, connections=config.ledger_connections)
-        self._calls = OpenCalls(self._accounts, self._config)
+        self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
+        self._calls = OpenCalls(self._ledger, self._config)
         self._admission = Admission(
-            self._accounts, self._config, policy, instance=self.instance, count_tokens=self._count_tokens,
+            self._ledger,
+            self._config,
+            policy,
+            instance=self.instance,
+            count_tokens=self._count_tokens,
             settle_later=self._calls.settle_later,
-        )  # fmt: skip
+        )
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -72,15 +79,15 @@ class Gateway:
         await receive()
         await self._calls.close()
         await self._session.close()
-        await self._accounts.close()
+        await self._ledger.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         try:
             match scope["method"], scope["path"]:
-                case "POST", "/v1/messages":
+                case "POST", messages_api.MESSAGES_PATH:
                     await self._message(scope, receive, send)
-                case "POST", "/v1/messages/count_tokens":
+                case "POST", messages_api.COUNT_PATH:
                     await self._count(scope, receive, send)
                 case ("GET" | "HEAD", "/api/hello") | ("GET", "/healthz"):
                     await _reply(send, 200, [(b"content-type", b"application/json")], _HELLO)
@@ -95,16 +102,16 @@ class Gateway:
 
     async def _message(self, scope: Any, receive: Receive, send: Send) -> None:
         caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
-        body = self._admission.body(caller, await self._body(scope, receive))
-        with trace_call(caller, body):
-            await self._carry(caller, body, receive, send)
+        request = self._admission.request(caller, await self._body(scope, receive))
+        with trace_call(caller, request):
+            await self._carry(caller, request, receive, send)
 
-    async def _carry(self, caller: Caller, body: CheckedBody, receive: Receive, send: Send) -> None:
-        admitted = await self._admission.admit(caller, body)
+    async def _carry(self, caller: Caller, request: ModelRequest, receive: Receive, send: Send) -> None:
+        admitted = await self._admission.admit(caller, request)
         assert self._session is not None
         call = OpenCall(admitted, start_seconds=self._config.start_seconds)
-        relay = Relay(call, send, session=self._session, lane=LaneReports(admitted, self._accounts))
-        carried = self._calls.spawn(relay.run(self._accounts, self._calls))
+        relay = Relay(call, send, session=self._session, circuit=CircuitReports(admitted, self._ledger))
+        carried = self._calls.spawn(relay.run(self._ledger, self._calls))
         client = asyncio.ensure_future(receive())
         await asyncio.wait({carried, client}, return_when=asyncio.FIRST_COMPLETED)
         if client.done():
@@ -115,36 +122,35 @@ class Gateway:
 
     async def _count(self, scope: Any, receive: Receive, send: Send) -> None:
         caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
-        body = self._admission.body(caller, await self._body(scope, receive), is_counted=True)
-        try:
-            async with self._ask_count(caller, body.encoded) as response:
-                answer = without_key(await read_up_to(response, _MAX_COUNT_BYTES), caller.provider)
-                status, headers = response.status, response_headers(response)
-        except (aiohttp.ClientError, TimeoutError):
-            raise RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached") from None
-        await _reply(send, status, headers, answer)
+        request = self._admission.request(caller, await self._body(scope, receive), is_count=True)
+        answer = await self._ask_count(caller, request)
+        if answer is None:
+            raise RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
+        status, headers, body = answer
+        await _reply(send, status, headers, caller.provider.pass_back(body))
 
-    async def _count_tokens(self, caller: Caller, body: CheckedBody) -> int | None:
+    async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
         """Ask the provider for a tighter bound than the body's size; it is free of charge."""
-        try:
-            async with self._ask_count(caller, body.for_count()) as response:
-                answer = await read_up_to(response, _MAX_COUNT_BYTES)
-            tokens = from_json(answer)["input_tokens"] if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
-            return None
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
-            return None
-        return tokens + tokens // _COUNT_MARGIN + _COUNT_MARGIN
+        answer = await self._ask_count(caller, request)
+        return caller.provider.read_count(answer[2]) if answer is not None and answer[0] == 200 else None
 
-    def _ask_count(self, caller: Caller, encoded: bytes) -> Any:
+    async def _ask_count(
+        self, caller: Caller, request: ModelRequest
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
+        """Return the provider's status, headers and answer; None where it does not count, or cannot be reached."""
+        asked = caller.provider.count(request, headers=caller.headers)
+        if asked is None:
+            return None
         assert self._session is not None
-        return self._session.post(
-            caller.provider.base_url.rstrip("/") + "/v1/messages/count_tokens",
-            data=encoded,
-            headers=request_headers(caller.headers, caller.provider, call_id=None),
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=_COUNT_SECONDS),
-        )
+        timeout = aiohttp.ClientTimeout(total=_COUNT_SECONDS)
+        try:
+            async with self._session.post(
+                asked.url, data=asked.body, headers=asked.headers, allow_redirects=False, timeout=timeout
+            ) as response:
+                headers = caller.provider.reply_headers(response.headers)
+                return response.status, headers, await read_up_to(response, _MAX_COUNT_BYTES)
+        except (aiohttp.ClientError, TimeoutError):
+            return None
 
     async def _body(self, scope: Any, receive: Receive) -> bytes:
         limit = self._max_body_bytes
@@ -185,3 +191,58 @@ async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], bo
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
+
+
+def server_config(config: GatewayConfig, ledger_url: str, policy: Policy) -> uvicorn.Config:
+    """Return the ASGI server's settings around a new gateway."""
+    return uvicorn.Config(
+        Gateway(config, ledger_url, policy),
+        host=config.host,
+        port=config.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=math.ceil(config.grace_seconds),
+    )
+
+
+def listeners(config: GatewayConfig, server: uvicorn.Config) -> list[socket.socket] | None:
+    """Return what to listen on besides what the server opens itself; None when that is all.
+
+    An engine that is away takes its bridge's address with it. The gateway serves everybody else meanwhile, and boxes
+    again when it is back.
+
+    Raises:
+        OSError: somebody else listens there.
+    """
+    if not config.box_host:
+        return None
+    second = socket.socket()
+    second.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    second.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+    second.bind((config.box_host, config.port))
+    return [server.bind_socket(), second]
+
+
+def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
+    """Serve until SIGTERM or SIGINT, then leave with exit code 0."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)  # the server raises the signal again when it has shut down
+    server = server_config(config, ledger_url, policy)
+    uvicorn.Server(server).run(listeners(config, server))
+
+
+def _leave(_number: int, _frame: object) -> None:
+    sys.exit(0)
+
+
+def running_gateway(config: GatewayConfig, ledger_url: str, policy: Policy) -> AbstractContextManager[str]:
+    """Serve in a thread, for tests, for as long as the context is open; it gives the base URL."""
+    server = server_config(config, ledger_url, policy)
+    return running(server, name="gateway", grace_seconds=config.grace_seconds)

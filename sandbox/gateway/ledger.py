@@ -1,12 +1,15 @@
-"""Connections to the ledger: a fixed number of slots, the one used last first, and two that wait for the disk.
+"""The gateway's way into the ledger: one statement at a time on the event loop, and closed when the ledger is away.
 
-psycopg's own pool is made for much more than this (waiting clients, background workers, checks) and costs as much CPU
-for each statement as the driver itself; the gateway makes three statements for each call.
+Every statement of `monitoring.ledger.money` is a whole transaction, so nothing of a session is needed here; sessions in
+threads take three times the CPU for each call. psycopg's own pool is made for much more than this (waiting clients,
+background workers, checks) and costs as much CPU for each statement as the driver itself; the gateway makes three
+statements for each call. So there is a fixed number of slots, of which the one used last comes first.
 
 Every call of the fleet changes the row of the day's budget. Whoever commits and waits for the disk in one holds that
 row meanwhile, and all calls stand in line behind one disk. So a statement commits without waiting, which lets go of the
-row, and `Kept` waits afterwards, once for everything that was committed by then. What is not on the disk yet has no
-effect outside the ledger, and inside nothing that follows from it can get there before it: the log has one order.
+row, and `DurableConnections` waits afterwards, once for everything that was committed by then. What is not on the disk
+yet has no effect outside the ledger, and inside nothing that follows from it can get there before it: the log has one
+order.
 """
 
 from __future__ import annotations
@@ -17,21 +20,142 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import AsyncRawCursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
+from monitoring.ledger import lanes, money
+from monitoring.ledger.money import (
+    Bearer,
+    BearerGone,
+    CallStart,
+    CapLimit,
+    CapsMissing,
+    LaneMissing,
+    LaneRefusal,
+    Reserved,
+    Statement,
+)
 from monitoring.ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS
+from routing.prices import BudgetExceeded
+from sandbox.errors import SandboxError
+from sandbox.gateway.meter import Settlement
 
 logger = logging.getLogger(__name__)
 
+_RETRY_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0)
+"""Pauses between tries to book a call when the ledger is away; its lease lasts about as long."""
 _WAIT_SECONDS = 5.0
 """How long a statement waits for a free connection, and a new connection for the server."""
 _VALUE = re.compile(r"%\((\w+)\)s")
 _WRITE_OUT = "SELECT pg_logical_emit_message(true, 'pointsman', '')"
 """A record in the log that nobody reads: its commit waits until the log is on the disk up to there."""
+
+
+class LedgerUnreachableError(SandboxError):
+    """The ledger does not answer (the operator's fault, or a passing one): no call is made."""
+
+
+class Ledger:
+    """The ledger's money, as the gateway uses it."""
+
+    def __init__(self, ledger_url: str, *, connections: int) -> None:
+        self._connections = Connections(ledger_url, size=connections)
+        self._durable = DurableConnections(ledger_url, self._connections)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._connections.close()
+        await self._durable.close()
+
+    async def run(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        """Run one statement and return when its effect is on the disk.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer. The statement may or may not have taken effect.
+        """
+        return await self._run(self._durable, statement)
+
+    async def ask(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        """Run one statement that changes nothing, or nothing that has to outlive the server.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer.
+        """
+        return await self._run(self._connections, statement)
+
+    async def _run(self, way: Connections | DurableConnections, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        try:
+            return await way.run(statement.sql, statement.values)
+        except (psycopg.Error, ConnectionsBusyError, OSError) as error:
+            logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
+            raise LedgerUnreachableError(type(error).__name__) from None
+
+    async def bearer(self, token_hash: str) -> Bearer | None:
+        """Look up the attempt that a token belongs to.
+
+        Tried twice: after a restart of the ledger the first try meets a dead connection.
+
+        Raises:
+            LedgerUnreachableError: see `run`.
+        """
+        statement = money.bearer_of(token_hash)
+        try:
+            rows = await self.ask(statement)
+        except LedgerUnreachableError:
+            await self._durable.forget_idle()
+            rows = await self.ask(statement)
+        return money.read_bearer(rows[0]) if rows else None
+
+    async def reserve(
+        self, bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]
+    ) -> Reserved | BudgetExceeded | LaneRefusal | BearerGone:
+        """Reserve a call's worst case, or learn which limit has no room for it, or how its lane is parked.
+
+        Raises:
+            LedgerUnreachableError: see `run`.
+        """
+        for _ in range(3):
+            rows = await self.run(money.reserve(bearer, call, caps))
+            outcome = money.read_reserve(rows[0], call)
+            if isinstance(outcome, CapsMissing):
+                await self.run(money.open_caps(caps))
+            elif isinstance(outcome, LaneMissing):
+                await self.run(lanes.open_row(call.lane.account, call.model))
+            else:
+                return outcome
+        raise LedgerUnreachableError("caps could not be opened")
+
+    async def settle(self, call_id: UUID, settlement: Settlement) -> None:
+        """Book a call. Booking it again does nothing.
+
+        Raises:
+            LedgerUnreachableError: see `run`.
+        """
+        await self.run(
+            money.settle(
+                call_id,
+                usage=settlement.usage,
+                cost_nanousd=settlement.cost_nanousd,
+                finish=settlement.finish,
+                status=settlement.status,
+                state=settlement.state,
+            )
+        )
+
+    async def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
+        """Book a call as soon as the ledger is back; a call that stays open is presumed by the dispatcher."""
+        for pause in _RETRY_SECONDS:
+            await asyncio.sleep(pause)
+            try:
+                return await self.settle(call_id, settlement)
+            except LedgerUnreachableError:
+                continue
+        logger.error("call_left_open", extra={"call_id": str(call_id)})
+        return None
 
 
 class ConnectionsBusyError(TimeoutError):
@@ -122,7 +246,7 @@ class Connections:
         return None
 
 
-class Kept:
+class DurableConnections:
     """Runs statements whose effect has to be on the disk before anybody hears of it.
 
     One that is alone waits for the disk by itself, which saves it a round trip. Where several are under way each lets

@@ -1,4 +1,4 @@
-"""What a key looks like: one list for what is taken out of logs and what no configuration or plan may hold.
+"""Secrets: what they look like, and how they are taken out of text before people or machines read it (ruling A31).
 
 Each pattern stands beside what every text holds that it finds something in, whatever the case of its letters: a text
 with none of these marks need not be searched, which costs ten times as much as a look for them.
@@ -6,8 +6,13 @@ with none of these marks need not be searched, which costs ten times as much as 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+from collections.abc import Mapping
+from typing import Any
 
+REDACTED = "[redacted]"
 _KEYS = (
     (("sk-",), r"sk-[A-Za-z0-9_-]{16,}"),
     (("k_live_", "k_test_"), r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}"),
@@ -39,3 +44,31 @@ def may_hide(text: str) -> bool:
     """Tell whether HIDDEN could find anything in a text; if not, it does not."""
     folded = text.casefold()
     return any(mark in folded for mark in _MARKS)
+
+
+def redact(text: str, *, known: tuple[str, ...] = ()) -> str:
+    """Return `text` with key patterns and the `known` values replaced."""
+    for value in known:
+        if value:
+            text = text.replace(value, REDACTED)
+    return HIDDEN.sub(REDACTED, text) if may_hide(text) else text
+
+
+def redact_all(value: Any, *, known: tuple[str, ...] = ()) -> Any:
+    """Return a JSON value with every text in it redacted, the names of fields included."""
+    if not known and not may_hide(repr(value)):  # which holds every text, and every mark as it stands there
+        return value
+    return _redact_each(value, known)
+
+
+def _redact_each(value: Any, known: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redact(value, known=known)
+    if isinstance(value, Mapping):
+        return {redact(str(name), known=known): _redact_each(item, known) for name, item in value.items()}
+    return [_redact_each(item, known) for item in value] if isinstance(value, list | tuple) else value
+
+
+def key_fingerprint(key: str, *, pepper: str) -> str:
+    """Return a short keyed hash that names a key without giving it away (S-064, P-037)."""
+    return hmac.new(pepper.encode(), key.encode(), hashlib.sha256).hexdigest()[:16]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.gateway.sse import MAX_EVENT_BYTES, EventSplitter, EventTooLargeError, data_of
+from sandbox.gateway.providers import MAX_EVENT_BYTES, EventSplitter, EventTooLargeError, data_of
 
 STREAM = b"event: a\ndata: 1\n\ndata: 2\ndata: 3\n\n: comment\n\nevent: b\ndata: 4\n\n"
 

@@ -4,7 +4,7 @@ import socket
 
 from routing.policy import platform_policy
 from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.serve import listeners, server_config
+from sandbox.gateway.server import listeners, server_config
 
 NOT_HERE = "192.0.2.7"
 """For documentation (RFC 5737): no machine has it."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.secret_patterns import HIDDEN, MARKED, may_hide
+from routing.redaction import HIDDEN, MARKED, may_hide
 
 
 @pytest.mark.parametrize(("marks", "pattern"), MARKED, ids=lambda part: part[0] if isinstance(part, tuple) else "")
