@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sandbox.spec.html import phone_url
 from sandbox.spec.model import JsonObject, Site
-from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rule, setting
+from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rules, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
     Place,
@@ -298,11 +298,4 @@ def _add_fact(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
             yield setting("contact", summary, path=f"{place.path}/props/{name}", value=value, is_new=True)
 
 
-RULES: Final = (
-    Rule(Put, _put_entry),
-    Rule(Put, _hours),
-    Rule(Add, _add_entry),
-    Rule(Add, _add_line),
-    Rule(Put, _put_fact),
-    Rule(Add, _add_fact),
-)
+RULES: Final[Rules] = {Put: (_put_entry, _hours, _put_fact), Add: (_add_entry, _add_line, _add_fact)}

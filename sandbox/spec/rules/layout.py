@@ -9,7 +9,7 @@ from typing import Any, Final
 from sandbox.spec.catalog import Business, Link, components
 from sandbox.spec.expressions import SHARED_TYPE
 from sandbox.spec.model import INDEX, JsonObject, Site
-from sandbox.spec.rules.orders import Add, DirectEdit, Move, Put, Remove, Rule, Step, Swap, setting
+from sandbox.spec.rules.orders import Add, DirectEdit, Move, Put, Remove, Rules, Step, Swap, setting
 from sandbox.spec.rules.request import Request, plain
 from sandbox.spec.rules.targets import (
     Place,
@@ -399,13 +399,11 @@ def _step(order: Step, request: Request, site: Site) -> Iterator[DirectEdit]:
         yield from _set(site, {"spacing": _STEPS[wanted]}, "spacing", f"Set the spacing to {_STEPS[wanted]}.")
 
 
-RULES: Final = (
-    Rule(Move, _move),
-    Rule(Swap, _swap),
-    Rule(Add, _add_section),
-    Rule(Remove, _remove),
-    Rule(Remove, _remove_entry),
-    Rule(Put, _put),
-    Rule(Put, _tone),
-    Rule(Step, _step),
-)
+RULES: Final[Rules] = {
+    Move: (_move,),
+    Swap: (_swap,),
+    Add: (_add_section,),
+    Remove: (_remove, _remove_entry),
+    Put: (_put, _tone),
+    Step: (_step,),
+}
