@@ -231,14 +231,8 @@ class Document:
             if item.name.startswith(("!", "#comment")):
                 continue
             is_text = item.name == "#text"
-            node = Node(
-                count,
-                item.name,
-                parent,
-                {} if is_text else dict(item.attrs or {}),
-                item.data if is_text else "",
-                item.origin_offset,
-            )
+            attributes, text = ({}, item.data) if is_text else (dict(item.attrs or {}), "")
+            node = Node(count, item.name, parent, attributes, text, item.origin_offset)
             parent.children.append(node)
             count += 1
             if count > MAX_NODES or depth > MAX_DEPTH:

@@ -66,7 +66,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     kind = Html if name in _INLINE else _Block
     if name in _VOID:
         return kind(f"{opening}>")
-    parts, has_block = _kept(children)
+    parts, has_block = _as_markup(children)
     if has_block and kind is _Block:
         inner = "\n".join(parts).replace("\n", "\n  ")
         return _Block(f"{opening}>\n  {inner}\n</{name}>")
@@ -75,16 +75,16 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
 
 def join(*parts: str | None) -> Html:
     """Return pieces of markup one after the other, blocks on lines of their own; plain text is escaped."""
-    kept, has_block = _kept(parts)
+    markup, has_block = _as_markup(parts)
     if not has_block:
-        return Html("".join(kept))
-    kind = _Block if isinstance(kept[0], _Block) else Html
-    return kind("\n".join(kept))
+        return Html("".join(markup))
+    kind = _Block if isinstance(markup[0], _Block) else Html
+    return kind("\n".join(markup))
 
 
-def _kept(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
+def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
     """Return the pieces that are not empty, plain text escaped, and whether one is a block."""
-    kept: list[str] = []
+    markup: list[str] = []
     has_block = False
     for piece in pieces:
         if piece:
@@ -92,8 +92,8 @@ def _kept(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
                 has_block = True
             elif piece.__class__ is not Html:
                 piece = _escaped(piece)
-            kept.append(piece)
-    return kept, has_block
+            markup.append(piece)
+    return markup, has_block
 
 
 def _escaped(text: str) -> str:

@@ -222,12 +222,12 @@ def _put_fact(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
                 summary = f"Set the {_SPOKEN.get(name, name)} of {chosen[0].title()} to “{value}”."
                 yield setting("contact", summary, path=f"{chosen[0].path}/props/{name}", value=value)
             continue
-        known = {str(place.props[name]) for place in owners}
-        if len(known) == 1 and old in (None, *known):
-            known_value = known.pop()
-            operations = tuple(_everywhere(known_value, value, name, site))
+        values = {str(place.props[name]) for place in owners}
+        if len(values) == 1 and old in (None, *values):
+            current = values.pop()
+            operations = tuple(_everywhere(current, value, name, site))
             summary = f"Set the {_SPOKEN.get(name, name)} to “{value}” on the whole site."
-            sought = (known_value, phone_url(known_value)) if name == "phone" else (known_value,)
+            sought = (current, phone_url(current)) if name == "phone" else (current,)
             yield DirectEdit("contact", summary, operations, sought)
 
 
