@@ -75,11 +75,6 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> JsonObject:
     return result
 
 
-def is_merge_step(step: Mapping[str, Any]) -> bool:
-    """Whether a step that was read is a merge."""
-    return MERGE_MARK in step
-
-
 def _is_merge(edit: object) -> bool:
     return isinstance(edit, Mapping) and edit.get(MERGE_MARK) is True
 
@@ -198,7 +193,7 @@ def apply_edit(site: Site, edit: object) -> Site:
     """
     document = site.to_dict()
     for index, step in enumerate(read_edit(edit, site)):
-        if is_merge_step(step):
+        if MERGE_MARK in step:
             document = {"pages": merge(document["pages"], step["pages"])}
         else:
             _apply(document, step, index)

@@ -24,7 +24,7 @@ _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
 class Html(str):
-    """Markup that is already escaped. Only `escape`, `tag` and `join` make it."""
+    """Markup that is already escaped. `tag` and `join` make it, and `drawings` of files of this package."""
 
     __slots__ = ()
 
@@ -36,14 +36,6 @@ class _Block(Html):
 
 
 EMPTY: Final = Html("")
-
-
-def escape(text: str) -> Html:
-    """Return text as markup that shows exactly this text, in an element or in a quoted attribute.
-
-    Line ends become references: the indentation of the output must not get into an attribute or into preformatted text.
-    """
-    return Html(_escaped(text))
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | int | bool | None) -> Html:
@@ -97,6 +89,7 @@ def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
 
 
 def _escaped(text: str) -> str:
+    """Return text for an element or a quoted attribute; a line end becomes a reference, which indenting cannot touch."""
     if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text or "\n" in text or "\r" in text:
         return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
     return text
