@@ -89,7 +89,7 @@ def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
 
 
 def _escaped(text: str) -> str:
-    """Return text for an element or a quoted attribute; a line end becomes a reference, which indenting cannot touch."""
+    """Return text for an element or a quoted attribute; line ends become references, which indenting cannot touch."""
     if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text or "\n" in text or "\r" in text:
         return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
     return text
