@@ -281,17 +281,11 @@ def _is_led_to(anchor: str, site: PlainSite) -> bool:
 
 
 Read = Callable[[Any, Request, PlainSite], Iterator[Reading]]
-READERS: Final[tuple[tuple[type[Form], Read], ...]] = (
-    (Replace, _replace),
-    (Put, _head),
-    (Put, _heading),
-    (Put, _label),
-    (Put, _destination),
-    (Put, _image),
-    (Put, _alt),
-    (Put, read_fact),
-    (Remove, _remove),
-)
+READERS: Final[Mapping[type[Form], tuple[Read, ...]]] = {
+    Replace: (_replace,),
+    Put: (_head, _heading, _label, _destination, _image, _alt, read_fact),
+    Remove: (_remove,),
+}
 
 
 @dataclass(frozen=True)
@@ -341,8 +335,8 @@ def _outcomes(request: Request, site: PlainSite) -> dict[tuple[tuple[str, bytes]
     """Return what every reading leads to, by the files that change."""
     found: dict[tuple[tuple[str, bytes], ...], PlainEdit] = {}
     for form in forms_of(request):
-        for kind, read in READERS:
-            for reading in read(form, request, site) if isinstance(form, kind) else ():
+        for read in READERS.get(type(form), ()):
+            for reading in read(form, request, site):
                 changed = _apply(reading, site)
                 found.setdefault(tuple(sorted(changed.items())), PlainEdit(reading.summary, {**site.files, **changed}))
     return found

@@ -24,12 +24,6 @@ from sandbox.errors import SandboxError
 class NotEditableError(SandboxError, ValueError):
     """A page, or the part of it that is meant, cannot be changed without touching anything else (nobody's fault)."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 MAX_PAGE_BYTES: Final = 512 * 1024
 """Of a page that is edited here: the parser reads about 200 KiB a second."""
@@ -237,14 +231,8 @@ class Document:
             if item.name.startswith(("!", "#comment")):
                 continue
             is_text = item.name == "#text"
-            node = Node(
-                count,
-                item.name,
-                parent,
-                {} if is_text else dict(item.attrs or {}),
-                item.data if is_text else "",
-                item.origin_offset,
-            )
+            attributes, text = ({}, item.data) if is_text else (dict(item.attrs or {}), "")
+            node = Node(count, item.name, parent, attributes, text, item.origin_offset)
             parent.children.append(node)
             count += 1
             if count > MAX_NODES or depth > MAX_DEPTH:

@@ -158,8 +158,8 @@ class Business:
 
     def contact_props(self) -> JsonObject:
         """Return what is known of email, phone and address, as props."""
-        known = {"email": self.email, "phone": self.phone, "address": self.address}
-        return {name: value for name, value in known.items() if value}
+        contact = {"email": self.email, "phone": self.phone, "address": self.address}
+        return {name: value for name, value in contact.items() if value}
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,9 @@ class Component:
 
 def section_props(section: OutlineSection) -> JsonObject:
     """Return the props that every section takes from its outline."""
-    known = {"heading": section.heading, "text": section.text}
+    texts = {"heading": section.heading, "text": section.text}
     tone = {"tone": section.tone} if section.tone != "plain" else {}
-    return {name: value for name, value in known.items() if value} | tone
+    return {name: value for name, value in texts.items() if value} | tone
 
 
 class ItemField(NamedTuple):

@@ -75,11 +75,6 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> JsonObject:
     return result
 
 
-def is_merge_step(step: Mapping[str, Any]) -> bool:
-    """Whether a step that was read is a merge."""
-    return MERGE_MARK in step
-
-
 def _is_merge(edit: object) -> bool:
     return isinstance(edit, Mapping) and edit.get(MERGE_MARK) is True
 
@@ -198,7 +193,7 @@ def apply_edit(site: Site, edit: object) -> Site:
     """
     document = site.to_dict()
     for index, step in enumerate(read_edit(edit, site)):
-        if is_merge_step(step):
+        if MERGE_MARK in step:
             document = {"pages": merge(document["pages"], step["pages"])}
         else:
             _apply(document, step, index)
@@ -277,9 +272,9 @@ def _score(prompt: str, key: str, element: JsonObject) -> int:
     if component is None or element["type"] == SHARED_TYPE:
         return 0
     named = any(re.search(rf"\b{re.escape(word)}s?\b", lowered) for word in (*component.words, key.lower()))
-    asked = set(_WORD.findall(lowered)) - _COMMON_WORDS
-    held = set(_WORD.findall(json.dumps(element.get("props", {}), ensure_ascii=False).lower()))
-    return 10 * named + len(asked & held)
+    prompt_words = set(_WORD.findall(lowered)) - _COMMON_WORDS
+    element_words = set(_WORD.findall(json.dumps(element.get("props", {}), ensure_ascii=False).lower()))
+    return 10 * named + len(prompt_words & element_words)
 
 
 def _ancestors(site: Site, place: tuple[str, str]) -> set[tuple[str, str]]:
@@ -296,12 +291,12 @@ def _part_of(site: Site, chosen: set[tuple[str, str]], *, room: int) -> Part:
     pages: JsonObject = {}
     omitted: list[str] = []
     for path, page in sorted(site.pages.items()):
-        kept = {key: element for key, element in page["elements"].items() if (path, key) in chosen}
+        elements = {key: element for key, element in page["elements"].items() if (path, key) in chosen}
         omitted += [_line(path, key, element) for key, element in page["elements"].items() if (path, key) not in chosen]
-        if kept:
-            pages[path] = {"root": page["root"], "elements": kept}
-        if kept and "state" in page:
-            state, used = json.dumps(page["state"], ensure_ascii=False), json.dumps(kept, ensure_ascii=False)
+        if elements:
+            pages[path] = {"root": page["root"], "elements": elements}
+        if elements and "state" in page:
+            state, used = json.dumps(page["state"], ensure_ascii=False), json.dumps(elements, ensure_ascii=False)
             room -= len(state)
             if room >= 0 and ('"$' in used or '"repeat"' in used):
                 pages[path]["state"] = page["state"]

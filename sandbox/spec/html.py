@@ -24,7 +24,7 @@ _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
 class Html(str):
-    """Markup that is already escaped. Only `escape`, `tag` and `join` make it."""
+    """Markup that is already escaped. `tag` and `join` make it, and `drawings` of files of this package."""
 
     __slots__ = ()
 
@@ -36,14 +36,6 @@ class _Block(Html):
 
 
 EMPTY: Final = Html("")
-
-
-def escape(text: str) -> Html:
-    """Return text as markup that shows exactly this text, in an element or in a quoted attribute.
-
-    Line ends become references: the indentation of the output must not get into an attribute or into preformatted text.
-    """
-    return Html(_escaped(text))
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | int | bool | None) -> Html:
@@ -66,7 +58,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     kind = Html if name in _INLINE else _Block
     if name in _VOID:
         return kind(f"{opening}>")
-    parts, has_block = _kept(children)
+    parts, has_block = _as_markup(children)
     if has_block and kind is _Block:
         inner = "\n".join(parts).replace("\n", "\n  ")
         return _Block(f"{opening}>\n  {inner}\n</{name}>")
@@ -75,16 +67,16 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
 
 def join(*parts: str | None) -> Html:
     """Return pieces of markup one after the other, blocks on lines of their own; plain text is escaped."""
-    kept, has_block = _kept(parts)
+    markup, has_block = _as_markup(parts)
     if not has_block:
-        return Html("".join(kept))
-    kind = _Block if isinstance(kept[0], _Block) else Html
-    return kind("\n".join(kept))
+        return Html("".join(markup))
+    kind = _Block if isinstance(markup[0], _Block) else Html
+    return kind("\n".join(markup))
 
 
-def _kept(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
+def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
     """Return the pieces that are not empty, plain text escaped, and whether one is a block."""
-    kept: list[str] = []
+    markup: list[str] = []
     has_block = False
     for piece in pieces:
         if piece:
@@ -92,11 +84,12 @@ def _kept(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
                 has_block = True
             elif piece.__class__ is not Html:
                 piece = _escaped(piece)
-            kept.append(piece)
-    return kept, has_block
+            markup.append(piece)
+    return markup, has_block
 
 
 def _escaped(text: str) -> str:
+    """Return text for an element or a quoted attribute; line ends become references, which indenting cannot touch."""
     if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text or "\n" in text or "\r" in text:
         return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
     return text

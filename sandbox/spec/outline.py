@@ -315,11 +315,11 @@ def _inline(value: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
         if "$ref" in value:
             return _inline(definitions[value["$ref"].rsplit("/", 1)[1]], definitions)
-        kept = {key: item for key, item in value.items() if key not in ("$defs", "description", "default")}
-        named = kept.get("properties")
+        schema = {key: item for key, item in value.items() if key not in ("$defs", "description", "default")}
+        named = schema.get("properties")
         if not isinstance(named, dict):
-            kept.pop("title", None) if isinstance(kept.get("title"), str) else None
+            schema.pop("title", None) if isinstance(schema.get("title"), str) else None
         else:
-            kept = {key: item for key, item in kept.items() if key != "title"}
-        return {key: _inline(item, definitions) for key, item in kept.items()}
+            schema = {key: item for key, item in schema.items() if key != "title"}
+        return {key: _inline(item, definitions) for key, item in schema.items()}
     return [_inline(item, definitions) for item in value] if isinstance(value, list) else value

@@ -255,8 +255,8 @@ def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
     """
     old, new = _words(before), _words(after)
     had = sum(old.values())
-    kept = sum(new.values()) if _OTHER_WORDS.search(request) else sum((old & new).values())
-    return had >= _MIN_WORDS and kept * 2 < had
+    shared_words = sum(new.values()) if _OTHER_WORDS.search(request) else sum((old & new).values())
+    return had >= _MIN_WORDS and shared_words * 2 < had
 
 
 def is_unchanged(before: Site, after: Site) -> bool:
@@ -338,8 +338,8 @@ def _nodes(site: Site) -> Iterator[Node]:
 
 def _unreachable(before: Site, after: Site) -> str | None:
     for path, page in sorted(after.pages.items()):
-        known = before.pages.get(path, {}).get("elements", {})
-        for key in sorted(set(page["elements"]) - set(known) - reachable(page)):
+        old_elements = before.pages.get(path, {}).get("elements", {})
+        for key in sorted(set(page["elements"]) - set(old_elements) - reachable(page)):
             return f"{key} of {path}"
     return None
 

@@ -190,5 +190,5 @@ def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[s
     changed = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
     if lost := sorted(path for path in changed if files.get(path) != old.get(path)):
         raise DetachedPagesError(tuple(lost))
-    kept = {path: data for path, data in files.items() if path not in changed}
-    return kept | {path: new[path] for path in sorted(changed & new.keys())}
+    untouched = {path: data for path, data in files.items() if path not in changed}
+    return untouched | {path: new[path] for path in sorted(changed & new.keys())}

@@ -305,9 +305,9 @@ def _is_repeat(repeat: Any) -> bool:
     return isinstance(path, str) and len(path) <= MAX_PATH_CHARS
 
 
-def _check_fields(value: JsonObject, known: frozenset[str], name: str, *, base: str) -> Iterator[Finding]:
+def _check_fields(value: JsonObject, fields: frozenset[str], name: str, *, base: str) -> Iterator[Finding]:
     for field in value:
-        if field not in known:
+        if field not in fields:
             yield Finding("unknown_field", base + pointer(field), f"{name} has no field {shown(field)}")
 
 

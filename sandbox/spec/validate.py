@@ -220,8 +220,8 @@ def _findings_of(error: ValidationError, node: Node, component: Component) -> It
         code = _CODES.get(problem["type"], "bad_prop")
         message = problem["msg"]
         if code == "unknown_prop":
-            known = ", ".join(component.props.model_fields)
-            message = f"{component.name} has no such prop here; its props are {known}"
+            names = ", ".join(component.props.model_fields)
+            message = f"{component.name} has no such prop here; its props are {names}"
         yield Finding(code, where[:300], f"{message[0].lower()}{message[1:300]}")
 
 

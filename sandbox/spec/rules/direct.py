@@ -8,6 +8,7 @@ model. Several orders in one request are taken when each of them is understood s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 from sandbox.spec.edit import apply_edit
@@ -17,7 +18,7 @@ from sandbox.spec.rules import entries, layout, links, text
 from sandbox.spec.rules.orders import DirectEdit, forms_of
 from sandbox.spec.rules.request import Request, read_clauses, read_request
 
-_RULES: Final = (*entries.RULES, *layout.RULES, *links.RULES, *text.RULES)
+_TABLES: Final = (entries.RULES, layout.RULES, links.RULES, text.RULES)
 
 
 def parse_direct(prompt: str, site: Site) -> DirectEdit | None:
@@ -52,8 +53,8 @@ def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
     tried: set[str] = set()
     before = site.canonical()
     for form in forms_of(request):
-        for rule in _RULES:
-            for edit in rule.read(form, request, site) if isinstance(form, rule.form) else ():
+        for read in chain.from_iterable(table.get(type(form), ()) for table in _TABLES):
+            for edit in read(form, request, site):
                 written = repr(edit.operations)
                 if written not in tried:
                     tried.add(written)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sandbox.spec.html import phone_url
 from sandbox.spec.model import JsonObject, Site
-from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rule, setting
+from sandbox.spec.rules.orders import Add, DirectEdit, Put, Rules, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
     Place,
@@ -222,12 +222,12 @@ def _put_fact(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
                 summary = f"Set the {_SPOKEN.get(name, name)} of {chosen[0].title()} to “{value}”."
                 yield setting("contact", summary, path=f"{chosen[0].path}/props/{name}", value=value)
             continue
-        known = {str(place.props[name]) for place in owners}
-        if len(known) == 1 and old in (None, *known):
-            known_value = known.pop()
-            operations = tuple(_everywhere(known_value, value, name, site))
+        values = {str(place.props[name]) for place in owners}
+        if len(values) == 1 and old in (None, *values):
+            current = values.pop()
+            operations = tuple(_everywhere(current, value, name, site))
             summary = f"Set the {_SPOKEN.get(name, name)} to “{value}” on the whole site."
-            sought = (known_value, phone_url(known_value)) if name == "phone" else (known_value,)
+            sought = (current, phone_url(current)) if name == "phone" else (current,)
             yield DirectEdit("contact", summary, operations, sought)
 
 
@@ -298,11 +298,4 @@ def _add_fact(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
             yield setting("contact", summary, path=f"{place.path}/props/{name}", value=value, is_new=True)
 
 
-RULES: Final = (
-    Rule(Put, _put_entry),
-    Rule(Put, _hours),
-    Rule(Add, _add_entry),
-    Rule(Add, _add_line),
-    Rule(Put, _put_fact),
-    Rule(Add, _add_fact),
-)
+RULES: Final[Rules] = {Put: (_put_entry, _hours, _put_fact), Add: (_add_entry, _add_line, _add_fact)}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sandbox.spec.catalog import Business, Link, components
 from sandbox.spec.expressions import SHARED_TYPE
 from sandbox.spec.model import INDEX, JsonObject, Site
-from sandbox.spec.rules.orders import Add, DirectEdit, Move, Put, Remove, Rule, Step, Swap, setting
+from sandbox.spec.rules.orders import Add, DirectEdit, Move, Put, Remove, Rules, Step, Swap, setting
 from sandbox.spec.rules.request import Request, plain
 from sandbox.spec.rules.targets import (
     Place,
@@ -111,14 +111,14 @@ def _moved(place: Place, anchor: str, site: Site, *, after: bool, words: str) ->
 def _main_order(place: Place, site: Site) -> list[str]:
     """Return the keys of the page's sections in order, without header and footer."""
     page = site.pages[place.page]["elements"]
-    kept = []
+    sections = []
     for key in root_of(site, place.page).element.get("children") or ():
         element = page[key]
         if element["type"] == SHARED_TYPE:
             element = site.pages[INDEX]["elements"].get(element.get("props", {}).get("of"), element)
         if components()[element["type"]].place == "main":
-            kept.append(key)
-    return kept
+            sections.append(key)
+    return sections
 
 
 _NEW: Final = re.compile(
@@ -232,9 +232,9 @@ def _remove_section(place: Place, site: Site) -> DirectEdit | None:
 def _cut(page: str, key: str, site: Site) -> Iterator[dict[str, Any]]:
     elements = site.pages[page]["elements"]
     parent = next(parent for parent, element in elements.items() if key in (element.get("children") or ()))
-    kept = [child for child in elements[parent]["children"] if child != key]
+    children = [child for child in elements[parent]["children"] if child != key]
     base = Place(page, parent, elements[parent]).path
-    yield {"op": "replace", "path": f"{base}/children", "value": kept}
+    yield {"op": "replace", "path": f"{base}/children", "value": children}
     doomed = [key]
     for name in doomed:
         doomed += [child for child, _ in children_of(elements[name])]
@@ -246,9 +246,9 @@ def _unlinked(target: Place, site: Site) -> Iterator[dict[str, Any]]:
     for place in places(site):
         links = place.props.get("links")
         if isinstance(links, list) and place[:2] != target[:2]:
-            kept = [link for link in links if not _leads_to(link, target, place.page)]
-            if len(kept) < len(links):
-                yield {"op": "replace", "path": f"{place.path}/props/links", "value": kept}
+            others = [link for link in links if not _leads_to(link, target, place.page)]
+            if len(others) < len(links):
+                yield {"op": "replace", "path": f"{place.path}/props/links", "value": others}
 
 
 def _is_button_target(target: Place, site: Site) -> bool:
@@ -313,8 +313,8 @@ def _set(site: Site, changes: Mapping[str, Any], kind: str, summary: str) -> Ite
         return
     if any(isinstance(root_of(site, page).props.get("theme"), dict) for page in site.pages if page != INDEX):
         return
-    kept = {key: value for key, value in {**(theme or {}), **changes}.items() if value is not None}
-    yield setting(kind, summary, path=f"{root.path}/props/theme", value=kept, is_new="theme" not in root.props)
+    theme_props = {key: value for key, value in {**(theme or {}), **changes}.items() if value is not None}
+    yield setting(kind, summary, path=f"{root.path}/props/theme", value=theme_props, is_new="theme" not in root.props)
 
 
 def _put(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
@@ -399,13 +399,11 @@ def _step(order: Step, request: Request, site: Site) -> Iterator[DirectEdit]:
         yield from _set(site, {"spacing": _STEPS[wanted]}, "spacing", f"Set the spacing to {_STEPS[wanted]}.")
 
 
-RULES: Final = (
-    Rule(Move, _move),
-    Rule(Swap, _swap),
-    Rule(Add, _add_section),
-    Rule(Remove, _remove),
-    Rule(Remove, _remove_entry),
-    Rule(Put, _put),
-    Rule(Put, _tone),
-    Rule(Step, _step),
-)
+RULES: Final[Rules] = {
+    Move: (_move,),
+    Swap: (_swap,),
+    Add: (_add_section,),
+    Remove: (_remove, _remove_entry),
+    Put: (_put, _tone),
+    Step: (_step,),
+}

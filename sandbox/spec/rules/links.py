@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sandbox.spec.html import complaint_about_image, complaint_about_link
 from sandbox.spec.model import Site
-from sandbox.spec.rules.orders import Add, DirectEdit, Put, Remove, Rule, setting
+from sandbox.spec.rules.orders import Add, DirectEdit, Put, Remove, Rules, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
     Place,
@@ -251,13 +251,8 @@ def _url(token: str, page: str, request: Request, site: Site) -> str | None:
     return None
 
 
-RULES: Final = (
-    Rule(Put, _image),
-    Rule(Put, _alt),
-    Rule(Put, _button),
-    Rule(Put, _button_link),
-    Rule(Put, _link),
-    Rule(Put, _link_link),
-    Rule(Remove, _unlink),
-    Rule(Add, _new_link),
-)
+RULES: Final[Rules] = {
+    Put: (_image, _alt, _button, _button_link, _link, _link_link),
+    Remove: (_unlink,),
+    Add: (_new_link,),
+}

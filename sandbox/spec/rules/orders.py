@@ -29,13 +29,6 @@ class DirectEdit:
     """What was looked for on the whole site: a page that the spec does not know must not hold it."""
 
 
-class Rule(NamedTuple):
-    """What one form of order can mean on a site; yields every reading, for only a single one is acted on."""
-
-    form: type
-    read: Callable[[Any, Request, Site], Iterator[DirectEdit]]
-
-
 def setting(kind: str, summary: str, *, path: str, value: Any, is_new: bool = False) -> DirectEdit:
     """Return the change of one value."""
     return DirectEdit(kind, summary, ({"op": "add" if is_new else "replace", "path": path, "value": value},))
@@ -98,6 +91,8 @@ class Step(NamedTuple):
 Form = Put | Replace | Remove | Move | Swap | Add | Step
 
 
+Rules = Mapping[type, tuple[Callable[[Any, Request, Site], Iterator[DirectEdit]], ...]]
+"""By form: what it can mean on a site. Each yields every reading, for only a single one is acted on."""
 Build = Callable[["re.Match[str]"], Iterator[Form]]
 
 

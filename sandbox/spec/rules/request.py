@@ -101,7 +101,7 @@ class Request(NamedTuple):
     """What politeness or punctuation was taken off the end."""
     raw: str = ""
     """The same text, character for character, with the apostrophes that were sent."""
-    asks: bool = False
+    is_question: bool = False
     """Whether it is a polite question."""
 
     def quoted(self, token: str) -> str | None:
@@ -167,7 +167,7 @@ def read_clauses(prompt: str) -> tuple[Request, ...]:
     verb = ""
     for start, end in pieces:
         clause = request_of(held, start, end)
-        if clause is None or (clause.asks and end != pieces[-1][1]):
+        if clause is None or (clause.is_question and end != pieces[-1][1]):
             return ()
         found = _VERB.match(clause.text)
         verb = f"{found[0]} " if found else verb
@@ -180,8 +180,8 @@ def request_of(held: Held, start: int, end: int) -> Request | None:
     """Return one order of a prompt without its politeness, or None when the wording raises a doubt."""
     text = held.text[start:end].replace("\n", " ")
     raw = held.sent[start:end]
-    asks = "?" in text
-    if asks and not (
+    is_question = "?" in text
+    if is_question and not (
         _POLITE_QUESTION.match(held.text) and re.search(rf"\?{_THANKS}$", text, re.I) and text.count("?") == 1
     ):
         return None
@@ -193,7 +193,7 @@ def request_of(held: Held, start: int, end: int) -> Request | None:
     if not 0 < len(trimmed) <= MAX_ORDER_CHARS or _DOUBT.search(trimmed):
         return None
     tail = body[begin + len(trimmed) :]
-    return Request(trimmed, held.quotes, tail, raw[begin : begin + len(trimmed)], asks)
+    return Request(trimmed, held.quotes, tail, raw[begin : begin + len(trimmed)], is_question)
 
 
 def hold_quotations(prompt: str) -> Held | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sandbox.spec.model import Site
-from sandbox.spec.rules.orders import DirectEdit, Put, Replace, Rule, setting
+from sandbox.spec.rules.orders import DirectEdit, Put, Replace, Rules, setting
 from sandbox.spec.rules.request import QUOTED, Request, plain
 from sandbox.spec.rules.targets import (
     Place,
@@ -195,4 +195,4 @@ def _pattern(old: str, *, ignore_case: bool) -> re.Pattern[str]:
     return re.compile(start + re.escape(old) + end, re.I if ignore_case else 0)
 
 
-RULES: Final = (Rule(Put, _put_page), Rule(Put, _put_text), Rule(Replace, _replace))
+RULES: Final[Rules] = {Put: (_put_page, _put_text), Replace: (_replace,)}

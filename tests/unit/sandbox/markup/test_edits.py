@@ -121,11 +121,47 @@ def test_line_ends_and_byte_order_mark_stay(start: str) -> None:
 
 
 PIECES = st.sampled_from(
-    ["<p>", "</p>", "<b>", "</b>", "<a href=x>", "</a>", "<table>", "<tr>", "<td>", "</table>", "text", " &amp; ",
-     "&copy", "<!-- c -->", "<script>x</script>", "<textarea>\n", "</textarea>", "<svg>", "</svg>", "<select>",
-     "<option>", "\r\n", "<pre>\n", "<", "&", "<template>", "</template>", "<li>", "<br>", "</div>", "<form>", "é",
-     "<p title='a' title=b>", "<![CDATA[x]]>", "<?php ?>", "<plaintext>", "</", "<title>"]
-)  # fmt: skip
+    [
+        "<p>",
+        "</p>",
+        "<b>",
+        "</b>",
+        "<a href=x>",
+        "</a>",
+        "<table>",
+        "<tr>",
+        "<td>",
+        "</table>",
+        "text",
+        " &amp; ",
+        "&copy",
+        "<!-- c -->",
+        "<script>x</script>",
+        "<textarea>\n",
+        "</textarea>",
+        "<svg>",
+        "</svg>",
+        "<select>",
+        "<option>",
+        "\r\n",
+        "<pre>\n",
+        "<",
+        "&",
+        "<template>",
+        "</template>",
+        "<li>",
+        "<br>",
+        "</div>",
+        "<form>",
+        "é",
+        "<p title='a' title=b>",
+        "<![CDATA[x]]>",
+        "<?php ?>",
+        "<plaintext>",
+        "</",
+        "<title>",
+    ]
+)
 
 
 @settings(max_examples=60)

@@ -78,9 +78,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "invalid result": ([{"op": "replace", "path": HEADING, "value": 7}], "bad_prop"),
     "script address": ([{"op": "replace", "path": f"{HERO}/actions/0/href", "value": "javascript:x"}], "bad_url"),
     "copies without end": (
-        [{"op": "copy", "from": f"/pages/{INDEX}", "path": f"{HERO}/x{n}"} for n in range(60)], "too_large"
+        [{"op": "copy", "from": f"/pages/{INDEX}", "path": f"{HERO}/x{n}"} for n in range(60)],
+        "too_large",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.threat("F13")

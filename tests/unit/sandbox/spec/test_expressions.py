@@ -13,11 +13,17 @@ from tests.unit.sandbox.spec.samples import element, page
 
 SCOPE = Scope(
     state={
-        "user": {"name": "Ann"}, "n": 3, "list": [1, 2], "a/b": "slash", "yes": True,
+        "user": {"name": "Ann"},
+        "n": 3,
+        "list": [1, 2],
+        "a/b": "slash",
+        "yes": True,
         "loaves": [{"title": "White"}, {"title": "Rye"}],
     },
-    item={"title": "Rye"}, index=1, item_path="/loaves/1",
-)  # fmt: skip
+    item={"title": "Rye"},
+    index=1,
+    item_path="/loaves/1",
+)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +75,23 @@ def test_conditions_evaluate_as_in_json_render(condition: Any, expected: bool) -
 
 @pytest.mark.parametrize(
     "condition",
-    [None, 1, "yes", {}, {"path": "/a"}, {"$state": 1}, {"$state": "/a", "$item": "b"}, {"$state": "/a", "gt": "1"},
-     {"$and": {}},
-     {"$and": [], "$or": []}, {"$state": "/a", "not": False}, [[True]], [True], {"$index": 1}],
-)  # fmt: skip
+    [
+        None,
+        1,
+        "yes",
+        {},
+        {"path": "/a"},
+        {"$state": 1},
+        {"$state": "/a", "$item": "b"},
+        {"$state": "/a", "gt": "1"},
+        {"$and": {}},
+        {"$and": [], "$or": []},
+        {"$state": "/a", "not": False},
+        [[True]],
+        [True],
+        {"$index": 1},
+    ],
+)
 def test_conditions_of_any_other_shape_are_refused(condition: Any) -> None:
     assert complaint_about_condition(condition) is not None
 
@@ -122,18 +141,24 @@ def repeated(condition: Any, *, inner: Any = True) -> str:
         "elements": {
             "page": {"type": "Page", "props": {"title": "x"}, "children": ["outer"]},
             "outer": {
-                "type": "Stack", "props": {}, "children": ["bread"], "repeat": {"statePath": "/breads"},
+                "type": "Stack",
+                "props": {},
+                "children": ["bread"],
+                "repeat": {"statePath": "/breads"},
                 "visible": condition,
             },
             "bread": {"type": "Stack", "props": {}, "children": ["name", "inner"]},
             "name": element("Text", text={"$bindItem": "name"}),
             "inner": {
-                "type": "Stack", "props": {}, "children": ["slice"], "repeat": {"statePath": {"$item": "slices"}},
+                "type": "Stack",
+                "props": {},
+                "children": ["slice"],
+                "repeat": {"statePath": {"$item": "slices"}},
                 "visible": inner,
             },
             "slice": element("Text", text={"$template": "slice ${/breads/0/slices/0} of ${}"}),
         },
-    }  # fmt: skip
+    }
     return render(parse_site(site))["index.html"].decode()
 
 

@@ -115,11 +115,18 @@ LOST: list[tuple[str, Site, str]] = [
     ("Use the accent colour: #0a7d5c", edited("hero/props/heading", "Green"), "#0a7d5c"),
     ("Remove the testimonials", edited("hero/props/heading", "x"), "Testimonials"),
     ("Make the testimonials shorter", edited("hero/props/heading", "x"), "Testimonials"),
-    ("Do something nice", apply_edit(demo_site(), [
-        {"op": "add", "path": f"{ELEMENTS}/extra", "value": element("Text", text="nice")},
-        {"op": "replace", "path": f"{ELEMENTS}/hero/props/heading", "value": "Nice"},
-    ]), "extra of index.html"),
-]  # fmt: skip
+    (
+        "Do something nice",
+        apply_edit(
+            demo_site(),
+            [
+                {"op": "add", "path": f"{ELEMENTS}/extra", "value": element("Text", text="nice")},
+                {"op": "replace", "path": f"{ELEMENTS}/hero/props/heading", "value": "Nice"},
+            ],
+        ),
+        "extra of index.html",
+    ),
+]
 
 
 @pytest.mark.parametrize(("request_text", "after", "names"), LOST, ids=[row[0] for row in LOST])
@@ -139,11 +146,15 @@ KEPT: list[tuple[str, Site]] = [
     ('Make the section called "Our people" shorter', edited("hero/props/text", "Short")),
     ('Put "About" above the menu', edited("hero/props/text", "moved")),
     ('Change the heading to something like "Fresh bread"', edited("hero/props/heading", "Warm loaves")),
-    ('Replace "the patience" with "all the patience" in the hero',
-     edited("hero/props/heading", "Bread with all the patience left in")),
+    (
+        'Replace "the patience" with "all the patience" in the hero',
+        edited("hero/props/heading", "Bread with all the patience left in"),
+    ),
     ('Change "Bread" to "Loaf" and "Loaf" to "Bread"', edited("hero/props/heading", "Loaf, Bread")),
-    ('Remove "Bread with the patience left in" from the hero and put it into the footer',
-     edited("hero/props/heading", "Bread with the patience left in, below")),
+    (
+        'Remove "Bread with the patience left in" from the hero and put it into the footer',
+        edited("hero/props/heading", "Bread with the patience left in, below"),
+    ),
     ("Make the price range similar to £5", edited("hero/props/text", "Fair prices")),
     ("Change all prices to £1 less than before", edited("hero/props/text", "Cheaper")),
     ("Change the opening hours to 08 00 - 17 30", edited("hero/props/text", "Open from eight to half past five")),
@@ -153,7 +164,7 @@ KEPT: list[tuple[str, Site]] = [
     ("Make the testimonials shorter", edited("testimonials/props/heading", "Said")),
     ("Shorten the intro", edited("hero/props/heading", "x")),
     ('"' * 4001, edited("hero/props/heading", "x")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("request_text", "after"), KEPT, ids=[row[0][:60] for row in KEPT])
@@ -196,9 +207,19 @@ def test_the_usual_name_of_a_section_is_read(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "request_text",
-    ["change " * 500, "'" * 4000, 'change "' * 400, "add a " * 600, 'remove the "a" ' * 250, "change to 1 " * 300,
-     "set to a@" * 400, '"a" ' * 1000, "change " + "x" * 3900, "x" * (MAX_REQUEST_CHARS + 1)],
-)  # fmt: skip
+    [
+        "change " * 500,
+        "'" * 4000,
+        'change "' * 400,
+        "add a " * 600,
+        'remove the "a" ' * 250,
+        "change to 1 " * 300,
+        "set to a@" * 400,
+        '"a" ' * 1000,
+        "change " + "x" * 3900,
+        "x" * (MAX_REQUEST_CHARS + 1),
+    ],
+)
 def test_long_requests_are_read_quickly(request_text: str) -> None:
     started = time.process_time()
     read_expectations(request_text)

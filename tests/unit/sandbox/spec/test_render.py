@@ -368,10 +368,18 @@ def test_a_change_that_needs_a_detached_file_is_refused_and_names_it(prompt: str
 
 
 @settings(max_examples=25)
-@given(st.sets(st.sampled_from(sorted(render(YOGA)))), st.sampled_from(
-    ["Change the hero heading to 'Breathe'", "Remove the stats", "Change the primary colour to navy",
-     "Change the monthly price to £85", "Rename the studio to 'Deep Water Yoga'"]
-))  # fmt: skip
+@given(
+    st.sets(st.sampled_from(sorted(render(YOGA)))),
+    st.sampled_from(
+        [
+            "Change the hero heading to 'Breathe'",
+            "Remove the stats",
+            "Change the primary colour to navy",
+            "Change the monthly price to £85",
+            "Rename the studio to 'Deep Water Yoga'",
+        ]
+    ),
+)
 def test_no_render_ever_changes_a_detached_file(paths: set[str], prompt: str) -> None:
     files = by_hand(*paths)
     try:

@@ -10,11 +10,25 @@ from sandbox.spec.state import MISSING, is_equal, is_same, is_truthy, parse_int,
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (1, "1"), (1.0, "1"), (-0.0, "0"), (0.5, "0.5"), (-2.5, "-2.5"), (1e21, "1e+21"), (1e20, "1" + "0" * 20),
-        (1.5e300, "1.5e+300"), (1e-6, "0.000001"), (2.5e-7, "2.5e-7"), (123456.789, "123456.789"), (True, "true"),
-        (None, ""), (MISSING, ""), ([1, None, [2, "x"]], "1,,2,x"), ({}, "[object Object]"), ("a", "a"),
+        (1, "1"),
+        (1.0, "1"),
+        (-0.0, "0"),
+        (0.5, "0.5"),
+        (-2.5, "-2.5"),
+        (1e21, "1e+21"),
+        (1e20, "1" + "0" * 20),
+        (1.5e300, "1.5e+300"),
+        (1e-6, "0.000001"),
+        (2.5e-7, "2.5e-7"),
+        (123456.789, "123456.789"),
+        (True, "true"),
+        (None, ""),
+        (MISSING, ""),
+        ([1, None, [2, "x"]], "1,,2,x"),
+        ({}, "[object Object]"),
+        ("a", "a"),
     ],
-)  # fmt: skip
+)
 def test_values_print_as_in_javascript(value: Any, text: str) -> None:
     assert text_of(value) == text
 

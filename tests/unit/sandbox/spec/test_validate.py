@@ -107,14 +107,16 @@ OWN_RULES: dict[str, Any] = {
     "bad_prop": page(hero=element("Hero", heading="x" * 1000)),
     "bad_url": page(image=element("Image", src="data:image/svg+xml,<svg onload=alert(1)>", alt="x")),
     "not_a_page": {"root": "a", "elements": {"a": element("Text", text="x")}},
-    "misplaced": page(s={"type": "Section", "props": {}, "children": ["f"]}) | {
+    "misplaced": page(s={"type": "Section", "props": {}, "children": ["f"]})
+    | {
         "elements": {
             "page": {"type": "Page", "props": {"title": "x"}, "children": ["s"]},
             "s": {"type": "Section", "props": {}, "children": ["f"]},
             "f": element("Footer", brand="x"),
         }
     },
-    "no_children": hero(children=["other"]) | {
+    "no_children": hero(children=["other"])
+    | {
         "elements": {
             "page": {"type": "Page", "props": {"title": "x"}, "children": ["hero"]},
             "hero": {**element("Hero", heading="x"), "children": ["other"]},
@@ -140,7 +142,7 @@ OWN_RULES: dict[str, Any] = {
     "watch_unsupported": hero(watch={"/a": {"action": "setState"}}),
     "bad_repeat": hero(repeat={"statePath": 7}),
     "bad_colour": {"root": "p", "elements": {"p": element("Page", title="x", theme={"primary": "red;}*{color:red"})}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("code", "spec"), UPSTREAM_RULES.items(), ids=UPSTREAM_RULES)
@@ -178,14 +180,33 @@ def test_an_index_far_beyond_a_list_is_only_a_missing_value() -> None:
 
 
 BAD_LINKS = [
-    "javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\tscript:alert(1)", " javascript:alert(1)", "data:text/html,x",
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "java\tscript:alert(1)",
+    " javascript:alert(1)",
+    "data:text/html,x",
     "vbscript:x",
-    "blob:https://x", "//evil.example", "\\\\evil.example", "https://good.example@evil.example",
+    "blob:https://x",
+    "//evil.example",
+    "\\\\evil.example",
+    "https://good.example@evil.example",
     "https:/\\evil.example",
     "file:///etc/passwd",
-    "../secret", "a/../../b", "a/%2e%2e/b", "https://ex\u0430mple.com", "https://", "http:evil", "x" * 2000, "", "a b",
-    'x" onclick="alert(1)', "ftp://x.example", "tel:alert(1)", "mailto:x", "%6Aavascript:alert(1)",
-]  # fmt: skip
+    "../secret",
+    "a/../../b",
+    "a/%2e%2e/b",
+    "https://ex\u0430mple.com",
+    "https://",
+    "http:evil",
+    "x" * 2000,
+    "",
+    "a b",
+    'x" onclick="alert(1)',
+    "ftp://x.example",
+    "tel:alert(1)",
+    "mailto:x",
+    "%6Aavascript:alert(1)",
+]
 
 
 @pytest.mark.threat("F13")
@@ -275,12 +296,14 @@ def ladder(steps: int) -> dict[str, Any]:
     """Elements with two parents each: as many ways lead through them as there are subsets of steps."""
     rungs = {
         f"{side}{n}": {
-            "type": "Stack", "props": {}, "children": [f"a{n + 1}", f"b{n + 1}"],
+            "type": "Stack",
+            "props": {},
+            "children": [f"a{n + 1}", f"b{n + 1}"],
             "repeat": {"statePath": {"$item": side}},
         }
         for n in range(steps)
         for side in "ab"
-    }  # fmt: skip
+    }
     ends = {f"{side}{steps}": element("Text", text="x") for side in "ab"}
     return page(top={"type": "Stack", "props": {}, "children": ["a0", "b0"], "repeat": {"statePath": "/x"}}) | {
         "state": {"x": []},

@@ -83,8 +83,9 @@ def _flat(site: Site) -> dict[str, Any]:
     for path, page in site.pages.items():
         for key, element in page["elements"].items():
             found[f"{path.removesuffix('.html')}:{key}"] = {
-                **element.get("props", {}), "children": element.get("children")
-            }  # fmt: skip
+                **element.get("props", {}),
+                "children": element.get("children"),
+            }
     return found
 
 

@@ -34,7 +34,7 @@ def props(site: Site, key: str, page: str = INDEX) -> dict[str, Any]:
 TEXTS = [
     ("Change the hero heading to 'Fresh bread daily'", INDEX, "hero", "heading", "Fresh bread daily"),
     ("Change the hero heading to Welcome", INDEX, "hero", "heading", "Welcome"),
-    ("change the heading of the hero to \"Hello\"", INDEX, "hero", "heading", "Hello"),
+    ('change the heading of the hero to "Hello"', INDEX, "hero", "heading", "Hello"),
     ("Please set the headline in the hero section to “Hello”.", INDEX, "hero", "heading", "Hello"),
     ("Can you change the hero title to 'Hello'?", INDEX, "hero", "heading", "Hello"),
     ("Make the hero heading say 'Good morning'", INDEX, "hero", "heading", "Good morning"),
@@ -52,7 +52,7 @@ TEXTS = [
     ("Change 'Three things we will not hurry' to 'We never rush'", INDEX, "approach", "heading", "We never rush"),
     ("Change the 'Our bread' section heading to 'Today'", INDEX, "menu", "heading", None),
     ("rewrite the description of the menu to 'Fresh today.'", INDEX, "menu", "text", "Fresh today."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("prompt", "path", "key", "name", "value"), [row for row in TEXTS if row[4]])
@@ -260,8 +260,13 @@ def test_page_titles_and_descriptions_are_set(prompt: str, path: str, name: str,
 
 
 def bare_site() -> Site:
-    return parse_site(page(header=element("Header", brand="Holm"), hero=element("Hero", heading="Hello"),
-                           visit=element("RichText", body="Write to us.")))  # fmt: skip
+    return parse_site(
+        page(
+            header=element("Header", brand="Holm"),
+            hero=element("Hero", heading="Hello"),
+            visit=element("RichText", body="Write to us."),
+        )
+    )
 
 
 def test_a_section_that_needs_no_new_words_is_added() -> None:

@@ -121,10 +121,25 @@ def test_the_width_of_blanks_changes_nothing(case: Case, blank: str) -> None:
 
 
 DOUBTS = [
-    "Don't {}", "Do not {}", "Never {}", "If it rains, {}", "When we close, {}", "Should I {}?", "Why did you {}?",
-    "How do I {}?", "What if we {}?", "Unless it rains, {}", "Maybe {}", "{} unless it rains", "{} if we are closed",
-    "{} or not", "I wonder whether to {}", "{} when it rains", "You must not {}", "Please don't {}",
-]  # fmt: skip
+    "Don't {}",
+    "Do not {}",
+    "Never {}",
+    "If it rains, {}",
+    "When we close, {}",
+    "Should I {}?",
+    "Why did you {}?",
+    "How do I {}?",
+    "What if we {}?",
+    "Unless it rains, {}",
+    "Maybe {}",
+    "{} unless it rains",
+    "{} if we are closed",
+    "{} or not",
+    "I wonder whether to {}",
+    "{} when it rains",
+    "You must not {}",
+    "Please don't {}",
+]
 
 
 @settings(max_examples=60)
