@@ -1,7 +1,7 @@
 """A stale twin has no effect: every paid or published effect is refused to an attempt that lost its job.
 
-docs/architecture.md lists them, each with what fences it; this holds the tests that no other module has. A twin is what a
-paused process, a partition or a late message makes: it still works on a job that somebody else holds by now.
+docs/architecture.md lists them, each with what fences it; this holds the tests that no other module has. A twin is what
+a paused process, a partition or a late message makes: it still works on a job that somebody else holds by now.
 """
 
 from collections.abc import Callable
