@@ -24,11 +24,12 @@ from sqlalchemy import text
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
 from monitoring.capacity.limits import Limits
-from monitoring.ledger.accepting import accept
-from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.attempts import hold
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.jobs import end
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.start_attempt import Claim, claim
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import NewJob
 from monitoring.rollup import fold_pending
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher

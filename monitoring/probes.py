@@ -12,8 +12,8 @@ from sqlmodel import Session, col
 
 from monitoring.gauges import COUNTED_AT_MOST, LOOKED_AT_MOST
 from monitoring.lately import Lately
-from monitoring.ledger.lanes import lanes
-from monitoring.ledger.runway import DISPATCHER, leaders
+from monitoring.ledger.dispatch_window import DISPATCHER, leaders
+from monitoring.ledger.provider_circuits import lanes
 from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED

@@ -15,9 +15,9 @@ from sqlmodel import Session, col
 
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import recover
-from monitoring.ledger.clock import after
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.record_tables import Leader, Notification
+from monitoring.ledger.sql import after
 from monitoring.ledger.tables import Attempt, Call, Job, Site
 from monitoring.rollup import rebase
 from routing.jobs import Reason

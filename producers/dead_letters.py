@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from monitoring.errors import JobNotFoundError, WrongStateError
 from monitoring.ledger import audit
-from monitoring.ledger import dead_letters as ledger_letters
-from monitoring.ledger.dead_letters import Cluster, ClusterMark, JobMark
+from monitoring.ledger import failures as ledger_letters
+from monitoring.ledger.failures import Cluster, ClusterMark, JobMark
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.rounds import NotContinuableError
 from monitoring.ledger.store import Ledger

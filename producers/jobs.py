@@ -53,9 +53,11 @@ class PreviewLinks:
     def url_of(self, release: Release, *, audience: str = PREVIEW_AUDIENCE) -> str:
         """Return a new link to a release."""
         token = self.signer.sign(
-            site=str(release.site_id), release_id=str(release.id), audience=audience,
+            site=str(release.site_id),
+            release_id=str(release.id),
+            audience=audience,
             generation=release.preview_generation,
-        )  # fmt: skip
+        )
         return f"{self.pages_url.rstrip('/')}/preview/{token}/"
 
 
@@ -197,12 +199,19 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
     spent = _spent(session, [one.id for one in jobs])
     return tuple(
         RoundView(
-            round=place, id=one.id, verb=verb_of(one), state=State(one.state), prompt=one.prompt[:_SHOWN],
-            tier=tier_name(one.tier), spent_usd=usd_text(spent.get(one.id, 0)),
-            spent_nanousd=spent.get(one.id, 0), release_id=one.release_id, created_at=one.created_at,
+            round=place,
+            id=one.id,
+            verb=verb_of(one),
+            state=State(one.state),
+            prompt=one.prompt[:_SHOWN],
+            tier=tier_name(one.tier),
+            spent_usd=usd_text(spent.get(one.id, 0)),
+            spent_nanousd=spent.get(one.id, 0),
+            release_id=one.release_id,
+            created_at=one.created_at,
         )
         for place, one in enumerate(jobs, start=1)
-    )  # fmt: skip
+    )
 
 
 def _bill_view(bill: Bill, *, rounds: Sequence[RoundView]) -> BillView:

@@ -12,13 +12,12 @@ from monitoring import traces
 from monitoring.ledger.approvals import approve_by_policy, await_approval
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.clarifications import act_on_reply
-from monitoring.ledger.debates import add_debate
+from monitoring.ledger.decisions import add_debate
+from monitoring.ledger.deferral import defer
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, move, route_job
-from monitoring.ledger.parking import park
 from monitoring.ledger.releases import NewRelease, add_release, ensure_site
-from monitoring.ledger.run_values import StepReport
-from monitoring.ledger.step_orders import settle_step
+from monitoring.ledger.steps import StepReport, settle_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
@@ -204,7 +203,7 @@ def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, 
 
     def settle(session: Session, job: Job) -> None:
         release = add_release(session, new) if new is not None else None
-        pause = park(
+        pause = defer(
             session, job, asked=parked.seconds, reason=parked.reason, detail=parked.detail, kept=release,
             lanes=attempt.policy.lanes,
         )  # fmt: skip

@@ -17,12 +17,10 @@ from sqlmodel import Session, col
 from monitoring.errors import MonitoringError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
-from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.jobs import end, lock_job, move, wait_on
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.sql import after, moment, now, storable
 from monitoring.ledger.step_ends import is_run
-from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Approval, Job, Release, Site
+from monitoring.ledger.tables import Approval, Job, NewJob, Release, Site
 from routing.jobs import Reason, State
 from routing.policy import Policy
 from routing.tiers import QueueName
@@ -74,7 +72,7 @@ def await_approval(session: Session, job: Job, release: Release, *, hours: float
 
 def approve(
     session: Session, job_id: UUID, *, actor: str, policy: Policy, tenant: str | None = None, seen: Seen = NOTHING_TOLD
-) -> Job:  # fmt: skip
+) -> Job:
     """Record an approval, bound to this release, its scan and its base, and hand the job to publish.
 
     Args:
@@ -113,9 +111,14 @@ def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str
     job.lost_attempts = 0  # publishing is other work than what may have cost workers before
     move(session, job, State.PUBLISHING, actor=actor)
     audit.append(
-        session, "approved", actor=actor, job=job, release=str(release.id), report=release.scan_digest,
+        session,
+        "approved",
+        actor=actor,
+        job=job,
+        release=str(release.id),
+        report=release.scan_digest,
         base=str(release.base_release_id) if release.base_release_id else None,
-    )  # fmt: skip
+    )
     wait_on(session, job, QueueName.CONTROL)
 
 
@@ -211,9 +214,7 @@ def _judged(session: Session, job: Job) -> Release:
     return release
 
 
-def _decide(
-    session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = ""
-) -> None:  # fmt: skip
+def _decide(session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = "") -> None:
     session.add(
         Approval(
             job_id=job.id,

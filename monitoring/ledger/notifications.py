@@ -17,9 +17,9 @@ from sqlmodel import Session, col
 
 from monitoring.errors import MonitoringError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.jobs import find_job, lock_job
 from monitoring.ledger.record_tables import Delivery, Notification
+from monitoring.ledger.sql import after, moment, now
 from monitoring.ledger.tables import Job
 
 MAX_REPLAYS = 100
@@ -65,7 +65,7 @@ class Due(NamedTuple):
     """Which try of its round this is, from 1."""
 
 
-class Told(NamedTuple):
+class NotificationState(NamedTuple):
     """A notification, and the newest tries to deliver it, the oldest of them first."""
 
     notification: Notification | None
@@ -129,7 +129,7 @@ def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | No
     session.execute(sql_update(Notification).where(own).values(**values))
 
 
-def told(session: Session, job_id: UUID, *, tenant: str) -> Told:
+def find_notification(session: Session, job_id: UUID, *, tenant: str) -> NotificationState:
     """Return a job's notification.
 
     Raises:
@@ -138,7 +138,7 @@ def told(session: Session, job_id: UUID, *, tenant: str) -> Told:
     find_job(session, job_id, tenant=tenant)
     notification = session.get(Notification, job_id)
     query = select(Delivery).where(col(Delivery.job_id) == job_id).order_by(col(Delivery.id).desc())
-    return Told(notification, session.scalars(query.limit(_SHOWN_DELIVERIES)).all()[::-1])
+    return NotificationState(notification, session.scalars(query.limit(_SHOWN_DELIVERIES)).all()[::-1])
 
 
 def not_delivered(

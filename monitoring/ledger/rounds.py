@@ -66,7 +66,7 @@ class NotContinuableError(MonitoringError, ValueError):
 
 
 @dataclass(frozen=True)
-class Ground:
+class RoundContext:
     """What a new round stands on."""
 
     site: Site | None
@@ -106,7 +106,7 @@ def verb_of(job: Job) -> str | None:
     return str(job.result.get("verb") or "debate")
 
 
-def stand_on(session: Session, job: Job, *, keeps_work: bool = True) -> Ground:
+def load_round_context(session: Session, job: Job, *, keeps_work: bool = True) -> RoundContext:
     """Return what a new round that goes on from a locked job stands on, with its site's row locked.
 
     Args:
@@ -132,4 +132,4 @@ def stand_on(session: Session, job: Job, *, keeps_work: bool = True) -> Ground:
         raise NotContinuableError(job.id, "release_swept")
     if start is not None and site is not None and start.base_release_id != site.active_release_id:
         raise NotContinuableError(job.id, "site_moved_on")
-    return Ground(site, start, sum(booked_on_bill(session, job.root_id)))
+    return RoundContext(site, start, sum(booked_on_bill(session, job.root_id)))

@@ -23,7 +23,7 @@ from monitoring.errors import (
     WrongStateError,
 )
 from monitoring.ledger.approvals import ApprovalRefusedError
-from monitoring.ledger.dead_letters import ClusterNotFoundError
+from monitoring.ledger.failures import ClusterNotFoundError
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
 from monitoring.ledger.notifications import NotReplayableError
 from monitoring.ledger.releases import ReleaseNotFoundError

@@ -15,8 +15,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.projects import ProjectNotFoundError, find_project
-from monitoring.ledger.runs import runs_of_ticket
+from monitoring.ledger.runs import ProjectNotFoundError, find_project, runs_of_ticket
 from monitoring.ledger.store import Ledger
 from producers.errors import AuthenticationError
 from producers.submit import Submitter

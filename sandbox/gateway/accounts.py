@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from monitoring.ledger import lanes, money
+from monitoring.ledger import money, provider_circuits
 from monitoring.ledger.money import (
     Bearer,
     BearerGone,
@@ -25,8 +25,8 @@ from monitoring.ledger.money import (
     LaneMissing,
     LaneRefusal,
     Reserved,
-    Statement,
 )
+from monitoring.ledger.sql import Statement
 from sandbox.errors import SandboxError
 from sandbox.gateway.connections import Connections, ConnectionsBusyError, Kept
 from sandbox.gateway.meter import Settlement
@@ -71,7 +71,7 @@ class Accounts:
 
     async def _run(self, way: Connections | Kept, statement: Statement) -> Sequence[tuple[Any, ...]]:
         try:
-            return await way.run(statement.sql, statement.values)
+            return await way.run(statement.sql, statement.values or {})
         except (psycopg.Error, ConnectionsBusyError, OSError) as error:
             logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
             raise LedgerUnreachableError(type(error).__name__) from None
@@ -106,7 +106,7 @@ class Accounts:
             if isinstance(outcome, CapsMissing):
                 await self.run(money.open_caps(caps))
             elif isinstance(outcome, LaneMissing):
-                await self.run(lanes.open_row(call.lane.account, call.model))
+                await self.run(provider_circuits.open_row(call.lane.account, call.model))
             else:
                 return outcome
         raise LedgerUnreachableError("caps could not be opened")

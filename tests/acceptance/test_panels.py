@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from monitoring.alerts.rules import linked_rules
-from monitoring.ledger.runway import pause
+from monitoring.ledger.dispatch_window import pause_queue
 from monitoring.ledger.store import Ledger
 from routing.tiers import QueueName
 from tests.acceptance.installation import Installation
@@ -84,12 +84,12 @@ def work(installation: Installation) -> None:
 @contextmanager
 def paused(ledger: Ledger, queue: QueueName) -> Iterator[None]:
     with ledger.begin() as session:
-        pause(session, queue, is_paused=True)
+        pause_queue(session, queue, is_paused=True)
     try:
         yield
     finally:
         with ledger.begin() as session:
-            pause(session, queue, is_paused=False)
+            pause_queue(session, queue, is_paused=False)
 
 
 def test_every_query_is_proven_by_the_ledger_or_by_a_test_of_its_own() -> None:

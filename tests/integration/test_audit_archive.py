@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from monitoring import audit_archive
-from monitoring.audit import AuditVerdict, seal, verify
 from monitoring.audit_archive import Archive, ArchiveError, archive_old, verify_with_archive
+from monitoring.audit_chain import AuditVerdict, seal, verify
 from monitoring.ledger import audit
 from monitoring.ledger.record_tables import AuditSeal
 from producers.config import DispatcherConfig

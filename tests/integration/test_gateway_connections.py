@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from monitoring.ledger.money import Statement
+from monitoring.ledger.sql import Statement
 from sandbox.gateway.accounts import Accounts
 from sandbox.gateway.connections import Connections, Kept
 from tests.services import Postgres

@@ -10,9 +10,9 @@ from monitoring.errors import IdempotencyConflictError, WrongStateError
 from monitoring.ledger.approvals import ApprovalRefusedError, approve, reject
 from monitoring.ledger.attempts import recover
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.histories import examine
+from monitoring.ledger.history_reader import examine
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.retention import sweep_site
+from monitoring.ledger.releases import sweep_site
 from monitoring.ledger.rounds import NotContinuableError
 from monitoring.ledger.tables import Job, Release
 from producers.job_views import JobView

@@ -20,7 +20,7 @@ from monitoring.ledger.attempts import hold, recover
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.gates import GateNotFoundError, GateRefusedError, decide_gate, expire_gate, overdue_gates
 from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.runs import wake_run
+from monitoring.ledger.steps import wake_run
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
 from routing.tiers import QueueName

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.backlog import count_backlog
+from monitoring.ledger.headroom import count_backlog
 from producers import submit as submitting
 from producers.errors import LedgerAwayError, QueueFullError, UnknownTenantError
 from producers.publisher import Publisher

@@ -15,7 +15,7 @@ from sqlalchemy import MetaData, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
-from monitoring import sweeping_sql
+from monitoring import sweeping
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job
@@ -351,7 +351,7 @@ def test_the_look_for_ended_jobs_reads_an_index_and_no_younger_job(shop: Shop) -
     bounds = {"seconds": 86_400, "at": "2020-01-01", "id": uuid4(), "limit": 200}
     with shop.ledger.begin() as session:
         session.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = session.scalars(text(f"EXPLAIN {sweeping_sql.ENDED.text}"), bounds).all()
+        plan = session.scalars(text(f"EXPLAIN {sweeping._ENDED.text}"), bounds).all()
     (condition,) = (line for line in plan if "Index Cond" in line)
     assert any("ix_job_ended" in line for line in plan), plan
     assert "ended_at <" in condition

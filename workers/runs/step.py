@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from monitoring.ledger.events import EventKind
-from monitoring.ledger.run_values import StepOrder
+from monitoring.ledger.steps import StepOrder
 from monitoring.redact import redact
 from routing.agents import AgentDefinition, Runtime
 from routing.errors import PolicyError
