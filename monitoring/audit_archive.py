@@ -22,7 +22,7 @@ from sqlmodel import Session, col
 from monitoring import audit_chain
 from monitoring.audit_chain import AuditVerdict
 from monitoring.durable import sync_directory
-from monitoring.errors import MonitoringError
+from monitoring.errors import ArchiveError
 from monitoring.ledger.record_tables import AuditRow, AuditSeal
 from monitoring.ledger.sql import after
 
@@ -32,10 +32,6 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """Another file is begun when one is as large as this."""
 _MAX_SEALS = 500
 _DAY_SECONDS = 86_400.0
-
-
-class ArchiveError(MonitoringError):
-    """The archive does not fit the ledger's chain (the operator's fault, or a lost disk): nothing was deleted."""
 
 
 @dataclass(frozen=True)

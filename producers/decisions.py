@@ -9,10 +9,11 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlmodel import Session, col
 
+from monitoring.errors import ProjectNotFoundError
 from monitoring.ledger.attempts import effective_policy, policy_under
 from monitoring.ledger.dispatch_window import WRITING_QUEUES
 from monitoring.ledger.run_tables import Project
-from monitoring.ledger.runs import ProjectNotFoundError, find_project
+from monitoring.ledger.runs import find_project
 from monitoring.ledger.submission_context import SeenSite, SubmissionContext
 from monitoring.ledger.tables import Site
 from producers.admission import check_start

@@ -13,8 +13,7 @@ from monitoring.ledger.sql import after, now
 from monitoring.ledger.tables import Attempt, Job
 from monitoring.ledger.workers import all_workers, fleet_slots, slots_by_queue
 from producers.fleet_views import Bin, FleetView, QueueState, WorkView
-from producers.job_views import JobSummary
-from producers.jobs import summarise
+from producers.jobs import JobSummary, summarise
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy import Policy
 from routing.tiers import TASK_OF_QUEUE, QueueName

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 from sqlmodel import Session
 
 from monitoring import traces
-from monitoring.errors import WrongStateError
+from monitoring.errors import NotContinuableError, ProjectNotFoundError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.cancelling import WORKED_ON, request_cancel
 from monitoring.ledger.decisions import debated_keys
@@ -27,7 +27,6 @@ from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.money import OF_THE_DAY, last_cap_hit
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.rounds import (
-    NotContinuableError,
     RoundContext,
     is_about_earlier_work,
     load_round_context,
@@ -37,7 +36,7 @@ from monitoring.ledger.rounds import (
     work_so_far,
 )
 from monitoring.ledger.run_tables import Project
-from monitoring.ledger.runs import ProjectNotFoundError, find_project, new_run
+from monitoring.ledger.runs import find_project, new_run
 from monitoring.ledger.step_ends import is_run, is_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, NewJob, Release, digest_request

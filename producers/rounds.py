@@ -17,12 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from monitoring import traces
+from monitoring.errors import NotContinuableError
 from monitoring.ledger import audit
 from monitoring.ledger.approvals import send_back
 from monitoring.ledger.decisions import debated_keys
 from monitoring.ledger.insert_jobs import Accepted, accept, same_request
 from monitoring.ledger.jobs import KEPT_FACTS, lock_job
-from monitoring.ledger.rounds import NotContinuableError, RoundContext, load_round_context, rounds_of, work_so_far
+from monitoring.ledger.rounds import RoundContext, load_round_context, rounds_of, work_so_far
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, NewJob, Site, digest_request
 from producers.decisions import policy_of

@@ -27,7 +27,7 @@ from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.hidden import hidden_text
 from sandbox.release import build_release
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Parked, Replied, Routed, StepDone
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Parked, Replied, Routed
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -50,7 +50,7 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         return _queue(outcome)
     if isinstance(outcome, Replied):
         return _act(attempt, outcome)
-    if isinstance(outcome, StepDone):
+    if isinstance(outcome, StepReport):
         return _settle_step(outcome, known_keys)
     if isinstance(outcome, Parked):
         return _prepare_parked(attempt, outcome, known_keys=known_keys)
@@ -70,14 +70,9 @@ def end_with(ended: Ended) -> Settlement:
     return settle
 
 
-def _settle_step(done: StepDone, known_keys: tuple[str, ...]) -> Settlement:
+def _settle_step(report: StepReport, known_keys: tuple[str, ...]) -> Settlement:
     """Leave a step's result for its run, which decides what follows."""
-    report = StepReport(
-        result=done.result, base=done.base, commit=done.commit, changed=done.changed, dropped=done.dropped
-    )  # fmt: skip
-
     def settle(session: Session, job: Job) -> None:
-        job.result = {**job.result, **done.facts}
         settle_step(session, job, report, known_keys=known_keys)
 
     return settle

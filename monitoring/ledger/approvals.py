@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError, WrongStateError
+from monitoring.errors import ApprovalRefusal, ApprovalRefusedError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.jobs import end, lock_job, move, wait_on
@@ -28,27 +27,6 @@ from routing.tiers import QueueName
 POLICY_ACTOR = "policy:auto-approve"
 _REASON_LIMIT = 2_000
 """Characters of why a preview was sent back that are kept with its judgement."""
-
-ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]
-
-_REFUSALS: dict[ApprovalRefusal, str] = {
-    "expired": "its time for approval is over, which counts as a rejection",
-    "other_release": "it now offers another release than the one that was looked at; look at the preview again",
-    "other_report": "its scan report is another one than the one that was looked at; look at it again",
-    "site_moved_on": "the site shows another release than the one it was made from; reject it and submit it again",
-    "own_request": "whoever asked for an edit may not approve it here; a second person has to",
-}
-
-
-class ApprovalRefusedError(MonitoringError, ValueError):
-    """A preview cannot be approved, or not by this actor (the caller's fault); nothing changed."""
-
-    def __init__(self, job_id: UUID, reason: ApprovalRefusal) -> None:
-        super().__init__(job_id, reason)
-        self.reason: ApprovalRefusal = reason
-
-    def __str__(self) -> str:
-        return f"job {self.args[0]} is not approved: {_REFUSALS[self.reason]}"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import Engine
 from sqlmodel import Session, SQLModel
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import DumpError
 from monitoring.ledger.sql import Statement
 from monitoring.ledger.store import create_ledger_engine
 
@@ -43,10 +43,6 @@ _VARIABLES = {
     "channel_binding": "PGCHANNELBINDING",
 }
 """How libpq takes each part of a URL from the environment: a command line is seen by everybody on the host."""
-
-
-class DumpError(MonitoringError):
-    """A ledger could not be written or read back (the operator's fault; the message says what to do)."""
 
 
 class Snapshot(NamedTuple):

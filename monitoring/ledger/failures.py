@@ -22,7 +22,7 @@ from sqlalchemy import ColumnElement, delete, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError, WrongStateError
+from monitoring.errors import ClusterNotFoundError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.sql import now, storable
 from monitoring.ledger.step_ends import is_step
@@ -162,13 +162,6 @@ def _end_of(job: Job, target: State, action: FailureAction) -> State:
 
 
 _NAME_DIGITS = 10
-
-
-class ClusterNotFoundError(MonitoringError, LookupError):
-    """The tenant has no dead letters of this signature (the caller's fault), or none any more."""
-
-    def __str__(self) -> str:
-        return "no dead letters have this signature"
 
 
 class Cluster(NamedTuple):

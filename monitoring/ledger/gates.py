@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import GateNotFoundError, GateRefusedError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.events import EventKind, record
@@ -29,34 +29,6 @@ from routing.policy import Policy
 POLICY_ACTOR = "policy:autonomy"
 
 Verdict = Literal["passed", "failed"]
-GateRefusal = Literal["decided", "expired", "own_request"]
-
-_REFUSALS: dict[GateRefusal, str] = {
-    "decided": "it is not open any more",
-    "expired": "its time is over, which counts as a refusal",
-    "own_request": "whoever asked for a run may not pass its gates here; a second person has to",
-}
-
-
-class GateNotFoundError(MonitoringError, LookupError):
-    """No gate with this id belongs to the caller's tenant (the caller's fault)."""
-
-    def __init__(self, gate_id: UUID) -> None:
-        super().__init__(gate_id)
-
-    def __str__(self) -> str:
-        return f"no gate {self.args[0]}"
-
-
-class GateRefusedError(MonitoringError, ValueError):
-    """A gate cannot be decided, or not by this actor (the caller's fault); nothing changed."""
-
-    def __init__(self, gate_id: UUID, reason: GateRefusal) -> None:
-        super().__init__(gate_id, reason)
-        self.reason: GateRefusal = reason
-
-    def __str__(self) -> str:
-        return f"gate {self.args[0]} is not decided: {_REFUSALS[self.reason]}"
 
 
 def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:

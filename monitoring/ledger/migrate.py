@@ -48,7 +48,7 @@ def _new_tables(context: MigrationContext) -> set[str]:
     return made
 
 
-_HALF_BUILT = Statement("SELECT FROM pg_index WHERE indexrelid = to_regclass(%(name)s) AND NOT indisvalid")
+_HALF_BUILT = Statement("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%(name)s) AND NOT indisvalid")
 
 
 @Operations.implementation_for(ops.CreateTableOp, replace=True)

@@ -15,7 +15,7 @@ from sqlalchemy import func, select, tuple_
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import NotReplayableError
 from monitoring.ledger import audit
 from monitoring.ledger.jobs import find_job, lock_job
 from monitoring.ledger.record_tables import Delivery, Notification
@@ -31,25 +31,7 @@ _LOOKED_AT = 1_000
 """Of the oldest that are due: a claim costs the same however many there are."""
 _DESTINATION = func.split_part(col(Notification.callback_url), "/", 3)
 
-Refusal = Literal["not_ended", "no_callback", "too_often"]
 Wanted = Literal["undelivered", "pending"]
-
-_REFUSALS: dict[Refusal, str] = {
-    "not_ended": "the job has not ended, so there is no notification yet",
-    "no_callback": "the job was submitted without a callback_url",
-    "too_often": f"it was sent again {MAX_REPLAYS} times, which is enough",
-}
-
-
-class NotReplayableError(MonitoringError, ValueError):
-    """A notification cannot be sent again (the caller's fault); nothing changed."""
-
-    def __init__(self, job_id: UUID, reason: Refusal) -> None:
-        super().__init__(job_id, reason)
-        self.reason: Refusal = reason
-
-    def __str__(self) -> str:
-        return f"job {self.args[0]} has nothing to send again: {_REFUSALS[self.reason]}"
 
 
 class Due(NamedTuple):
@@ -174,7 +156,7 @@ def replay(session: Session, job_id: UUID, *, tenant: str, actor: str) -> None:
     if notification.callback_url is None:
         raise NotReplayableError(job_id, "no_callback")
     if notification.replays >= MAX_REPLAYS:
-        raise NotReplayableError(job_id, "too_often")
+        raise NotReplayableError(job_id, "too_often", MAX_REPLAYS)
     audit.append(session, "notification_replayed", actor=actor, job=job, was_delivered=bool(notification.delivered_at))
     anew = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
     session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**anew))

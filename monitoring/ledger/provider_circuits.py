@@ -178,7 +178,7 @@ _WAIT = Statement("""
 """)
 
 
-_IS_KNOWN = Statement("SELECT FROM lane WHERE provider = %(provider)s AND model = %(model)s")
+_IS_KNOWN = Statement("SELECT 1 FROM lane WHERE provider = %(provider)s AND model = %(model)s")
 
 _RELEASE_JOBS = Statement("""
     UPDATE job SET held_until = clock_timestamp() WHERE held_for = %(hold)s AND held_until > clock_timestamp()

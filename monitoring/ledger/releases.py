@@ -17,27 +17,15 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError, PublishConflictError, SiteNotFoundError
+from monitoring.errors import (
+    PublishConflictError,
+    ReleaseNotFoundError,
+    ReleaseSweptError,
+    SiteNotFoundError,
+)
 from monitoring.ledger.sql import now
 from monitoring.ledger.tables import Job, Release, Site
 from routing.policy import Retention
-
-
-class ReleaseNotFoundError(MonitoringError, LookupError):
-    """The site has no published release of this id, or none at all (the caller's fault)."""
-
-    def __str__(self) -> str:
-        return "the site has no such published release"
-
-
-class ReleaseSweptError(ReleaseNotFoundError):
-    """The release's files were given up when it was older than retention keeps them (the caller's fault)."""
-
-    def __init__(self, release_id: UUID) -> None:
-        super().__init__(release_id)
-
-    def __str__(self) -> str:
-        return f"the files of release {self.args[0]} are gone: it was older than retention keeps them"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,23 +16,13 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from monitoring.errors import JobNotFoundError, MonitoringError
+from monitoring.errors import JobNotFoundError, ProjectNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.run_tables import AgentExecution, Gate, Project, Run, RunStep
 from monitoring.ledger.spending import booked_on_bill
 from monitoring.ledger.sql import now
 from monitoring.ledger.step_ends import STARTED, owe_note
 from monitoring.ledger.tables import Call, Job
-
-
-class ProjectNotFoundError(MonitoringError, LookupError):
-    """No project of this name belongs to the tenant (the caller's fault)."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-
-    def __str__(self) -> str:
-        return f"no project {self.args[0]!r}"
 
 
 def find_project(session: Session, tenant: str, name: str) -> Project:

@@ -8,7 +8,7 @@ gateway, for every call that passes it; Codex on the worker's machine passes not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4, uuid5
 
@@ -110,13 +110,17 @@ class StepReport:
     """What a completed execution leaves: settled at once, part of the run only when it is absorbed."""
 
     result: Mapping[str, Any]
-    """The agent's result, validated (workers/runs/results.py)."""
+    """The agent's `.agent-result.json`, validated."""
     base: str | None
     """The commit that it began with: the order's `base_commit`, or the project's head that it fetched."""
     commit: str | None
-    """Its commit on top of that; None when it changed nothing."""
+    """On a ref of its own, until the run's coordinator absorbs it onto the head; None when it changed nothing."""
     changed: Sequence[str] = ()
+    """Paths that the commit changes, sorted."""
     dropped: Sequence[str] = ()
+    """What the agent wrote and may not, each with the reason (S-008)."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Added to its job's result."""
 
 
 class StepOutcome(NamedTuple):
@@ -330,6 +334,7 @@ def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: t
         report: what it leaves. Secrets in it are taken out before anything is stored (S-084).
         known_keys: values of this installation's keys.
     """
+    job.result = {**job.result, **report.facts}
     session.execute(
         sql_update(AgentExecution)
         .where(col(AgentExecution.job_id) == job.id)

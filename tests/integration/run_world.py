@@ -22,7 +22,7 @@ from monitoring.ledger.gates import Verdict, decide_gate
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
 from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.steps import StepOrder, unabsorbed_runs, wake_run
+from monitoring.ledger.steps import StepOrder, StepReport, unabsorbed_runs, wake_run
 from monitoring.ledger.tables import Job
 from producers.projects import Projects
 from producers.publisher import Publisher
@@ -39,7 +39,7 @@ from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.control import run_control
 from workers.lifecycle import Resources, run_attempt, take
-from workers.outcomes import Ended, Outcome, StepDone
+from workers.outcomes import Ended, Outcome
 from workers.runs.coordinator import Advance, Observe
 from workers.runs.exchange import create_workspace
 from workers.runs.transport import Remote, RemoteRules
@@ -199,7 +199,7 @@ class Yard:
             base, changes, step=Step(order.key, order.attempt), message=order.key, when=5
         )
         self.completed.append(order.key)
-        return StepDone(result=said, base=base, commit=commit, changed=tuple(sorted(changes)))
+        return StepReport(result=said, base=base, commit=commit, changed=tuple(sorted(changes)))
 
     def _fetch(self, run_id: UUID) -> str:
         remote = Remote(url=f"file://{self.home}/remotes/shop.git", branch="main")
@@ -235,7 +235,8 @@ class Yard:
             reserved = money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call)
             assert isinstance(reserved, money.Reserved), reserved
         with self.shop.ledger.begin() as session:
-            money.settle(call.id, usage=usage, cost_nanousd=cost, finish="completed", status=200, state="settled").all(session)  # fmt: skip
+            facts: dict[str, Any] = {"finish": "completed", "status": 200, "state": "settled"}
+            money.settle(call.id, usage=usage, cost_nanousd=cost, **facts).all(session)
         return cost
 
     # The fleet

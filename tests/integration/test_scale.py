@@ -96,20 +96,21 @@ def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None
 
 
 KEPT = {
-    "room": headroom._HEADROOM.sql, "look": dispatch_window._LOOK.text, "shares": dispatch_window._SHARES.text,
-    "ready": dispatch_window._READY.text, "crowded": dispatch_window._CROWDED.text, "park": dispatch_window._HOLD_FOR_SITES.text,
-    "mark": dispatch_window._MARK.text,
-}  # fmt: skip
+    "headroom": headroom._HEADROOM,
+    "look": dispatch_window._LOOK,
+    "shares": dispatch_window._SHARES,
+    "ready": dispatch_window._READY,
+    "crowded": dispatch_window._CROWDED,
+    "hold for sites": dispatch_window._HOLD_FOR_SITES,
+    "mark": dispatch_window._MARK,
+}
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_keeps_its_plan_has_one_that_is_good_for_any_values(crowd: Shop, name: str) -> None:
     crowd.execute("ANALYZE")
     places: dict[str, int] = {}
-    numbered = re.sub(
-        r"%\((\w+)\)s|(?<!:):(\w+)",
-        lambda found: f"${places.setdefault(found[1] or found[2], len(places) + 1)}", KEPT[name],
-    )  # fmt: skip
+    numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${places.setdefault(found[1], len(places) + 1)}", KEPT[name].sql)
     with crowd.ledger.engine.connect() as connection, connection.connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (GENERIC_PLAN) {numbered}")
         plan = "\n".join(line for (line,) in cursor.fetchall())
@@ -130,13 +131,13 @@ def test_a_list_of_jobs_looks_at_what_it_shows_however_many_there_ever_were(crow
 
 
 def test_a_sweep_finds_the_releases_that_have_no_files_any_more_without_a_look_at_the_others(crowd: Shop) -> None:
-    (statement,) = (each for each in _ODDMENTS if "DELETE FROM release" in each.text)
+    (statement,) = (each for each in _ODDMENTS if "DELETE FROM release" in each.sql)
     crowd.execute("""
         INSERT INTO release (id, site_id, digest, manifest, signals, scan, scan_passed, scan_digest, total_bytes)
         SELECT gen_random_uuid(), (SELECT id FROM site LIMIT 1), 'd', '{}', '{}', '{}', true, 'd', 1
           FROM generate_series(1, 5000)
     """)
     crowd.execute("ANALYZE release")
-    for look_at in looks_of(crowd, lambda s: s.execute(statement, {"seconds": 1.0, "limit": 100})):
+    for look_at in looks_of(crowd, lambda s: statement.all(s, {"seconds": 1.0, "limit": 100})):
         assert look_at.rows < 100
         assert look_at.blocks < 20

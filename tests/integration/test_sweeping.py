@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import MetaData, text
+from sqlalchemy import MetaData
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
@@ -20,6 +20,7 @@ from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.releases import activate
+from monitoring.ledger.sql import Statement
 from monitoring.ledger.tables import Site
 from monitoring.rollup import fold_pending, fold_step, read_series
 from monitoring.sweeping import CHAIN_TABLES, RowSweeper, Swept
@@ -350,8 +351,8 @@ def test_a_ledger_full_of_ended_jobs_sweeps_to_its_floor_in_bounded_looks(shop: 
 def test_the_look_for_ended_jobs_reads_an_index_and_no_younger_job(shop: Shop) -> None:
     bounds = {"seconds": 86_400, "at": "2020-01-01", "id": uuid4(), "limit": 200}
     with shop.ledger.begin() as session:
-        session.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = session.scalars(text(f"EXPLAIN {sweeping._ENDED.text}"), bounds).all()
+        Statement("SET LOCAL enable_seqscan = off").all(session)
+        plan = Statement(f"EXPLAIN {sweeping._ENDED.sql}").scalars(session, bounds)
     (condition,) = (line for line in plan if "Index Cond" in line)
     assert any("ix_job_ended" in line for line in plan), plan
     assert "ended_at <" in condition

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from monitoring.ledger.events import EventKind
-from monitoring.ledger.steps import StepOrder
+from monitoring.ledger.steps import StepOrder, StepReport
 from monitoring.redact import redact
 from routing.agents import AgentDefinition, Runtime
 from routing.errors import PolicyError
@@ -21,7 +21,7 @@ from routing.policy import Policy
 from routing.prices import NANOUSD_PER_USD
 from routing.project import ProjectConfig
 from workers.attempt import Attempt
-from workers.outcomes import Ended, Outcome, StepDone
+from workers.outcomes import Ended, Outcome
 from workers.runs.claude_md import claude_md
 from workers.runs.context import StepWords, order_text, stage
 from workers.runs.exchange import create_workspace
@@ -158,7 +158,7 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     with attempt.step("commit"):
         changes = {**taken.changes, RESULT_FILE: ran.files[RESULT_FILE]}
         commit = _commit(start, changes, attempt, said=result.summary)
-    return StepDone(
+    return StepReport(
         result=result.model_dump(mode="json", exclude_none=True), base=start.base, commit=commit,
         changed=tuple(sorted(taken.changes)), dropped=(*dropped, *missing), facts=ran.facts,
     )  # fmt: skip
