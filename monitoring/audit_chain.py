@@ -21,14 +21,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from sqlalchemy import RowMapping, Table, func, select, text
+from sqlalchemy import RowMapping, Table, func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, SQLModel, col
 
 from monitoring.durable import replace_file
 from monitoring.ledger.events import BARRIER_SECONDS, await_commit_barrier
 from monitoring.ledger.record_tables import AuditRow, AuditSeal
-from monitoring.ledger.sql import now
+from monitoring.ledger.sql import Statement, now
 
 GENESIS = "0" * 64
 """What the first seal names as its predecessor."""
@@ -38,6 +38,9 @@ _AUDIT: Table = SQLModel.metadata.tables[str(AuditRow.__tablename__)]
 _PAGE_ROWS = 2_000
 _LOCK_KEY = 7_041_778
 """PostgreSQL advisory lock: one sealer at a time."""
+_TRY_LOCK = Statement("SELECT pg_try_advisory_xact_lock(%(key)s)")
+_LOCK = Statement("SELECT pg_advisory_xact_lock(%(key)s)")
+_DRAWN = Statement("SELECT CASE WHEN is_called THEN last_value END FROM audit_seq_seq")
 
 
 class Digest(NamedTuple):
@@ -187,7 +190,7 @@ def export(session: Session, out: TextIO) -> int:
 
 def try_to_hold(session: Session) -> bool:
     """Become the one process that seals or archives, until this transaction ends; False while another one is."""
-    return bool(session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK_KEY}))
+    return bool(_TRY_LOCK.scalar(session, {"key": _LOCK_KEY}))
 
 
 def anchor_of(session: Session, *, signing_key: bytes) -> AuditSeal | None:
@@ -232,12 +235,12 @@ def check_group(
 
 def _stop_sealing(session: Session) -> None:
     """Hold the sealer off until this transaction ends, so that the chain is read as it stood at one moment."""
-    session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+    _LOCK.all(session, {"key": _LOCK_KEY})
 
 
 def _final_seq(session: Session, *, patience_seconds: float) -> int | None:
     """Return a `seq` up to which every row has been committed or rolled back; None when patience ran out."""
-    drawn: int | None = session.scalar(text("SELECT CASE WHEN is_called THEN last_value END FROM audit_seq_seq"))
+    drawn: int | None = _DRAWN.scalar(session)
     return drawn if await_commit_barrier(session, "audit", patience_seconds=patience_seconds) else None
 
 

@@ -115,7 +115,7 @@ class PublishConflictError(MonitoringError):
 class _RefusedError(MonitoringError, ValueError):
     """Something cannot be done for one of a few reasons; nothing changed."""
 
-    reasons: ClassVar[Mapping[str, str]]
+    reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, subject: UUID, reason: Any, fact: str | int = "") -> None:
         super().__init__(subject, reason, fact)
@@ -123,7 +123,7 @@ class _RefusedError(MonitoringError, ValueError):
 
     def __str__(self) -> str:
         subject, reason, fact = self.args
-        return self.text.format(subject, self.reasons[reason].format(fact))
+        return self.text.format(subject, self.reasons.get(reason, "{}").format(fact))
 
 
 ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]

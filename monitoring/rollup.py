@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -17,6 +17,7 @@ from sqlmodel import Session, col
 from monitoring.errors import ForeignMarkError
 from monitoring.fold import fold
 from monitoring.ledger.record_tables import Event, Rollup, RollupMark
+from monitoring.ledger.sql import Statement
 from monitoring.ledger.store import Ledger
 from monitoring.metrics import SeriesKey
 
@@ -51,16 +52,25 @@ def fold_pending(ledger: Ledger, *, batch: int = BATCH_EVENTS) -> int:
             return total
 
 
+_TRY_LOCK = Statement("SELECT pg_try_advisory_xact_lock(%(key)s)")
+_LOCK = Statement("SELECT pg_advisory_xact_lock(%(key)s)")
+_HORIZON = Statement("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+_LAG = Statement("""
+    SELECT extract(epoch FROM clock_timestamp() - at) FROM event
+     WHERE xid >= coalesce((SELECT xid FROM rollup_mark WHERE id = 1), 0) ORDER BY xid LIMIT 1
+""")
+
+
 def fold_step(session: Session, *, batch: int = BATCH_EVENTS) -> FoldStep:
     """Fold one batch in the caller's transaction.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
     """
-    if not session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK_KEY}):
+    if not _TRY_LOCK.scalar(session, {"key": _LOCK_KEY}):
         return FoldStep(0, is_done=True)
     mark = session.scalar(select(col(RollupMark.xid)).where(col(RollupMark.id) == 1)) or 0
-    horizon = session.scalar(text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")) or 0
+    horizon = _HORIZON.scalar(session) or 0
     if horizon < mark:
         raise ForeignMarkError(mark, horizon)
     until = _end_of_batch(session, mark, horizon, batch=batch)
@@ -80,7 +90,7 @@ def rebase(session: Session) -> int:
     To be called after a logical restore, before anything writes: it folds what was not folded yet, and marks every
     event as folded. Returns how many events it folded.
     """
-    session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+    _LOCK.all(session, {"key": _LOCK_KEY})
     mark = session.scalar(select(col(RollupMark.xid)).where(col(RollupMark.id) == 1)) or 0
     events = session.execute(select(col(Event.kind), col(Event.data)).where(col(Event.xid) >= mark)).all()
     _add(session, fold(events))
@@ -97,13 +107,7 @@ def read_series(session: Session) -> dict[SeriesKey, float]:
 
 def lag_seconds(session: Session) -> float:
     """Return the age of the oldest event that is not folded yet; 0 when all are."""
-    age = session.scalar(
-        text("""
-            SELECT extract(epoch FROM clock_timestamp() - at) FROM event
-             WHERE xid >= coalesce((SELECT xid FROM rollup_mark WHERE id = 1), 0) ORDER BY xid LIMIT 1
-        """)
-    )
-    return float(age or 0)
+    return float(_LAG.scalar(session) or 0)
 
 
 def _end_of_batch(session: Session, mark: int, horizon: int, *, batch: int) -> int:

@@ -220,39 +220,19 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
 
     Where the caps do not have room for all output tokens asked for, the call gets what fits, down to `least_tokens`.
     """
-    values = {
-        "id": call.id,
+    rules = call.lane.rules
+    values = vars(call) | {
         "job_id": bearer.job_id,
         "attempt_id": bearer.attempt_id,
         "fence": bearer.fence,
-        "provider": call.provider,
-        "model": call.model,
-        "key_hash": call.key_hash,
-        "gateway": call.gateway,
-        "prices_as_of": call.prices_as_of,
-        "input_nanousd": call.input_nanousd,
-        "token_nanousd": call.token_nanousd,
-        "max_tokens": call.max_tokens,
-        "least_tokens": call.least_tokens,
         "call_limit": call.call_limit_nanousd,
         "lease_seconds": CALL_LEASE_SECONDS,
         "caps": _cap_rows(caps),
-        **_lane_values(call.lane),
     }
-    return Statement(sql.RESERVE, values)
-
-
-def _lane_values(lane: LaneUse) -> dict[str, Any]:
-    rules = lane.rules
-    return {
-        "account": lane.account,
-        "input_tokens": lane.input_tokens,
-        "is_metered": lane.is_metered,
-        "requests_per_minute": rules.requests_per_minute,
-        "tokens_per_minute": rules.tokens_per_minute,
-        "probe_seconds": rules.probe_seconds,
-        "pause_seconds": rules.pause_seconds,
-    }
+    lane = vars(call.lane) | {"is_metered": call.lane.is_metered}
+    limits = {"requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute}
+    pauses = {"probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds}
+    return Statement(sql.RESERVE, {**values, **lane, **limits, **pauses})
 
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
@@ -286,21 +266,8 @@ def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, statu
         status: the HTTP status that its caller got; 0 for none.
         state: `settled`, or `presumed` when nobody knows what it used.
     """
-    return Statement(
-        sql.SETTLE,
-        {
-            "id": call_id,
-            "cost": cost_nanousd,
-            "finish": finish,
-            "status": status,
-            "state": state,
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-            "cache_read_tokens": usage.cache_read_tokens,
-            "event": EventKind.CALL.value,
-        },
-    )
+    end = {"cost": cost_nanousd, "finish": finish, "status": status, "state": state}
+    return Statement(sql.SETTLE, {"id": call_id, "event": EventKind.CALL.value, **end, **usage._asdict()})
 
 
 def renew_calls(call_ids: Sequence[UUID]) -> Statement:
@@ -315,18 +282,9 @@ def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
 
 def limit_hit(bearer: Bearer, *, scope: str, phase: str) -> Statement:
     """Record that money ran out: at a call's admission (`admit`) or while it was streamed (`stream`)."""
-    return Statement(
-        sql.LIMIT_HIT,
-        {
-            "event": EventKind.LIMIT_HIT.value,
-            "job_id": bearer.job_id,
-            "tenant": bearer.tenant,
-            "queue": bearer.queue.value,
-            "tier": bearer.tier,
-            "scope": scope,
-            "phase": phase,
-        },
-    )
+    place = {"job_id": bearer.job_id, "tenant": bearer.tenant, "queue": bearer.queue.value, "tier": bearer.tier}
+    values = {"event": EventKind.LIMIT_HIT.value, **place, "scope": scope, "phase": phase}
+    return Statement(sql.LIMIT_HIT, values)
 
 
 def presume_lost_calls(session: Session, *, limit: int = 100) -> int:

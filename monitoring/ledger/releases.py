@@ -103,23 +103,10 @@ def active_release(session: Session, site: Site) -> Release | None:
 
 def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = None) -> Release:
     """Put a candidate on record, under an id of its own unless one is given. It changes nothing that anybody sees."""
-    release = Release(
-        id=release_id or uuid4(),
-        site_id=new.site_id,
-        base_release_id=new.base_release_id,
-        job_id=new.job_id,
-        digest=new.digest,
-        manifest=dict(new.manifest),
-        spec_sha256=new.spec_sha256,
-        diff_sha256=new.diff_sha256,
-        reverse_sha256=new.reverse_sha256,
-        build_seconds=new.build_seconds,
-        total_bytes=new.total_bytes,
-        signals=dict(new.signals),
-        scan=dict(new.scan),
-        scan_passed=new.scan_passed,
-        scan_digest=new.scan_digest,
-    )
+    columns: dict[str, Any] = {
+        name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(new).items()
+    }
+    release = Release(id=release_id or uuid4(), **columns)
     session.add(release)
     session.flush()
     return release
