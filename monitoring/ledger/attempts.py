@@ -2,7 +2,6 @@
 
 What an attempt does counts only while it holds the job. When its lease lapses the dispatcher takes the job away, and
 whatever the attempt does later is refused.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A run is cancelled as a whole: with its steps, and only when the last of them has let go. A newer job cancels older ones
 with the same key, so nobody pays for an edit that is out of date; what is being published is published.
-
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ kept holds on to its site: another release would make that work worthless.
 
 A job that no worker took up in its queue's time expires, whatever kept it waiting. The time runs from when it began to
 wait for a worker, by the ledger's clock; what waits for its start is not waiting for a worker yet.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Each statement touches what it needs through an index, whatever waits. `IS_READY` is the condition of the index
 `ix_job_ready`, `IS_PUSHED` that of `ix_job_runway`: written out in each statement, since the planner takes a partial
 index only where it can prove its condition.
-
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ _SHARES = Statement(f"""
 """The tenants with ready jobs are found one by one through the index, so that this costs what tenants there are.
 
 The row without a tenant's name is of all of them: what stands on the whole queue, and where the order of turns stood.
-A queue that is paused has no rows at all. What follows in the transaction keeps its plan, as in `ground`.
+A queue that is paused has no rows at all. What follows in the transaction keeps its plan, as in `submission_context`.
 """
 
 _READY = Statement(f"""
@@ -160,7 +159,7 @@ ALL_TENANTS = ""
 WRITING_QUEUES = frozenset(QUEUE_OF_TIER.values())
 """Queues whose work writes its site."""
 DISPATCHER = "dispatcher"
-"""The role of who tops the runways up."""
+"""The role of who tops the dispatch windows up."""
 _PASSES = 4
 """So often one top-up looks for other jobs in the place of those that it found waiting for their site."""
 _HELD_AT_ONCE = 500

@@ -3,7 +3,6 @@
 An event's number is drawn before its transaction commits, so rows can appear in another order than that of their
 numbers. Whoever reads on from the last number it has seen would miss a row that appears below it; the commit barrier
 tells when a number is final.
-
 """
 
 from __future__ import annotations

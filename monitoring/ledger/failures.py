@@ -5,7 +5,6 @@ that is tried again and a tier that hands on are over before an end is written.
 
 A job becomes a dead letter in the transaction of its end (`jobs.end`), and stops being one when another job goes on
 from it (`insert_jobs.accept`) or when somebody says that nothing more is needed (`dismiss`).
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 How much waits is as the dispatcher counted it last (`count_backlog`), since counting at every submit would cost what
 waits. So a queue can be over its limit by what is accepted between two counts.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The state of every job: accepted once, moved by the one table of legal moves, ended once.
 
 Each move and each end is told by events that metrics count, and an end owes the job's owner one notification.
-
 """
 
 from __future__ import annotations

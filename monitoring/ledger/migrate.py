@@ -6,7 +6,6 @@ goes on where another try, or a crash, left it.
 
 Scripts stay as Alembic writes them. An index on a table that was there before is built and dropped without keeping
 writers out, outside of any transaction.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Every gateway reads the row in the statement that reserves a call (money_sql.RESERVE) and reports here how the provider
 took it. Time is the database's. What is trouble, and how long it opens a circuit, is decided in routing/lanes.py.
-
 """
 
 from __future__ import annotations

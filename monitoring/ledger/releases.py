@@ -1,7 +1,6 @@
 """Sites and releases: the active release is one column, changed by compare-and-swap, and old ones give up their files.
 
 Whoever asks for less space never gets that of what is live, previous or pending (threat H7).
-
 """
 
 from __future__ import annotations

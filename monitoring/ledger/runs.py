@@ -2,7 +2,6 @@
 
 Only the holder of the run's job changes `run` and `run_step`; the end of an execution changes its own row alone. The
 order of locks stands in `run_tables`.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What attempts, jobs and runs have cost, and how much of it was for nothing.
 
 The calls are the gateway's own rows (P-037), so a sum over them is the bill and cannot differ from it (P-062, S-122).
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A claim succeeds for one of any number of copies of a message. What the dispatcher pushed may be seconds old, so a pause
 takes effect here, at once; and no tenant ever gets more attempts than it may have, however many of its messages are
 claimed at the same moment.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 However an execution ends (its own result, a limit, a lost worker, a cancel), its row is settled in the transaction of
 that end, so no run waits for a step that is over. A note is a row of the transaction that made it true: none is lost
 with a process, none tells of what was rolled back, and a tracker that is away holds up no run (S-030).
-
 """
 
 from __future__ import annotations

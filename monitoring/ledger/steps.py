@@ -2,7 +2,6 @@
 
 A step that no gateway can meter (ADR-013's runtime alone) is charged in full before it starts. Money has one owner, the
 gateway, for every call that passes it; Codex on the worker's machine passes nothing by it, so what it uses is unknown.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A revision's number says whether it does: `0002` is the second of era `00`. Within an era every migration only adds (a
 test reads the scripts), so a process works on any newer revision of its own era. On an older one it waits for
 `pointsman migrate`.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a request is decided on: its tenant, its site, its session's debates, and whether it was made before.
 
 One statement answers that for as many requests as are taken in together.
-
 """
 
 from __future__ import annotations

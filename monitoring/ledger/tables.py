@@ -197,7 +197,7 @@ class Job(SQLModel, table=True):
     """Raised by every claim and every loss of one: only the attempt that holds this number may take effect."""
     waiting_since: datetime | None = when_column()
     pushed_at: datetime | None = when_column()
-    """When its message went to the broker; empty while it waits for room on the runway."""
+    """When its message went to the broker; empty while it waits for room in the dispatch window."""
     held_for: str | None = None
     """Why a waiting job must not go to the broker yet (routing.waits.Hold); empty: it may, when its turn comes."""
     held_until: datetime | None = when_column()

@@ -2,7 +2,6 @@
 
 A held job is in none of the indexes that the dispatch window is filled from, so what waits for its site, for a time or
 for a provider costs nothing. Only the dispatcher lets it go on: a time's jobs when it has come, a site's one by one.
-
 """
 
 from __future__ import annotations
