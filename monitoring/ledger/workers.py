@@ -118,7 +118,7 @@ _SEEN = """
     ), seen AS (
         SELECT worker.*, coalesce(held.busy, 0) AS busy,
                greatest(0, extract(epoch FROM (SELECT clock_timestamp()) - seen_at))::float AS silent,
-               CASE WHEN seen_at < (SELECT clock_timestamp()) - make_interval(secs => :lost) THEN 'lost'
+               CASE WHEN seen_at < (SELECT clock_timestamp()) - make_interval(secs => %(lost)s) THEN 'lost'
                     WHEN is_draining THEN 'draining' ELSE 'serving' END AS standing
           FROM worker LEFT JOIN held USING (id)
     )
