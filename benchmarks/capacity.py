@@ -25,11 +25,12 @@ from benchmarks.answer import Answer
 from benchmarks.question import Survey
 from monitoring.capacity.limits import Limits
 from monitoring.event_metrics import fold_pending
-from monitoring.ledger.accepting import accept
-from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.attempts import hold
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.jobs import end
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.start_attempt import Claim, claim
 from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.tables import NewJob
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.embedded import TENANT, Embedded, Options

@@ -28,12 +28,11 @@ from benchmarks.load import Callers
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import ROOT, EndedError, Peer, Race, Turn
-from monitoring.ledger.accepting import accept
-from monitoring.ledger.attempts import claim
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.migrate import migrate
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.start_attempt import claim
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Tenant
+from monitoring.ledger.tables import NewJob, Tenant
 from producers.embedded import start_postgres
 from producers.supervisor import free_port
 from routing.jobs import Door, JobMessage, JobRequest, State

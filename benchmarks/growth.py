@@ -22,12 +22,12 @@ from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from monitoring.exporter import render_metrics
 from monitoring.ledger import audit
-from monitoring.ledger.accepting import accept
-from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.attempts import hold
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.jobs import end, list_jobs
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.start_attempt import Claim, claim
 from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job
+from monitoring.ledger.tables import Job, NewJob
 from monitoring.sweeping import RowSweeper
 from producers.jobs import summarise
 from producers.publisher import Publisher

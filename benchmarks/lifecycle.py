@@ -11,7 +11,7 @@ from benchmarks.places import BATCH, until
 from benchmarks.race import Peer, Race, Turn, module
 from benchmarks.servers import shared
 from benchmarks.submit import CELERY, PROCRASTINATE
-from monitoring.ledger.runway import pause
+from monitoring.ledger.dispatch_window import pause_queue
 from producers.supervisor import Program, python_module
 from routing.queues import QueueName
 
@@ -55,7 +55,7 @@ def turn() -> Turn:
 
 def _pause(fleet: Fleet, *, is_paused: bool) -> None:
     with fleet.ledger.begin() as session:
-        pause(session, QueueName.TOOLS, is_paused=is_paused)
+        pause_queue(session, QueueName.TOOLS, is_paused=is_paused)
 
 
 QUESTION = Race(

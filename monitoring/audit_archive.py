@@ -19,12 +19,12 @@ from sqlalchemy import delete, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
-from monitoring import audit
-from monitoring.audit import AuditVerdict
+from monitoring import audit_chain
+from monitoring.audit_chain import AuditVerdict
 from monitoring.durable import sync_directory
-from monitoring.errors import MonitoringError
-from monitoring.ledger.clock import after
+from monitoring.errors import ArchiveError
 from monitoring.ledger.record_tables import AuditRow, AuditSeal
+from monitoring.ledger.sql import after
 
 MAX_ROWS = 10_000
 """Rows that one call archives, give or take the last seal's."""
@@ -32,10 +32,6 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """Another file is begun when one is as large as this."""
 _MAX_SEALS = 500
 _DAY_SECONDS = 86_400.0
-
-
-class ArchiveError(MonitoringError):
-    """The archive does not fit the ledger's chain (the operator's fault, or a lost disk): nothing was deleted."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +109,9 @@ def archive_old(session: Session, archive: Archive, *, signing_key: bytes, days:
     Raises:
         ArchiveError: the archive does not fit the chain, or the chain does not verify; nothing was deleted.
     """
-    if not audit.try_to_hold(session):
+    if not audit_chain.try_to_hold(session):
         return 0
-    anchor = audit.anchor_of(session, signing_key=signing_key)
+    anchor = audit_chain.anchor_of(session, signing_key=signing_key)
     old = _old_groups(session, anchor, signing_key=signing_key, days=days)
     if not old:
         return 0
@@ -127,7 +123,7 @@ def archive_old(session: Session, archive: Archive, *, signing_key: bytes, days:
     last = old[-1].seal
     session.execute(delete(AuditRow).where(col(AuditRow.seq) <= last.last_seq))
     session.execute(delete(AuditSeal).where(col(AuditSeal.number) < last.number))
-    mark = audit.sign_archived(last, signing_key)
+    mark = audit_chain.sign_archived(last, signing_key)
     session.execute(sql_update(AuditSeal).where(col(AuditSeal.number) == last.number).values(archived=mark))
     return sum(len(group.rows) for group in old)
 
@@ -140,7 +136,7 @@ def _old_groups(session: Session, anchor: AuditSeal | None, *, signing_key: byte
     groups: list[Group] = []
     previous, rows = anchor, 0
     for current in session.scalars(query.order_by(col(AuditSeal.number)).limit(_MAX_SEALS)):
-        found = audit.check_seal(session, previous, current, signing_key=signing_key)
+        found = audit_chain.check_seal(session, previous, current, signing_key=signing_key)
         if found.problems:
             raise ArchiveError(f"the trail does not verify, so nothing of it is archived: {found.problems[0]}")
         groups.append(Group(current, found.rows))
@@ -174,7 +170,7 @@ def verify_with_archive(
         signing_key: the key that the seals were signed with.
         expected_head: a `head` that an earlier verification returned; the chain must still hold that seal.
     """
-    anchor = audit.anchor_of(session, signing_key=signing_key)
+    anchor = audit_chain.anchor_of(session, signing_key=signing_key)
     reached = anchor.number if anchor is not None else 0
     problems: list[str] = []
     hashes: dict[int, str] = {}
@@ -182,7 +178,7 @@ def verify_with_archive(
     seals = rows = 0
     try:
         for group in archive.groups():
-            found = audit.check_group(previous, group.seal, group.rows, signing_key)
+            found = audit_chain.check_group(previous, group.seal, group.rows, signing_key)
             problems += [f"archive: {problem}" for problem in found]
             previous = group.seal
             hashes[previous.number] = previous.hash
@@ -193,11 +189,11 @@ def verify_with_archive(
     problems += _problems_of_join(anchor, hashes)
     number, _, seal_hash = (expected_head or "").partition(":")
     is_archived = number.isdigit() and hashes.get(int(number)) == seal_hash
-    there = audit.verify(session, signing_key=signing_key, expected_head=None if is_archived else expected_head)
+    there = audit_chain.verify(session, signing_key=signing_key, expected_head=None if is_archived else expected_head)
     problems += there.problems
     return AuditVerdict(
         not problems, seals + there.seals, rows + there.rows, there.unsealed, tuple(problems), there.head
-    )  # fmt: skip
+    )
 
 
 def _problems_of_join(anchor: AuditSeal | None, hashes: dict[int, str]) -> list[str]:
@@ -209,9 +205,9 @@ def _problems_of_join(anchor: AuditSeal | None, hashes: dict[int, str]) -> list[
 
 
 def _lines(group: Group) -> Iterator[bytes]:
-    yield audit.line({"type": "seal", **audit.seal_facts(group.seal)})
+    yield audit_chain.line({"type": "seal", **audit_chain.seal_facts(group.seal)})
     for row in group.rows:
-        yield audit.line({"type": "row", **row})
+        yield audit_chain.line({"type": "row", **row})
 
 
 def _groups_of(path: Path, *, is_torn_allowed: bool = False) -> Iterator[tuple[Group, int]]:

@@ -1,86 +1,219 @@
-"""What the record can refuse."""
+"""What the ledger and its metrics refuse, and who is at fault."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 
 class MonitoringError(Exception):
     """Base of all errors of this package."""
 
+    text: ClassVar[str] = ""
+    """What it says, with its arguments in their places; empty: the argument itself."""
+
+    def __str__(self) -> str:
+        return self.text.format(*self.args) if self.text else super().__str__()
+
 
 class JobNotFoundError(MonitoringError, LookupError):
     """No job with this id belongs to the caller's tenant (the caller's fault)."""
 
-    def __init__(self, job_id: UUID) -> None:
-        super().__init__(job_id)
-
-    def __str__(self) -> str:
-        return f"no job {self.args[0]}"
-
-
-class IdempotencyConflictError(MonitoringError, ValueError):
-    """An idempotency key was used again with another body (the caller's fault)."""
+    text = "no job {}"
 
     def __init__(self, job_id: UUID) -> None:
         super().__init__(job_id)
-        self.job_id = job_id
-
-    def __str__(self) -> str:
-        return f"the idempotency key belongs to job {self.job_id}, which was submitted with another body"
-
-
-class FencedError(MonitoringError):
-    """An attempt tried to take effect although the job has moved on: its effect is refused (nobody's fault)."""
-
-    def __init__(self, job_id: UUID, fence: int) -> None:
-        super().__init__(job_id, fence)
-
-    def __str__(self) -> str:
-        return f"attempt with fence {self.args[1]} of job {self.args[0]} no longer holds the job"
-
-
-class WrongStateError(MonitoringError, ValueError):
-    """The job is not in a state in which this can be done (the caller's fault)."""
-
-    def __init__(self, job_id: UUID, state: str, wanted: str) -> None:
-        super().__init__(job_id, state, wanted)
-
-    def __str__(self) -> str:
-        return f"job {self.args[0]} is {self.args[1]}; this needs {self.args[2]}"
 
 
 class SiteNotFoundError(MonitoringError, LookupError):
     """No site of this name belongs to the tenant (the caller's fault)."""
 
+    text = "no site {!r}"
+
     def __init__(self, name: str) -> None:
         super().__init__(name)
 
-    def __str__(self) -> str:
-        return f"no site {self.args[0]!r}"
+
+class ProjectNotFoundError(MonitoringError, LookupError):
+    """No project of this name belongs to the tenant (the caller's fault)."""
+
+    text = "no project {!r}"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+
+class GateNotFoundError(MonitoringError, LookupError):
+    """No gate with this id belongs to the caller's tenant (the caller's fault)."""
+
+    text = "no gate {}"
+
+    def __init__(self, gate_id: UUID) -> None:
+        super().__init__(gate_id)
+
+
+class ClusterNotFoundError(MonitoringError, LookupError):
+    """The tenant has no dead letters of this signature (the caller's fault), or none any more."""
+
+    text = "no dead letters have this signature"
+
+
+class ReleaseNotFoundError(MonitoringError, LookupError):
+    """The site has no published release of this id, or none at all (the caller's fault)."""
+
+    text = "the site has no such published release"
+
+
+class ReleaseSweptError(ReleaseNotFoundError):
+    """The release's files were given up when it was older than retention keeps them (the caller's fault)."""
+
+    text = "the files of release {} are gone: it was older than retention keeps them"
+
+    def __init__(self, release_id: UUID) -> None:
+        super().__init__(release_id)
+
+
+class IdempotencyConflictError(MonitoringError, ValueError):
+    """An idempotency key was used again with another body (the caller's fault)."""
+
+    text = "the idempotency key belongs to job {}, which was submitted with another body"
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+
+class WrongStateError(MonitoringError, ValueError):
+    """The job is not in a state in which this can be done (the caller's fault)."""
+
+    text = "job {} is {}; this needs {}"
+
+    def __init__(self, job_id: UUID, state: str, wanted: str) -> None:
+        super().__init__(job_id, state, wanted)
+
+
+class FencedError(MonitoringError):
+    """An attempt tried to take effect although the job has moved on: its effect is refused (nobody's fault)."""
+
+    text = "attempt with fence {1} of job {0} no longer holds the job"
+
+    def __init__(self, job_id: UUID, fence: int) -> None:
+        super().__init__(job_id, fence)
 
 
 class PublishConflictError(MonitoringError):
     """The active release is no longer the one the candidate was made from (nobody's fault): nothing changed."""
 
+    text = "site {} has another active release than the one this was made from"
+
     def __init__(self, site: str) -> None:
         super().__init__(site)
 
+
+class _RefusedError(MonitoringError, ValueError):
+    """Something cannot be done for one of a few reasons; nothing changed."""
+
+    reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    def __init__(self, subject: UUID, reason: Any, fact: str | int = "") -> None:
+        super().__init__(subject, reason, fact)
+        self.reason: str = reason
+
     def __str__(self) -> str:
-        return f"site {self.args[0]} has another active release than the one this was made from"
+        subject, reason, fact = self.args
+        return self.text.format(subject, self.reasons.get(reason, "{}").format(fact))
 
 
-class ForeignMarkError(MonitoringError):
-    """The fold's mark lies in this cluster's future: the ledger came from another one (the operator's fault)."""
+ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]
+GateRefusal = Literal["decided", "expired", "own_request"]
+RoundRefusal = Literal[
+    "continued",
+    "too_many_rounds",
+    "site_moved_on",
+    "release_swept",
+    "nothing_kept",
+    "unbound",
+    "state",
+    "spent",
+    "project",
+]
+ReplayRefusal = Literal["not_ended", "no_callback", "too_often"]
 
-    def __init__(self, mark: int, horizon: int) -> None:
-        super().__init__(mark, horizon)
 
-    def __str__(self) -> str:
-        return (
-            f"the metrics were folded up to transaction {self.args[0]}, but this cluster is at {self.args[1]}: "
-            "the ledger was restored from another cluster without monitoring.event_metrics.rebase"
-        )
+class ApprovalRefusedError(_RefusedError):
+    """A preview cannot be approved, or not by this actor (the caller's fault)."""
+
+    text = "job {} is not approved: {}"
+    reasons = MappingProxyType(
+        {
+            "expired": "its time for approval is over, which counts as a rejection",
+            "other_release": "it now offers another release than the one that was looked at; look at the preview again",
+            "other_report": "its scan report is another one than the one that was looked at; look at it again",
+            "site_moved_on": (
+                "the site shows another release than the one it was made from; reject it and submit it again"
+            ),
+            "own_request": "whoever asked for an edit may not approve it here; a second person has to",
+        }
+    )
+
+    def __init__(self, job_id: UUID, reason: ApprovalRefusal, fact: str = "") -> None:
+        super().__init__(job_id, reason, fact)
+
+
+class GateRefusedError(_RefusedError):
+    """A gate cannot be decided, or not by this actor (the caller's fault)."""
+
+    text = "gate {} is not decided: {}"
+    reasons = MappingProxyType(
+        {
+            "decided": "it is not open any more",
+            "expired": "its time is over, which counts as a refusal",
+            "own_request": "whoever asked for a run may not pass its gates here; a second person has to",
+        }
+    )
+
+    def __init__(self, gate_id: UUID, reason: GateRefusal, fact: str = "") -> None:
+        super().__init__(gate_id, reason, fact)
+
+
+class NotContinuableError(_RefusedError):
+    """A job cannot be gone on from (the caller's fault, or nobody's)."""
+
+    text = "nothing can go on from job {}: {}"
+    reasons = MappingProxyType(
+        {
+            "continued": "job {} goes on from it already",
+            "too_many_rounds": "its session has had {} rounds; submit a job of its own",
+            "site_moved_on": "the site shows another release than the one its work was made from; submit it again",
+            "release_swept": "the files of its work were given up, older than retention keeps them; submit it again",
+            "nothing_kept": "it kept nothing that could be revised; submit a job",
+            "unbound": "it ended before it was known what it is about; submit it again",
+            "state": "it is {}",
+            "project": "{}",
+            "spent": "its bill has spent what it was allowed; give it a budget on top (budget_usd, or --budget)",
+        }
+    )
+
+    def __init__(self, job_id: UUID, reason: RoundRefusal, fact: str | int = "") -> None:
+        super().__init__(job_id, reason, fact)
+
+
+class NotReplayableError(_RefusedError):
+    """A notification cannot be sent again (the caller's fault)."""
+
+    text = "job {} has nothing to send again: {}"
+    reasons = MappingProxyType(
+        {
+            "not_ended": "the job has not ended, so there is no notification yet",
+            "no_callback": "the job was submitted without a callback_url",
+            "too_often": "it was sent again {} times, which is enough",
+        }
+    )
+
+    def __init__(self, job_id: UUID, reason: ReplayRefusal, fact: str | int = "") -> None:
+        super().__init__(job_id, reason, fact)
 
 
 class SchemaMismatchError(MonitoringError):
@@ -100,8 +233,27 @@ class SchemaMismatchError(MonitoringError):
 class LedgerBusyError(MonitoringError):
     """A migration got no lock in time (the operator's fault, or nobody's): it can be asked for again."""
 
-    def __str__(self) -> str:
-        return "the ledger was too busy to be migrated: a transaction holds a table, or another migration runs; repeat"
+    text = "the ledger was too busy to be migrated: a transaction holds a table, or another migration runs; repeat"
+
+
+class DumpError(MonitoringError):
+    """A ledger could not be written or read back (the operator's fault; the message says what to do)."""
+
+
+class ArchiveError(MonitoringError):
+    """The audit archive does not fit the ledger's chain (the operator's fault, or a lost disk): nothing was deleted."""
+
+
+class ForeignMarkError(MonitoringError):
+    """The fold's mark lies in this cluster's future: the ledger came from another one (the operator's fault)."""
+
+    text = (
+        "the metrics were folded up to transaction {}, but this cluster is at {}: "
+        "the ledger was restored from another cluster without monitoring.event_metrics.rebase"
+    )
+
+    def __init__(self, mark: int, horizon: int) -> None:
+        super().__init__(mark, horizon)
 
 
 class TracingUnavailableError(MonitoringError):

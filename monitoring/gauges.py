@@ -14,8 +14,8 @@ from sqlmodel import Session, col
 
 from monitoring.event_metrics import lag_seconds
 from monitoring.forecast import RecentAttempts, read_wanted_slots
-from monitoring.ledger.lanes import lanes
-from monitoring.ledger.runway import DISPATCHER, leaders
+from monitoring.ledger.dispatch_window import DISPATCHER, leaders
+from monitoring.ledger.provider_circuits import lanes
 from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED, Metric, counter, gauge

@@ -330,7 +330,10 @@ ESCALATIONS = counter(
 )
 DEBATES = counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
 DUPLICATES_FENCED = counter(
-    "duplicates_fenced_total", "Messages refused because their job had moved on.", "queue_name", zeros=_each(QUEUE_NAMES)
+    "duplicates_fenced_total",
+    "Messages refused because their job had moved on.",
+    "queue_name",
+    zeros=_each(QUEUE_NAMES),
 )
 ATTEMPT_COST = counter(
     "attempt_cost_usd_total",

@@ -16,9 +16,9 @@ from sqlmodel import Session, col
 from monitoring.event_metrics import rebase
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import recover
-from monitoring.ledger.clock import after
 from monitoring.ledger.money import presume_lost_calls
 from monitoring.ledger.record_tables import Leader, Notification
+from monitoring.ledger.sql import after
 from monitoring.ledger.tables import Attempt, Call, Job, Site
 from routing.jobs import Reason
 

@@ -15,14 +15,112 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
 from monitoring.event_metrics import fold_step
+from monitoring.ledger.sql import Statement
 from monitoring.ledger.store import Ledger
 from routing.policy import Retention
 from routing.queues import QueueName
+
+_FOLDED = Statement("SELECT xid FROM rollup_mark WHERE id = 1")
+_ENDED = Statement("""
+    SELECT id, root_id, ended_at FROM job
+     WHERE ended_at < (SELECT clock_timestamp() - make_interval(secs => %(seconds)s))
+       AND ended_at >= %(at)s AND (ended_at, id) > (%(at)s, %(id)s)
+     ORDER BY ended_at, id LIMIT %(limit)s
+""")
+
+_LOCK = Statement("""
+    SELECT id, root_id FROM job WHERE root_id = ANY(%(roots)s) ORDER BY id FOR UPDATE SKIP LOCKED
+""")
+
+_MEMBERS = Statement("SELECT root_id, count(*) FROM job WHERE root_id = ANY(%(roots)s) GROUP BY root_id")
+
+# A release whose files are there is still needed: to be shown, gone back to, or gone on from.
+_NEEDED = Statement("""
+    SELECT DISTINCT job.root_id FROM job
+     WHERE job.root_id = ANY(%(roots)s) AND (
+        job.ended_at IS NULL
+        OR job.ended_at >= clock_timestamp() - make_interval(secs => %(seconds)s)
+        OR (job.failure_signature IS NOT NULL AND job.dismissed_at IS NULL
+            AND job.ended_at >= clock_timestamp() - make_interval(secs => %(dead_seconds)s))
+        OR EXISTS (SELECT FROM site WHERE site.lock_job_id = job.id)
+        OR EXISTS (SELECT FROM notification AS note
+                    WHERE note.job_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
+        OR EXISTS (SELECT FROM ticket_note AS note
+                    WHERE note.run_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
+        OR EXISTS (SELECT FROM call WHERE call.job_id = job.id AND call.state = 'reserved')
+        OR EXISTS (SELECT FROM event WHERE event.job_id = job.id AND event.xid >= %(mark)s)
+        OR EXISTS (SELECT FROM release JOIN site ON site.id = release.site_id
+                     LEFT JOIN release AS active ON active.id = site.active_release_id
+                    WHERE release.job_id = job.id AND (release.swept_at IS NULL
+                          OR release.id IN (site.active_release_id, site.shown_release_id, active.base_release_id)
+                          OR EXISTS (SELECT FROM job AS live WHERE live.site_id = site.id AND live.ended_at IS NULL
+                                        AND release.id IN (live.release_id, live.base_release_id,
+                                                           live.start_release_id))))
+     )
+""")
+
+_CAPS = Statement("""
+    DELETE FROM cap USING unnest(CAST(%(scopes)s AS text[]), CAST(%(keys)s AS text[])) AS gone (scope, key)
+     WHERE cap.scope = gone.scope AND cap.key = gone.key
+""")
+
+_EVENTS = Statement("""
+    WITH page AS MATERIALIZED (SELECT id, at, xid, job_id FROM event WHERE id > %(after)s ORDER BY id LIMIT %(limit)s),
+    gone AS (
+        DELETE FROM event USING page LEFT JOIN job ON job.id = page.job_id
+         WHERE event.id = page.id AND page.xid < %(mark)s AND (job.id IS NULL OR job.ended_at IS NOT NULL)
+           AND page.at < clock_timestamp() - make_interval(secs => %(seconds)s)
+        RETURNING event.id
+    )
+    SELECT (SELECT max(id) FROM page) AS last, (SELECT count(*) FROM gone) AS gone,
+           (SELECT count(*) = %(limit)s AND max(at) < clock_timestamp() - make_interval(secs => %(seconds)s) FROM page)
+               AS has_more
+""")
+
+_NEXT_EVENTS = Statement("""
+    SELECT max(id) AS last, 0 AS gone, count(*) = %(limit)s AS has_more
+      FROM (SELECT id FROM event WHERE id > %(after)s ORDER BY id LIMIT %(limit)s) AS page
+""")
+
+# Rows that belong to no job. Each statement is bounded; a pass looks at them once. What a release needs is looked up
+# for each that was swept, by scalar subqueries: joins would read all jobs and releases to find the few.
+_ODDMENTS = (
+    Statement("""
+        DELETE FROM cap WHERE (scope, key) IN (
+            SELECT scope, key FROM cap WHERE scope IN ('tenant_day', 'key_day', 'fleet_day') AND reserved_nanousd = 0
+               AND right(key, 10) < to_char(timezone('UTC', clock_timestamp() - make_interval(secs => %(seconds)s)),
+                                            'YYYY-MM-DD') LIMIT %(limit)s)
+    """),
+    Statement("""
+        DELETE FROM task_failure WHERE key IN (
+            SELECT key FROM task_failure WHERE updated_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+             LIMIT %(limit)s)
+    """),
+    Statement("""
+        DELETE FROM lane WHERE greatest(changed_at, filled_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
+           AND coalesce(parked_until, '-infinity') < clock_timestamp()
+    """),
+    Statement("""
+        DELETE FROM backlog WHERE waiting = 0 AND counted_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+    """),
+    Statement("""
+        DELETE FROM release WHERE id IN (
+            SELECT release.id FROM release JOIN site ON site.id = release.site_id
+             WHERE release.swept_at < (SELECT clock_timestamp() - make_interval(secs => %(seconds)s))
+               AND (SELECT job.id FROM job WHERE job.id = release.job_id) IS NULL
+               AND release.id IS DISTINCT FROM site.active_release_id
+               AND release.id IS DISTINCT FROM site.shown_release_id
+               AND release.id IS DISTINCT FROM
+                   (SELECT active.base_release_id FROM release AS active WHERE active.id = site.active_release_id)
+               AND NOT EXISTS (SELECT FROM job WHERE job.site_id = site.id
+                                  AND release.id IN (job.release_id, job.base_release_id, job.start_release_id))
+             LIMIT %(limit)s)
+    """),
+)
 
 logger = logging.getLogger(__name__)
 
@@ -56,101 +154,6 @@ CHAIN_TABLES = (
     ("job", "id"),
 )
 """What belongs to jobs, and by which column; in the order in which it can go."""
-
-ENDED = text("""
-    SELECT id, root_id, ended_at FROM job
-     WHERE ended_at < (SELECT clock_timestamp() - make_interval(secs => :seconds))
-       AND ended_at >= :at AND (ended_at, id) > (:at, :id)
-     ORDER BY ended_at, id LIMIT :limit
-""")
-
-LOCK = text("""
-    SELECT id, root_id FROM job WHERE root_id = ANY(:roots) ORDER BY id FOR UPDATE SKIP LOCKED
-""")
-
-MEMBERS = text("SELECT root_id, count(*) FROM job WHERE root_id = ANY(:roots) GROUP BY root_id")
-
-# A release whose files are there is still needed: to be shown, gone back to, or gone on from.
-NEEDED = text("""
-    SELECT DISTINCT job.root_id FROM job
-     WHERE job.root_id = ANY(:roots) AND (
-        job.ended_at IS NULL
-        OR job.ended_at >= clock_timestamp() - make_interval(secs => :seconds)
-        OR (job.failure_signature IS NOT NULL AND job.dismissed_at IS NULL
-            AND job.ended_at >= clock_timestamp() - make_interval(secs => :dead_seconds))
-        OR EXISTS (SELECT FROM site WHERE site.lock_job_id = job.id)
-        OR EXISTS (SELECT FROM notification AS note
-                    WHERE note.job_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
-        OR EXISTS (SELECT FROM ticket_note AS note
-                    WHERE note.run_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
-        OR EXISTS (SELECT FROM call WHERE call.job_id = job.id AND call.state = 'reserved')
-        OR EXISTS (SELECT FROM event WHERE event.job_id = job.id AND event.xid >= :mark)
-        OR EXISTS (SELECT FROM release JOIN site ON site.id = release.site_id
-                     LEFT JOIN release AS active ON active.id = site.active_release_id
-                    WHERE release.job_id = job.id AND (release.swept_at IS NULL
-                          OR release.id IN (site.active_release_id, site.shown_release_id, active.base_release_id)
-                          OR EXISTS (SELECT FROM job AS live WHERE live.site_id = site.id AND live.ended_at IS NULL
-                                        AND release.id IN (live.release_id, live.base_release_id,
-                                                           live.start_release_id))))
-     )
-""")
-
-CAPS = text("""
-    DELETE FROM cap USING unnest(CAST(:scopes AS text[]), CAST(:keys AS text[])) AS gone (scope, key)
-     WHERE cap.scope = gone.scope AND cap.key = gone.key
-""")
-
-EVENTS = text("""
-    WITH page AS MATERIALIZED (SELECT id, at, xid, job_id FROM event WHERE id > :after ORDER BY id LIMIT :limit),
-    gone AS (
-        DELETE FROM event USING page LEFT JOIN job ON job.id = page.job_id
-         WHERE event.id = page.id AND page.xid < :mark AND (job.id IS NULL OR job.ended_at IS NOT NULL)
-           AND page.at < clock_timestamp() - make_interval(secs => :seconds)
-        RETURNING event.id
-    )
-    SELECT (SELECT max(id) FROM page), (SELECT count(*) FROM gone),
-           (SELECT count(*) = :limit AND max(at) < clock_timestamp() - make_interval(secs => :seconds) FROM page)
-""")
-
-NEXT_EVENTS = text("""
-    SELECT max(id), 0, count(*) = :limit FROM (SELECT id FROM event WHERE id > :after ORDER BY id LIMIT :limit) AS page
-""")
-
-# Rows that belong to no job. Each statement is bounded; a pass looks at them once. What a release needs is looked up
-# for each that was swept, by scalar subqueries: joins would read all jobs and releases to find the few.
-ODDMENTS = (
-    text("""
-        DELETE FROM cap WHERE (scope, key) IN (
-            SELECT scope, key FROM cap WHERE scope IN ('tenant_day', 'key_day', 'fleet_day') AND reserved_nanousd = 0
-               AND right(key, 10) < to_char(timezone('UTC', clock_timestamp() - make_interval(secs => :seconds)),
-                                            'YYYY-MM-DD') LIMIT :limit)
-    """),
-    text("""
-        DELETE FROM task_failure WHERE key IN (
-            SELECT key FROM task_failure WHERE updated_at < clock_timestamp() - make_interval(secs => :seconds)
-             LIMIT :limit)
-    """),
-    text("""
-        DELETE FROM lane WHERE greatest(changed_at, filled_at) < clock_timestamp() - make_interval(secs => :seconds)
-           AND coalesce(parked_until, '-infinity') < clock_timestamp()
-    """),
-    text("""
-        DELETE FROM backlog WHERE waiting = 0 AND counted_at < clock_timestamp() - make_interval(secs => :seconds)
-    """),
-    text("""
-        DELETE FROM release WHERE id IN (
-            SELECT release.id FROM release JOIN site ON site.id = release.site_id
-             WHERE release.swept_at < (SELECT clock_timestamp() - make_interval(secs => :seconds))
-               AND (SELECT job.id FROM job WHERE job.id = release.job_id) IS NULL
-               AND release.id IS DISTINCT FROM site.active_release_id
-               AND release.id IS DISTINCT FROM site.shown_release_id
-               AND release.id IS DISTINCT FROM
-                   (SELECT active.base_release_id FROM release AS active WHERE active.id = site.active_release_id)
-               AND NOT EXISTS (SELECT FROM job WHERE job.site_id = site.id
-                                  AND release.id IN (job.release_id, job.base_release_id, job.start_release_id))
-             LIMIT :limit)
-    """),
-)
 
 
 class Swept(NamedTuple):
@@ -222,7 +225,7 @@ class RowSweeper:
                 if fold_step(session).is_done:
                     break
         with self._ledger.begin() as session:
-            return int(session.scalar(text("SELECT xid FROM rollup_mark WHERE id = 1")) or 0)
+            return int(_FOLDED.scalar(session) or 0)
 
     def _limit(self, page: int) -> int:
         return max(1, page // _PAGE_SHRINKS[min(self._shrunk, len(_PAGE_SHRINKS) - 1)])
@@ -245,7 +248,7 @@ class RowSweeper:
         limit = self._limit(_PAGE_JOBS)
         with self._tried() as is_worth_it, self._ledger.begin() as session:
             bounds = {"seconds": _seconds(self._rules.job_days), **self._job_mark._asdict(), "limit": limit}
-            page = session.execute(ENDED, bounds).all()
+            page = _ENDED.all(session, bounds)
             roots = sorted({root for _, root, _ in page})
             gone = self._sweep_chains(session, roots, mark) if roots and is_worth_it else 0
         self._jobs_done = len(page) < limit
@@ -254,11 +257,11 @@ class RowSweeper:
 
     def _sweep_chains(self, session: Session, roots: Sequence[UUID], mark: int) -> int:
         """Remove what may go of some sessions and runs: those of which nobody holds a job, and that nothing needs."""
-        locked = session.execute(LOCK, {"roots": roots}).all()
+        locked = _LOCK.all(session, {"roots": roots})
         held: dict[UUID, list[UUID]] = {}
         for job_id, root in locked:
             held.setdefault(root, []).append(job_id)
-        members = {root: count for root, count in session.execute(MEMBERS, {"roots": roots})}
+        members = {root: count for root, count in _MEMBERS.all(session, {"roots": roots})}
         whole = [root for root in held if len(held[root]) == members[root]]
         facts: dict[str, Any] = {
             "roots": whole,
@@ -266,7 +269,7 @@ class RowSweeper:
             "seconds": _seconds(self._rules.job_days),
             "dead_seconds": _seconds(self._rules.dead_letter_days),
         }
-        needed = set(session.scalars(NEEDED, facts))
+        needed = set(_NEEDED.scalars(session, facts))
         free = [root for root in whole if root not in needed]
         ids = [job_id for root in free for job_id in held[root]]
         if ids:
@@ -278,20 +281,18 @@ class RowSweeper:
         with self._tried() as is_worth_it, self._ledger.begin() as session:
             if is_worth_it:
                 facts = {**bounds, "mark": mark, "seconds": _seconds(self._rules.event_days)}
-                last, gone, has_more = session.execute(EVENTS, facts).one()
+                last, gone, has_more = _EVENTS.one(session, facts)
             else:
-                last, gone, has_more = session.execute(NEXT_EVENTS, bounds).one()
+                last, gone, has_more = _NEXT_EVENTS.one(session, bounds)
         self._events_done = not has_more
         self._event_mark = 0 if self._events_done else int(last)
         return int(gone)
 
     def _sweep_oddments(self) -> None:
-        for statement in ODDMENTS:
-            bound = {"seconds": _seconds(self._rules.job_days)}
-            names = statement.compile().params
+        for statement in _ODDMENTS:
             try:
                 with self._ledger.begin() as session:
-                    session.execute(statement, bound | ({"limit": _ODD_ROWS} if "limit" in names else {}))
+                    statement.all(session, {"seconds": _seconds(self._rules.job_days), "limit": _ODD_ROWS})
             except DBAPIError as error:
                 if error.connection_invalidated:
                     raise
@@ -309,9 +310,9 @@ _BEGINNING = _JobMark(datetime.fromisoformat("0001-01-01T00:00:00+00:00"), UUID(
 def _remove(session: Session, ids: Sequence[UUID], *, roots: Sequence[UUID]) -> None:
     caps = [("job", str(root)) for root in roots]
     caps += [("tier", f"{job_id}/{queue.value}") for job_id in ids for queue in QueueName]
-    session.execute(CAPS, {"scopes": [scope for scope, _ in caps], "keys": [key for _, key in caps]})
+    _CAPS.all(session, {"scopes": [scope for scope, _ in caps], "keys": [key for _, key in caps]})
     for table, column in CHAIN_TABLES:
-        session.execute(text(f"DELETE FROM {table} WHERE {column} = ANY(:ids)"), {"ids": list(ids)})
+        Statement(f"DELETE FROM {table} WHERE {column} = ANY(%(ids)s)").all(session, {"ids": list(ids)})
 
 
 def _seconds(days: float) -> float:

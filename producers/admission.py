@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
-from monitoring.ledger.room import Room, look_for_room
+from monitoring.ledger.headroom import Headroom, load_headroom
 from producers.errors import AdmissionRefusedError
 from routing.admission import FURTHEST_START_DAYS
 from routing.errors import FieldError, InvalidJobError
@@ -20,10 +20,10 @@ from routing.queues import QueueName
 
 def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
     """Look whether there is room for a job, and refuse it where there is none; see `check`."""
-    check(look_for_room(session, tenant, {queue: ()})[queue], tenant, policy=policy)
+    check(load_headroom(session, tenant, {queue: ()})[queue], tenant, policy=policy)
 
 
-def check(room: Room, tenant: str, *, policy: Policy) -> None:
+def check(room: Headroom, tenant: str, *, policy: Policy) -> None:
     """Refuse a job for which there is no room now.
 
     Args:

@@ -18,11 +18,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from monitoring.audit import newest_head
+from monitoring.audit_chain import newest_head
 from monitoring.ledger.dump import open_snapshot, write_dump
-from monitoring.ledger.retention import KeptRelease, kept_releases
-from monitoring.ledger.schema import found_revision
-from monitoring.ledger.store import Ledger
+from monitoring.ledger.releases import KeptRelease, kept_releases
+from monitoring.ledger.store import Ledger, found_revision
 from monitoring.restored import counts
 from producers.errors import InstallationError
 from sandbox.den import Den

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict
 
-from monitoring.audit_heads import FILE_NAME, HeadFile
+from monitoring.audit_chain import HEAD_FILE_NAME, HeadFile
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.clarify import Clarifier
@@ -127,7 +127,7 @@ class Installation:
     @property
     def audit_heads(self) -> HeadFile:
         """Where the sealer keeps the audit chain's newest head."""
-        return HeadFile(self.settings.audit.head_path or self.settings.den.root / FILE_NAME)
+        return HeadFile(self.settings.audit.head_path or self.settings.den.root / HEAD_FILE_NAME)
 
     @cached_property
     def sites(self) -> Sites:

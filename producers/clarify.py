@@ -8,10 +8,10 @@ from uuid import UUID
 from sqlmodel import Session, select
 
 from monitoring.ledger.attempts import effective_policy
+from monitoring.ledger.cancelling import take_turn
 from monitoring.ledger.clarifications import act_on_reply, hand_to_intake, open_question
 from monitoring.ledger.jobs import find_job, lock_job
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.superseding import take_turn
 from monitoring.ledger.tables import Job, Site
 from producers.admission import check_room
 from producers.submit import Environment

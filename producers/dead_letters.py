@@ -13,12 +13,11 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from monitoring.errors import JobNotFoundError, WrongStateError
+from monitoring.errors import JobNotFoundError, NotContinuableError, WrongStateError
 from monitoring.ledger import audit
-from monitoring.ledger import dead_letters as ledger_letters
-from monitoring.ledger.dead_letters import Cluster, ClusterMark, JobMark
+from monitoring.ledger import failures as ledger_letters
+from monitoring.ledger.failures import Cluster, ClusterMark, JobMark
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.rounds import NotContinuableError
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from producers.cursors import Page, cursor_of, mark_of

@@ -9,11 +9,12 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlmodel import Session, col
 
+from monitoring.errors import ProjectNotFoundError
 from monitoring.ledger.attempts import effective_policy, policy_under
-from monitoring.ledger.ground import Ground, SeenSite
-from monitoring.ledger.projects import ProjectNotFoundError, find_project
+from monitoring.ledger.dispatch_window import WRITING_QUEUES
 from monitoring.ledger.run_tables import Project
-from monitoring.ledger.runway import WRITING_QUEUES
+from monitoring.ledger.runs import find_project
+from monitoring.ledger.submission_context import SeenSite, SubmissionContext
 from monitoring.ledger.tables import Site
 from producers.admission import check_start
 from producers.projects import policy_of_project
@@ -33,10 +34,18 @@ logger = logging.getLogger(__name__)
 _ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
 
 
-class Decided(NamedTuple):
+class BatchItem(NamedTuple):
+    """A well-formed request, and its place among those that came with it."""
+
+    place: int
+    job_id: UUID
+    request: JobRequest
+
+
+class RoutedRequest(NamedTuple):
     """A request, and what was decided about it."""
 
-    request: JobRequest
+    item: BatchItem
     route: Route
     stage: Stage
     """Where it waits first; of one whose owner is asked first, for the answer."""
@@ -46,6 +55,11 @@ class Decided(NamedTuple):
     project: Project | None
     policy: Policy
     """As tenant and project leave it."""
+
+    @property
+    def request(self) -> JobRequest:
+        """What is asked."""
+        return self.item.request
 
     @property
     def makes_site(self) -> bool:
@@ -67,24 +81,25 @@ class Decided(NamedTuple):
 
 
 def decide_on(
-    session: Session, request: JobRequest, ground: Ground, *, policy: Policy, rules: RouteRules
-) -> Decided:  # fmt: skip
+    session: Session, item: BatchItem, context: SubmissionContext, *, policy: Policy, rules: RouteRules
+) -> RoutedRequest:
     """Decide about a request that was not made before. Existence is checked before anything is decided.
 
     Raises:
         InvalidJobError: the caller's fault.
     """
-    check_start(request.start_at, now=ground.read_at)
-    site = _site(request, ground)
-    project = _project(session, ground.tenant, request.project) if request.project is not None else None
+    request = item.request
+    check_start(request.start_at, now=context.read_at)
+    site = _site(request, context)
+    project = _project(session, context.tenant, request.project) if request.project is not None else None
     signals = read_stored(SiteSignals, site.signals) if site is not None and request.site is not None else None
-    debated = ground.debated.get(request.session or "", frozenset())
+    debated = context.debated.get(request.session or "", frozenset())
     route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
-    question = _question(session, request, route, tenant=ground.tenant)
+    question = _question(session, request, route, tenant=context.tenant)
     stage = _ASKING if question else first_stage(route, policy, environment=rules.switches)
     if project is not None:
         policy = _policy_of_run(session, project, policy)
-    decided = Decided(request, route, stage, question, site, project, policy)
+    decided = RoutedRequest(item, route, stage, question, site, project, policy)
     return decided if request.new_site is None or decided.makes_site else decided._replace(site=None)
 
 
@@ -100,12 +115,12 @@ def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
         raise _unfit(tenant, error) from None
 
 
-def policy_on(ground: Ground, policy: Policy) -> Policy:
+def policy_on(context: SubmissionContext, policy: Policy) -> Policy:
     """Return the same, of what was looked up already."""
     try:
-        return policy_under(ground.overrides, ground.tenant, policy)
+        return policy_under(context.overrides, context.tenant, policy)
     except PolicyError as error:
-        raise _unfit(ground.tenant, error) from None
+        raise _unfit(context.tenant, error) from None
 
 
 def _unfit(tenant: str, error: PolicyError) -> InvalidJobError:
@@ -114,8 +129,8 @@ def _unfit(tenant: str, error: PolicyError) -> InvalidJobError:
     return InvalidJobError((FieldError("tenant", rule),))
 
 
-def _site(request: JobRequest, ground: Ground) -> SeenSite | None:
-    site = ground.sites.get(request.site or request.new_site or "")
+def _site(request: JobRequest, context: SubmissionContext) -> SeenSite | None:
+    site = context.sites.get(request.site or request.new_site or "")
     if request.site is not None and site is None:
         raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),))
     if request.new_site is not None and site is not None and (site.is_shown or site.is_locked):

@@ -21,21 +21,20 @@ from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlmodel import Session
 
-from monitoring.audit import head_of, seal
 from monitoring.audit_archive import Archive, archive_old
-from monitoring.audit_heads import HeadFile
+from monitoring.audit_chain import HeadFile, head_of, seal
 from monitoring.ledger.approvals import expire, overdue_jobs
 from monitoring.ledger.attempts import effective_policy, lapsed_attempts, recover
-from monitoring.ledger.backlog import count_backlog
+from monitoring.ledger.deferral import expire_waiting, stale_jobs
+from monitoring.ledger.dispatch_window import DISPATCHER, Work, lead, look, pushed_jobs, resign, top_up, unpush
 from monitoring.ledger.gates import expire_gate, overdue_gates
-from monitoring.ledger.holds import RELEASED_AT_ONCE, release_due, release_sites
+from monitoring.ledger.headroom import count_backlog
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.money import presume_lost_calls
-from monitoring.ledger.queue_time import expire_waiting, stale_jobs
-from monitoring.ledger.runs import unabsorbed_runs, wake_run
-from monitoring.ledger.runway import DISPATCHER, Work, lead, look, resign, standing, top_up, unpush
+from monitoring.ledger.steps import unabsorbed_runs, wake_run
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
+from monitoring.ledger.wait_reasons import RELEASED_AT_ONCE, release_due, release_sites
 from monitoring.ledger.workers import sweep_workers
 from monitoring.sweeping import RowSweeper
 from producers.config import DispatcherConfig
@@ -294,7 +293,7 @@ class Dispatcher:
     def _unpush_missing(self, queue: QueueName, *, seconds: float) -> int | None:
         """Take back what one queue's list does not hold, and say how much that was; None when the broker is away."""
         with self._ledger.begin() as session:
-            expected = standing(session, queue, older_than_seconds=seconds)
+            expected = pushed_jobs(session, queue, older_than_seconds=seconds)
         try:
             present = self._lists.message_ids(queue)
         except (RedisConnectionError, RedisTimeoutError):

@@ -22,7 +22,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from monitoring.ledger.runway import lead, resign
+from monitoring.ledger.dispatch_window import lead, resign
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Tenant
 from producers.celery_message import CeleryMessage, read_message

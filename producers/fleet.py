@@ -7,14 +7,13 @@ from collections.abc import Collection
 from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.dispatch_window import DISPATCHER, Depth, depths, leaders, paused_queues
 from monitoring.ledger.gates import open_gates
-from monitoring.ledger.runway import DISPATCHER, Depth, depths, leaders, paused_queues
+from monitoring.ledger.sql import after, now
 from monitoring.ledger.tables import Attempt, Job
 from monitoring.ledger.workers import all_workers, fleet_slots, slots_by_queue
 from producers.fleet_views import Bin, FleetView, QueueState, WorkView
-from producers.job_views import JobSummary
-from producers.jobs import summarise
+from producers.jobs import JobSummary, summarise
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy import Policy
 from routing.queues import QUEUES, QueueName

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.ledger.workers import FleetSlots, QueueSlots, WorkerView
-from producers.job_views import JobSummary
+from producers.jobs import JobSummary
 
 
 class _View(BaseModel):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from monitoring.ledger import audit
-from monitoring.ledger.retention import all_sites, kept_releases, sweep_site
+from monitoring.ledger.releases import all_sites, kept_releases, sweep_site
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Site
 from routing.policy import Policy

@@ -18,8 +18,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from monitoring.ledger.retention import all_sites
-from monitoring.ledger.runway import lead
+from monitoring.ledger.dispatch_window import lead
+from monitoring.ledger.releases import all_sites
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from producers.dispatcher import contained

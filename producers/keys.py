@@ -16,8 +16,7 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from monitoring.ledger import audit
-from monitoring.ledger.clock import now
-from monitoring.ledger.statement import Statement
+from monitoring.ledger.sql import Statement, now
 from monitoring.ledger.tables import ApiKey, Tenant
 from producers.errors import (
     AuthenticationError,
@@ -167,7 +166,7 @@ def authenticate(ledger: Session | Connection, secret: str) -> Caller:
     Raises:
         AuthenticationError: the caller's fault: no key, a wrong one or a revoked one; the message does not tell which.
     """
-    key = _KEY.one_or_none(ledger, {"key_hash": hash_secret(check_shape(secret))})
+    key = _KEY.one(ledger, {"key_hash": hash_secret(check_shape(secret))})
     if key is None:
         raise AuthenticationError(_NO_KEY)
     return _caller(key)

@@ -73,7 +73,7 @@ class Notifications:
             JobNotFoundError: the caller's fault.
         """
         with self._ledger.begin() as session:
-            found = ledger_notifications.told(session, job_id, tenant=tenant)
+            found = ledger_notifications.find_notification(session, job_id, tenant=tenant)
             deliveries = [_try_view(delivery) for delivery in found.deliveries]
             if found.notification is None:
                 return NotificationView(job_id=job_id, message_id=_message_id(job_id), state="none")

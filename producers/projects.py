@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
 from monitoring.ledger.attempts import effective_policy
-from monitoring.ledger.projects import projects_of, put_project
 from monitoring.ledger.run_tables import Project
+from monitoring.ledger.runs import projects_of, put_project
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Tenant
 from producers.errors import UnknownTenantError

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as SlowBrokerError
 
 from monitoring import traces
-from monitoring.ledger.runway import Push
+from monitoring.ledger.dispatch_window import Push
 from producers.errors import PublishError
 from routing.jobs import JobMessage
 from routing.queues import QUEUES, Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
-from monitoring.ledger.runway import Depth, depths, paused_queues
+from monitoring.ledger.dispatch_window import Depth, depths, paused_queues
 from routing.queues import QUEUES
 
 

@@ -11,8 +11,8 @@ from sqlmodel import Session
 
 from monitoring.errors import IdempotencyConflictError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import now
 from monitoring.ledger.events import EventKind, record
+from monitoring.ledger.sql import now
 from monitoring.ledger.tables import Job, Tenant
 from producers.errors import AdmissionRefusedError, LedgerAwayError
 from routing.errors import InvalidJobError
@@ -63,9 +63,7 @@ def _record_full(session: Session, error: AdmissionRefusedError, *, door: Door) 
     return {"reason": error.reason, "detail": str(error), "result": told}
 
 
-def _rejected_row(
-    job_id: UUID, tenant: str, *, reason: Reason, detail: str, result: dict[str, Any]
-) -> dict[str, Any]:  # fmt: skip
+def _rejected_row(job_id: UUID, tenant: str, *, reason: Reason, detail: str, result: dict[str, Any]) -> dict[str, Any]:
     """A caller at the Celery door has nothing but its task id: the refusal stands under that id, if it is free."""
     return {
         "id": job_id,

@@ -18,31 +18,28 @@ from uuid import UUID, uuid4
 from sqlmodel import Session
 
 from monitoring import traces
-from monitoring.errors import WrongStateError
+from monitoring.errors import NotContinuableError, ProjectNotFoundError, WrongStateError
 from monitoring.ledger import audit
-from monitoring.ledger.accepting import Accepted, accept
 from monitoring.ledger.cancelling import WORKED_ON, request_cancel
-from monitoring.ledger.debates import debated_keys
+from monitoring.ledger.decisions import debated_keys
+from monitoring.ledger.insert_jobs import Accepted, accept
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.money import OF_THE_DAY, last_budget_exceeded
-from monitoring.ledger.new_jobs import NewJob, request_digest
-from monitoring.ledger.projects import ProjectNotFoundError, find_project
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.rounds import (
-    Ground,
-    NotContinuableError,
+    RoundContext,
     is_about_earlier_work,
+    load_round_context,
     rounds_of,
-    stand_on,
     successor_of,
     verb_of,
     work_so_far,
 )
 from monitoring.ledger.run_tables import Project
-from monitoring.ledger.runs import new_run
+from monitoring.ledger.runs import find_project, new_run
 from monitoring.ledger.step_ends import is_run, is_step
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Release
+from monitoring.ledger.tables import Job, NewJob, Release, digest_request
 from producers.admission import check_room
 from producers.decisions import policy_of
 from producers.projects import policy_of_project
@@ -73,7 +70,7 @@ class _Today:
     """What a replay is decided by."""
 
     policy: Policy
-    ground: Ground
+    ground: RoundContext
     project: Project | None
 
 
@@ -154,13 +151,13 @@ class Replays:
         policy = policy_of(session, job.tenant, self._policy)
         name = job.request.get("project")
         if name is None:
-            return _Today(policy, stand_on(session, job, keeps_work=False), None)
+            return _Today(policy, load_round_context(session, job, keeps_work=False), None)
         try:
             project = find_project(session, job.tenant, str(name))
             policy = policy_of_project(session, project, policy)
         except (ProjectNotFoundError, PolicyError, MissingKeyError) as error:
             raise NotContinuableError(job.id, "project", str(error)) from None
-        return _Today(policy, stand_on(session, job, keeps_work=False), project)
+        return _Today(policy, load_round_context(session, job, keeps_work=False), project)
 
     def _new_job(
         self, job: Job, today: _Today, request: JobRequest, route: Route, *, asker: Asker, cap: int,
@@ -187,7 +184,7 @@ class Replays:
             parent_id=job.id,
             root_id=job.root_id,
             start_release_id=start.id if start is not None else None,
-            digest=hashlib.sha256(json.dumps([verb.value, str(job.id), request_digest(request)]).encode()).hexdigest(),
+            digest=hashlib.sha256(json.dumps([verb.value, str(job.id), digest_request(request)]).encode()).hexdigest(),
             result=_told(job, verb),
         )
 
@@ -249,7 +246,7 @@ def _request_of(job: Job, **changed: Any) -> JobRequest:
     return parse_request({**kept, "prompt": job.prompt, **changed})
 
 
-def _signals(session: Session, ground: Ground, *, is_new: bool) -> SiteSignals | None:
+def _signals(session: Session, ground: RoundContext, *, is_new: bool) -> SiteSignals | None:
     """Return what is known of the files that the work starts from; None for a site that still is to be made."""
     if ground.site is None:
         return None

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from monitoring.audit import verify
+from monitoring.audit_chain import verify
 from monitoring.errors import SchemaMismatchError
 from monitoring.ledger.dump import clear, is_empty, open_dump, read_dump, users_of
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.releases import lagging_sites
-from monitoring.ledger.schema import Fit, fit_of, wanted_revision
-from monitoring.ledger.store import Ledger
+from monitoring.ledger.store import Fit, Ledger, fit_of, wanted_revision
 from monitoring.restored import Repaired, repair
 from producers.backup import BLOBS, DUMP, BackupManifest, Progress, read_backup, stored_blobs
 from producers.errors import InstallationError

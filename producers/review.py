@@ -7,8 +7,8 @@ from uuid import UUID
 
 from sqlmodel import Session
 
+from monitoring.errors import ReleaseNotFoundError, ReleaseSweptError
 from monitoring.ledger.jobs import find_job
-from monitoring.ledger.releases import ReleaseNotFoundError, ReleaseSweptError
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Release
 from producers.comparison import Comparison, compare

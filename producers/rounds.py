@@ -17,15 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from monitoring import traces
+from monitoring.errors import NotContinuableError
 from monitoring.ledger import audit
-from monitoring.ledger.accepting import Accepted, accept, same_request
 from monitoring.ledger.approvals import send_back
-from monitoring.ledger.debates import debated_keys
+from monitoring.ledger.decisions import debated_keys
+from monitoring.ledger.insert_jobs import Accepted, accept, same_request
 from monitoring.ledger.jobs import KEPT_FACTS, lock_job
-from monitoring.ledger.new_jobs import NewJob, request_digest
-from monitoring.ledger.rounds import Ground, NotContinuableError, rounds_of, stand_on, work_so_far
+from monitoring.ledger.rounds import RoundContext, load_round_context, rounds_of, work_so_far
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Site
+from monitoring.ledger.tables import Job, NewJob, Site, digest_request
 from producers.decisions import policy_of
 from producers.submit import Environment
 from routing.errors import FieldError, InvalidJobError
@@ -115,7 +115,7 @@ class Rounds:
             if (known := _known(session, new)) is not None:
                 return known
             _check_state(job, Verb.RESUME)
-            ground = stand_on(session, job)
+            ground = load_round_context(session, job)
             policy = policy_of(session, job.tenant, self._policy)
             added = added_nanousd(order.budget_usd, policy)
             accepted = accept(session, _resumed(new, job, ground, added=added), actor=asker.actor)
@@ -138,7 +138,7 @@ class Rounds:
             if (known := _known(session, new)) is not None:
                 return known
             _check_state(job, Verb.REVISE)
-            ground = stand_on(session, job)
+            ground = load_round_context(session, job)
             new = self._revised(session, new, job, ground)
             if job.state == State.AWAITING_APPROVAL:
                 send_back(session, job, actor=asker.actor, text=order.text, successor=new)
@@ -148,7 +148,7 @@ class Rounds:
             _audit(session, job, accepted.job, verb=Verb.REVISE, asker=asker)
             return accepted
 
-    def _revised(self, session: Session, new: NewJob, job: Job, ground: Ground) -> NewJob:
+    def _revised(self, session: Session, new: NewJob, job: Job, ground: RoundContext) -> NewJob:
         start = ground.start
         if start is None:
             raise NotContinuableError(job.id, "nothing_kept")
@@ -181,7 +181,7 @@ class Rounds:
         return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
 
 
-def _resumed(new: NewJob, job: Job, ground: Ground, *, added: int) -> NewJob:
+def _resumed(new: NewJob, job: Job, ground: RoundContext, *, added: int) -> NewJob:
     """Return the job that goes on with the same work on the same tier."""
     begun = job.result.get("begun") or {}
     is_kept = job.release_id is not None or bool(begun.get("is_kept"))
@@ -240,7 +240,7 @@ def _resumed_request(job: Job, order: ResumeOrder) -> JobRequest:
 
 def _new_job(job: Job, request: JobRequest, *, verb: Verb, asker: Asker) -> NewJob:
     """Return the part of a round that its parent and its asker decide, before anything is looked at."""
-    asked = json.dumps([verb.value, str(job.id), request_digest(request)])
+    asked = json.dumps([verb.value, str(job.id), digest_request(request)])
     return NewJob(
         id=uuid4(),
         tenant=job.tenant,

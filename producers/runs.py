@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
 from monitoring.ledger.run_tables import AgentExecution, Gate, RunStep
-from monitoring.ledger.run_usage import CallUsage, orchestrator_share, total_by, usage_of_run
-from monitoring.ledger.run_values import RunRows
-from monitoring.ledger.runs import find_run, load_run
+from monitoring.ledger.runs import RunRows, find_run, load_run
+from monitoring.ledger.spending import CallUsage, orchestrator_share, total_by, usage_of_run
 from routing.jobs import State
 from routing.prices import NANOUSD_PER_USD, decimal_usd
 

@@ -13,9 +13,9 @@ from uuid import UUID, uuid4
 
 from sqlmodel import Session
 
+from monitoring.errors import ReleaseNotFoundError
 from monitoring.ledger import audit
 from monitoring.ledger.releases import (
-    ReleaseNotFoundError,
     activate,
     active_release,
     add_release,

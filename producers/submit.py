@@ -17,23 +17,22 @@ from sqlmodel import Session
 
 from monitoring import traces
 from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.accepting import accept_all
-from monitoring.ledger.ground import survey
-from monitoring.ledger.new_jobs import KnownJob, NewJob, known_of
+from monitoring.ledger.cancelling import supersede
+from monitoring.ledger.dispatch_window import Push
+from monitoring.ledger.headroom import Placement, load_headroom
+from monitoring.ledger.insert_jobs import accept_all
 from monitoring.ledger.releases import ensure_site
-from monitoring.ledger.room import Place, look_for_room
 from monitoring.ledger.runs import new_run
-from monitoring.ledger.runway import Push
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.superseding import supersede
-from monitoring.ledger.tables import Job
+from monitoring.ledger.submission_context import KnownJob, load_submission_context
+from monitoring.ledger.tables import Job, NewJob
 from producers.admission import check
-from producers.decisions import Decided, decide_on, policy_on
+from producers.decisions import BatchItem, RoutedRequest, decide_on, policy_on
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
 from producers.publisher import Publisher
 from producers.refusals import Refusal, Refused, record_refusals
 from routing.errors import InvalidJobError
-from routing.jobs import Door, JobRequest, parse_request
+from routing.jobs import Door, parse_request
 from routing.policy import Policy
 from routing.queues import Limits, QueueName
 from routing.run_estimate import estimate_run
@@ -48,7 +47,7 @@ Environment = Callable[[], Mapping[str, str]]
 
 BATCH = 500
 """Jobs that one transaction accepts at most."""
-_NOWHERE = Place(is_pushed=False)
+_NOWHERE = Placement(is_pushed=False)
 _LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 
@@ -63,14 +62,6 @@ class Submitted(NamedTuple):
 Outcome = Submitted | Refusal
 
 
-class Asked(NamedTuple):
-    """A well-formed request, and its place among those that came with it."""
-
-    place: int
-    job_id: UUID
-    request: JobRequest
-
-
 class _Origin(NamedTuple):
     tenant: str
     door: Door
@@ -81,9 +72,14 @@ class Submitter:
     """Takes jobs in for one installation."""
 
     def __init__(
-        self, ledger: Ledger, publisher: Publisher, policy: Policy, *, environment: Environment = dict,
+        self,
+        ledger: Ledger,
+        publisher: Publisher,
+        policy: Policy,
+        *,
+        environment: Environment = dict,
         vocabularies: Vocabularies | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._policy = policy
@@ -141,80 +137,81 @@ class Submitter:
             span.note({"pointsman.refused": sum(not isinstance(one, Submitted) for one in told)})
         return told
 
-    def record_refusal(
-        self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None = None
-    ) -> None:  # fmt: skip
+    def record_refusal(self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None = None) -> None:
         """Put a refusal on record: the one thing that is written of a request that breaks a rule."""
         with self._ledger.begin() as session:
             record_refusals(session, [Refused(error, job_id)], tenant=tenant, door=door)
 
     def _take_in(self, bodies: Sequence[object], ids: Sequence[UUID | None], origin: _Origin) -> list[Outcome]:
-        asked: list[Asked] = []
-        told: dict[int, Outcome] = {}
+        items: list[BatchItem] = []
+        outcomes: dict[int, Outcome] = {}
         for place, body in enumerate(bodies):
             try:
-                asked.append(Asked(place, ids[place] or uuid4(), parse_request(body)))
+                items.append(BatchItem(place, ids[place] or uuid4(), parse_request(body)))
             except InvalidJobError as error:
-                told[place] = error
+                outcomes[place] = error
         try:
-            for batch in batches(asked):
-                self._accept(batch, origin, told)
-            refused = [Refused(one, ids[place]) for place, one in told.items() if not isinstance(one, Submitted)]
+            for batch in batches(items):
+                self._accept(batch, origin, outcomes)
+            refused = [Refused(one, ids[place]) for place, one in outcomes.items() if not isinstance(one, Submitted)]
             if refused:
                 with self._ledger.begin() as session:
                     record_refusals(session, refused, tenant=origin.tenant, door=origin.door)
         except _LEDGER_AWAY:
-            if not any(isinstance(one, Submitted) for one in told.values()):
+            if not any(isinstance(one, Submitted) for one in outcomes.values()):
                 raise
-            logger.warning("batch_broken_off", extra={"answered": len(told), "asked": len(bodies)})
-        return [told[place] if place in told else LedgerAwayError() for place in range(len(bodies))]
+            logger.warning("batch_broken_off", extra={"answered": len(outcomes), "asked": len(bodies)})
+        return [outcomes[place] if place in outcomes else LedgerAwayError() for place in range(len(bodies))]
 
-    def _accept(self, batch: Sequence[Asked], origin: _Origin, told: dict[int, Outcome]) -> None:
+    def _accept(self, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]) -> None:
         """Accept what can be of a batch in one transaction, and push what goes to the broker at once."""
-        outcomes: dict[int, Outcome] = {}
+        ended: dict[int, Outcome] = {}
         with self._ledger.begin() as session:
-            decided = self._decide(session, batch, origin, outcomes)
-            news = _place(session, decided, origin, outcomes)
-            taken = accept_all(session, [new for new, _ in news.values()]) if news else frozenset()
-            for place, (new, about) in news.items():
+            routed = self._decide(session, batch, origin, ended)
+            news = _place(session, routed, origin, ended)
+            taken = accept_all(session, [new for new, _ in news]) if news else frozenset()
+            for new, decision in news:
                 if new.id in taken:
-                    outcomes[place] = Submitted(known_of(new), is_new=True)
-                    _go_with(session, new, about)
+                    ended[decision.item.place] = Submitted(_known(new), is_new=True)
+                    _follow(session, new, decision)
                 else:
-                    outcomes[place] = _twin(session, new)
-        told |= outcomes
-        self._push([
-            (Push(new.id, 0, new.queue, new.tenant, new.trace), about.policy.queues[new.queue])
-            for new, about in news.values() if new.is_pushed and new.id in taken
-        ])  # fmt: skip
+                    ended[decision.item.place] = _duplicate(session, new)
+        outcomes |= ended
+        self._push(
+            [
+                (Push(new.id, 0, new.queue, new.tenant, new.trace), decision.policy.queues[new.queue])
+                for new, decision in news
+                if new.is_pushed and new.id in taken
+            ]
+        )
 
     def _decide(
-        self, session: Session, batch: Sequence[Asked], origin: _Origin, told: dict[int, Outcome]
-    ) -> list[tuple[Asked, Decided]]:
-        """Decide about each request of a batch; of one that ends here it is told how."""
+        self, session: Session, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]
+    ) -> list[RoutedRequest]:
+        """Decide about each request of a batch. Record early rejections."""
         tenant = origin.tenant
-        ids = [one.job_id for one in batch] if origin.door is Door.CELERY else []
-        ground = survey(session, tenant, [one.request for one in batch], ids=ids)
-        if ground is None:
+        ids = [item.job_id for item in batch] if origin.door is Door.CELERY else []
+        context = load_submission_context(session, tenant, [item.request for item in batch], ids=ids)
+        if context is None:
             raise UnknownTenantError(tenant)
         try:
-            policy = policy_on(ground, self._policy)
+            policy = policy_on(context, self._policy)
         except InvalidJobError as error:
-            told |= dict.fromkeys((one.place for one in batch), error)
+            outcomes |= dict.fromkeys((item.place for item in batch), error)
             return []
         rules = RouteRules(self._environment(), self._vocabularies.of(tenant))
-        decided = []
-        for one in batch:
+        routed = []
+        for item in batch:
             try:
                 # Before its target is looked at: the first submission may have made the site it asks for.
-                known = ground.made_before(one.request, one.job_id)
-                if known is not None:
-                    told[one.place] = Submitted(known, is_new=False)
+                earlier = context.made_before(item.request, item.job_id)
+                if earlier is not None:
+                    outcomes[item.place] = Submitted(earlier, is_new=False)
                 else:
-                    decided.append((one, decide_on(session, one.request, ground, policy=policy, rules=rules)))
+                    routed.append(decide_on(session, item, context, policy=policy, rules=rules))
             except (InvalidJobError, IdempotencyConflictError) as error:
-                told[one.place] = error
-        return decided
+                outcomes[item.place] = error
+        return routed
 
     def _push(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
         try:
@@ -226,106 +223,116 @@ class Submitter:
             )
 
 
-def batches(asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
+def batches(items: Sequence[BatchItem]) -> Iterator[Sequence[BatchItem]]:
     """Cut what came together into parts that may be looked at before any of them is written.
 
-    What changes what others stand on is alone: it makes a site, takes the place of other jobs, or begins a run; and a
-    key that comes again is looked up when the first job with it is there.
+    Requests with side effects get their own batch: one that makes a site, takes the place of other jobs, or begins a
+    run. A key that comes again is looked up when the first job with it is there.
     """
-    batch: list[Asked] = []
+    batch: list[BatchItem] = []
     keys: set[str | None] = set()
-    for one in asked:
-        request = one.request
+    for item in items:
+        request = item.request
         is_alone = request.new_site is not None or request.supersede_key is not None or request.project is not None
         if batch and (is_alone or len(batch) == BATCH or request.idempotency_key in keys):
             yield batch
             batch, keys = [], set()
         if is_alone:
-            yield [one]
+            yield [item]
             continue
-        batch.append(one)
+        batch.append(item)
         keys |= {request.idempotency_key} - {None}
     if batch:
         yield batch
 
 
 def _place(
-    session: Session, decided: Sequence[tuple[Asked, Decided]], origin: _Origin, told: dict[int, Outcome]
-) -> dict[int, tuple[NewJob, Decided]]:
-    """Find a place for each job in its turn, those before it counted; of one without room it is told so."""
+    session: Session, routed: Sequence[RoutedRequest], origin: _Origin, outcomes: dict[int, Outcome]
+) -> list[tuple[NewJob, RoutedRequest]]:
+    """Find a place for each job in its turn, those before it counted. Record those without room."""
     wanted: dict[QueueName, set[UUID]] = {}
-    for _, about in decided:
-        if about.question is None:
-            sites = wanted.setdefault(about.stage.queue, set())
-            if about.writes is not None:
-                sites.add(about.writes)
-    rooms = look_for_room(session, origin.tenant, wanted) if wanted else {}
-    news: dict[int, tuple[NewJob, Decided]] = {}
-    for asked, about in decided:
-        place = _NOWHERE
-        if about.question is None:
-            room, policy = rooms[about.stage.queue], about.policy
+    for decision in routed:
+        if decision.question is None:
+            sites = wanted.setdefault(decision.stage.queue, set())
+            if decision.writes is not None:
+                sites.add(decision.writes)
+    headroom = load_headroom(session, origin.tenant, wanted) if wanted else {}
+    news = []
+    for decision in routed:
+        placement = _NOWHERE
+        if decision.question is None:
+            room, policy = headroom[decision.stage.queue], decision.policy
             try:
                 check(room, origin.tenant, policy=policy)
             except AdmissionRefusedError as error:
-                told[asked.place] = error
+                outcomes[decision.item.place] = error
                 continue
-            is_early = about.request.start_at is not None
-            place = room.take(about.writes, runway=policy.runway, admission=policy.admission, is_early=is_early)
-        news[asked.place] = (_new_job(session, asked, about, place, origin), about)
+            is_early = decision.request.start_at is not None
+            placement = room.take(decision.writes, runway=policy.runway, admission=policy.admission, is_early=is_early)
+        news.append((_new_job(session, decision, placement, origin), decision))
     return news
 
 
-def _new_job(session: Session, asked: Asked, about: Decided, place: Place, origin: _Origin) -> NewJob:
-    request, route = asked.request, about.route
-    site_id = about.site.id if about.site is not None else None
-    if site_id is None and request.new_site is not None and about.makes_site:
+def _new_job(session: Session, decision: RoutedRequest, placement: Placement, origin: _Origin) -> NewJob:
+    request, route = decision.request, decision.route
+    site_id = decision.site.id if decision.site is not None else None
+    if site_id is None and request.new_site is not None and decision.makes_site:
         site_id = ensure_site(session, origin.tenant, request.new_site).id
     return NewJob(
-        id=asked.job_id,
+        id=decision.item.job_id,
         tenant=origin.tenant,
         door=origin.door,
         requested_by=origin.actor,
         request=request,
-        state=about.stage.state,
-        queue=about.stage.queue,
+        state=decision.stage.state,
+        queue=decision.stage.queue,
         mode=route.mode.value,
         tier=route.tier.value if route.tier else None,
         route=route.model_dump(mode="json"),
         site_id=site_id,
-        cap_nanousd=about.cap_nanousd,
-        clarification=about.question.model_dump(mode="json") if about.question else None,
-        clarify_hours=about.policy.approval.hours,
+        cap_nanousd=decision.cap_nanousd,
+        clarification=decision.question.model_dump(mode="json") if decision.question else None,
+        clarify_hours=decision.policy.approval.hours,
         trace=traces.current(),
-        is_pushed=place.is_pushed,
-        hold=place.hold,
-        held_until=request.start_at if place.hold is Hold.TIME else None,
+        is_pushed=placement.is_pushed,
+        held_for=placement.hold,
+        held_until=request.start_at if placement.hold is Hold.TIME else None,
     )
 
 
-def _go_with(session: Session, new: NewJob, about: Decided) -> None:
+def _known(new: NewJob) -> KnownJob:
+    """Return what is told of a job that has just been accepted."""
+    own = {name: getattr(new, name) for name in KnownJob._fields if name not in ("detail", "idempotency_key")}
+    return KnownJob(**own, detail=None, idempotency_key=new.request.idempotency_key)
+
+
+def _follow(session: Session, new: NewJob, decision: RoutedRequest) -> None:
     """Do what goes with accepting a job: it takes the place of older ones, and a project's work becomes a run."""
     if new.request.supersede_key is not None:
         supersede(session, session.get_one(Job, new.id))
-    if about.project is not None and not about.route.trivial:
-        estimate = estimate_run(about.policy, about.route.intent)
-        new_run(session, session.get_one(Job, new.id), about.project, estimate=estimate)
+    if decision.project is not None and not decision.route.trivial:
+        estimate = estimate_run(decision.policy, decision.route.intent)
+        new_run(session, session.get_one(Job, new.id), decision.project, estimate=estimate)
 
 
-def _twin(session: Session, new: NewJob) -> Outcome:
+def _duplicate(session: Session, new: NewJob) -> Outcome:
     """Return what became of a request that somebody else made at the same moment, and first."""
-    ground = survey(session, new.tenant, [new.request], ids=[new.id])
+    context = load_submission_context(session, new.tenant, [new.request], ids=[new.id])
     try:
-        known = ground.made_before(new.request, new.id) if ground is not None else None
+        earlier = context.made_before(new.request, new.id) if context is not None else None
     except IdempotencyConflictError as error:
         return error
-    return Submitted(known, is_new=False) if known is not None else IdempotencyConflictError(new.id)
+    return Submitted(earlier, is_new=False) if earlier is not None else IdempotencyConflictError(new.id)
 
 
 def _note_submitted(span: traces.Span, told: Submitted) -> None:
     job = told.job
-    span.note({
-        "pointsman.job.id": str(job.id), "pointsman.job.is_new": told.is_new, "pointsman.queue": job.queue,
-        "pointsman.tier": job.tier,
-    })  # fmt: skip
+    span.note(
+        {
+            "pointsman.job.id": str(job.id),
+            "pointsman.job.is_new": told.is_new,
+            "pointsman.queue": job.queue,
+            "pointsman.tier": job.tier,
+        }
+    )
     traces.refer_to(job.trace)

@@ -16,8 +16,9 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from monitoring.ledger import audit
-from monitoring.ledger.clock import now
-from monitoring.ledger.runway import Depth, depths, pause, paused_queues
+from monitoring.ledger.dispatch_window import Depth, depths, paused_queues
+from monitoring.ledger.dispatch_window import pause_queue as pause_in_ledger
+from monitoring.ledger.sql import now
 from monitoring.ledger.tables import Attempt, Job, Tenant
 from producers.errors import UnknownTenantError
 from routing.queues import QUEUES, QueueName
@@ -94,7 +95,7 @@ def pause_queue(session: Session, queue: QueueName, *, is_paused: bool, actor: s
     """Start no more jobs of a queue, or again; what runs goes on."""
     if (queue.value in paused_queues(session)) == is_paused:
         return
-    pause(session, queue, is_paused=is_paused)
+    pause_in_ledger(session, queue, is_paused=is_paused)
     audit.append(session, "queue_paused" if is_paused else "queue_resumed", actor=actor, queue=queue.value)
 
 

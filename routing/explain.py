@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from routing.phrases import Hit
+from routing.planning import Debate
 from routing.policy import Policy
 from routing.queues import Tier
 from routing.reading import Reading, Talk, read
 from routing.router import (
-    Debate,
     Lane,
     Mode,
     Route,

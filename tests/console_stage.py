@@ -19,11 +19,11 @@ from fastapi import FastAPI
 from playwright.sync_api import Page
 from sqlmodel import Session
 
-from monitoring.audit import seal
+from monitoring.audit_chain import seal
 from monitoring.ledger.attempts import hold
+from monitoring.ledger.dispatch_window import lead, pause_queue
 from monitoring.ledger.jobs import close_attempt, end, find_job
 from monitoring.ledger.releases import active_release, find_site
-from monitoring.ledger.runway import lead, pause
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Cap
 from monitoring.ledger.workers import Sign, sign_in
@@ -155,7 +155,7 @@ def _furnish(url: str, world: World, shop: Shop, directory: Path) -> Stage:
 def _open(world: World, *queues: QueueName) -> None:
     with world.ledger.begin() as session:
         for queue in queues:
-            pause(session, queue, is_paused=False)
+            pause_queue(session, queue, is_paused=False)
 
 
 def _edit(world: World, yard: Yard, site: str, prompt: str, *, to: str) -> UUID:

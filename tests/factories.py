@@ -11,15 +11,15 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from monitoring.ledger.accepting import accept
 from monitoring.ledger.approvals import approve, await_approval
-from monitoring.ledger.attempts import Claim, claim, hold
-from monitoring.ledger.holds import release_due
+from monitoring.ledger.attempts import hold
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.jobs import close_attempt, end, move
-from monitoring.ledger.new_jobs import NewJob
 from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
+from monitoring.ledger.start_attempt import Claim, claim
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt, Job, Release, Site, Tenant
+from monitoring.ledger.tables import Attempt, Job, NewJob, Release, Site, Tenant
+from monitoring.ledger.wait_reasons import release_due
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier

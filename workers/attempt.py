@@ -14,9 +14,9 @@ from uuid import UUID
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring import traces
-from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
-from monitoring.ledger.run_values import StepOrder
+from monitoring.ledger.start_attempt import Claim
+from monitoring.ledger.steps import StepOrder
 from monitoring.ledger.tables import Release, Site
 from routing.accounts import AccountsConfig
 from routing.policy import ModelCall, Policy

@@ -9,8 +9,9 @@ import logging
 
 from monitoring import traces
 from monitoring.errors import FencedError
-from monitoring.ledger.attempts import Claim, hold
+from monitoring.ledger.attempts import hold
 from monitoring.ledger.jobs import end
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.step_ends import is_run
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName

@@ -12,9 +12,9 @@ from typing import Any
 from monitoring.ledger.clarifications import pending_question
 from monitoring.ledger.rounds import work_so_far
 from routing.assist import assist_call, intent_call, merge_assist, merge_intent, wants_intent, wants_tier
-from routing.calls import Caller, CallFailedError, CallFailure, ConstrainedCall
-from routing.clarification import Clarification, arbiter_call, climb
-from routing.clarify_model import parse_arbiter_reply
+from routing.calls import Caller, ConstrainedCall
+from routing.clarification import Clarification, climb
+from routing.clarify_model import arbiter_call, parse_arbiter_reply
 from routing.debate import hold_debate, hold_failure_debate
 from routing.debate_record import Failure, Subject, Verdict
 from routing.errors import CallFailedError, CallFailure

@@ -12,7 +12,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from monitoring.ledger.attempts import Claim, renew
+from monitoring.ledger.attempts import renew
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from workers.errors import CancelledByOwnerError, LeaseLostError

@@ -17,20 +17,19 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from monitoring import logs, traces
 from monitoring.errors import FencedError
-from monitoring.ledger.attempts import Claim, bind_door, claim, hold, report_loss
+from monitoring.ledger.attempts import bind_door, hold, report_loss
+from monitoring.ledger.cancelling import take_turn
+from monitoring.ledger.deferral import requeue_unknown_version
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, end
-from monitoring.ledger.lanes import lane_wait
 from monitoring.ledger.money import budget_exceeded_by
+from monitoring.ledger.provider_circuits import lane_wait
 from monitoring.ledger.releases import active_release
-from monitoring.ledger.run_values import StepOrder
+from monitoring.ledger.start_attempt import Claim, claim
 from monitoring.ledger.step_ends import is_step
-from monitoring.ledger.step_orders import step_order
+from monitoring.ledger.steps import StepOrder, charge_unmetered_step, step_order
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.superseding import take_turn
 from monitoring.ledger.tables import Job, Release, Site
-from monitoring.ledger.unread import give_back
-from monitoring.ledger.whole_steps import charge_whole
 from routing.accounts import AccountsConfig
 from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage, Reason, State, is_end
@@ -109,7 +108,7 @@ def leave_to_others(unread: UnknownMessageError, queue: QueueName, resources: Re
     """Give back the job of a message that a newer version sent. Without a ledger the dispatcher finds it missing."""
     logger.warning("message_of_unknown_version", extra={"job_id": str(unread.job_id), "version": unread.version})
     with suppress(*LEDGER_AWAY), resources.ledger.begin() as session:
-        give_back(session, unread, queue=queue)
+        requeue_unknown_version(session, unread, queue=queue)
 
 
 def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:
@@ -219,7 +218,7 @@ class _Books:
 
     def charge(self, nanousd: int, model: str) -> BudgetExceeded | None:
         with self._ledger.begin() as session:
-            return charge_whole(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
+            return charge_unmetered_step(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
 
 
 def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:

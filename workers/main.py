@@ -26,8 +26,7 @@ from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.errors import SchemaMismatchError, TracingUnavailableError
 from monitoring.heartbeat import beat, is_well
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.schema import await_schema
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.store import Ledger, await_schema, create_ledger_engine
 from monitoring.ledger.workers import Sign
 from routing.accounts import AccountsConfig
 from routing.app import create_app

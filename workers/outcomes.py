@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitoring.ledger.steps import StepReport
 from routing.debate_record import HeldDebate
 from routing.jobs import Reason, State
 from routing.ladder import LadderResult
@@ -67,23 +68,6 @@ class Replied:
 
 
 @dataclass(frozen=True)
-class StepDone:
-    """A step of a run did its work: what it says, and what of its files is taken. Its run decides what follows."""
-
-    result: Mapping[str, Any]
-    """Its `.agent-result.json`, validated."""
-    base: str
-    """The commit that it began with: the project's own, for the first step of a run."""
-    commit: str | None
-    """On a ref of its own, until the run's coordinator absorbs it onto the head; None when it changed nothing."""
-    changed: tuple[str, ...] = ()
-    """Paths that the commit changes, sorted."""
-    dropped: tuple[str, ...] = ()
-    """What the agent wrote and may not, each with the reason (S-008)."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Ended:
     """The job ends here."""
 
@@ -110,4 +94,4 @@ class Parked:
     """The work done so far, which the next attempt goes on from; without it, it begins anew."""
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Replied | StepDone | Parked | Ended
+Outcome = Answered | Candidate | Escalate | Routed | Replied | StepReport | Parked | Ended

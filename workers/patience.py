@@ -12,10 +12,11 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlmodel import Session
 
-from monitoring.ledger.attempts import Claim, hold
-from monitoring.ledger.clock import now
+from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import close_attempt, rest
+from monitoring.ledger.sql import now
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.tables import Job
 from routing.jobs import Reason
 from routing.policy import Pauses

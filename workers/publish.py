@@ -16,12 +16,13 @@ from typing import NamedTuple
 from sqlmodel import Session
 
 from monitoring import traces
-from monitoring.errors import PublishConflictError, WrongStateError
+from monitoring.errors import PublishConflictError, ReleaseSweptError, WrongStateError
 from monitoring.ledger.approvals import approved_release
-from monitoring.ledger.attempts import Claim, hold
+from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end
-from monitoring.ledger.releases import ReleaseSweptError, activate, note_projection
+from monitoring.ledger.releases import activate, note_projection
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.tables import Approval, Job, Release, Site
 from routing.jobs import Reason, State
 from sandbox.errors import DenAwayError, SandboxError

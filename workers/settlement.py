@@ -12,13 +12,12 @@ from monitoring import traces
 from monitoring.ledger.approvals import approve_by_policy, await_approval
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.clarifications import act_on_reply
-from monitoring.ledger.debates import add_debate
+from monitoring.ledger.decisions import add_debate
+from monitoring.ledger.deferral import defer
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, move, route_job
-from monitoring.ledger.parking import park
 from monitoring.ledger.releases import NewRelease, add_release, ensure_site
-from monitoring.ledger.run_values import StepReport
-from monitoring.ledger.step_orders import settle_step
+from monitoring.ledger.steps import StepReport, settle_step
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
@@ -28,7 +27,7 @@ from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.hidden import hidden_text
 from sandbox.release import build_release
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Parked, Replied, Routed, StepDone
+from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Parked, Replied, Routed
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -51,7 +50,7 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         return _queue(outcome)
     if isinstance(outcome, Replied):
         return _act(attempt, outcome)
-    if isinstance(outcome, StepDone):
+    if isinstance(outcome, StepReport):
         return _settle_step(outcome, known_keys)
     if isinstance(outcome, Parked):
         return _prepare_parked(attempt, outcome, known_keys=known_keys)
@@ -71,14 +70,9 @@ def end_with(ended: Ended) -> Settlement:
     return settle
 
 
-def _settle_step(done: StepDone, known_keys: tuple[str, ...]) -> Settlement:
+def _settle_step(report: StepReport, known_keys: tuple[str, ...]) -> Settlement:
     """Leave a step's result for its run, which decides what follows."""
-    report = StepReport(
-        result=done.result, base=done.base, commit=done.commit, changed=done.changed, dropped=done.dropped
-    )  # fmt: skip
-
     def settle(session: Session, job: Job) -> None:
-        job.result = {**job.result, **done.facts}
         settle_step(session, job, report, known_keys=known_keys)
 
     return settle
@@ -204,7 +198,7 @@ def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, 
 
     def settle(session: Session, job: Job) -> None:
         release = add_release(session, new) if new is not None else None
-        pause = park(
+        pause = defer(
             session, job, asked=parked.seconds, reason=parked.reason, detail=parked.detail, kept=release,
             lanes=attempt.policy.lanes,
         )  # fmt: skip

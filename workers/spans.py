@@ -10,7 +10,7 @@ import time
 from contextlib import AbstractContextManager
 
 from monitoring import traces
-from monitoring.ledger.attempts import Claim
+from monitoring.ledger.start_attempt import Claim
 
 
 def trace_claim(claimed: Claim, *, asked: float) -> None:

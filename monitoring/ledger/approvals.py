@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError, WrongStateError
+from monitoring.errors import ApprovalRefusal, ApprovalRefusedError, WrongStateError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
-from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.jobs import end, lock_job, move, wait_on
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.sql import after, moment, now, storable
 from monitoring.ledger.step_ends import is_run
-from monitoring.ledger.storable import storable
-from monitoring.ledger.tables import Approval, Job, Release, Site
+from monitoring.ledger.tables import Approval, Job, NewJob, Release, Site
 from routing.jobs import Reason, State
 from routing.policy import Policy
 from routing.queues import QueueName
@@ -30,27 +27,6 @@ from routing.queues import QueueName
 POLICY_ACTOR = "policy:auto-approve"
 _REASON_LIMIT = 2_000
 """Characters of why a preview was sent back that are kept with its judgement."""
-
-ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]
-
-_REFUSALS: dict[ApprovalRefusal, str] = {
-    "expired": "its time for approval is over, which counts as a rejection",
-    "other_release": "it now offers another release than the one that was looked at; look at the preview again",
-    "other_report": "its scan report is another one than the one that was looked at; look at it again",
-    "site_moved_on": "the site shows another release than the one it was made from; reject it and submit it again",
-    "own_request": "whoever asked for an edit may not approve it here; a second person has to",
-}
-
-
-class ApprovalRefusedError(MonitoringError, ValueError):
-    """A preview cannot be approved, or not by this actor (the caller's fault); nothing changed."""
-
-    def __init__(self, job_id: UUID, reason: ApprovalRefusal) -> None:
-        super().__init__(job_id, reason)
-        self.reason: ApprovalRefusal = reason
-
-    def __str__(self) -> str:
-        return f"job {self.args[0]} is not approved: {_REFUSALS[self.reason]}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +50,7 @@ def await_approval(session: Session, job: Job, release: Release, *, hours: float
 
 def approve(
     session: Session, job_id: UUID, *, actor: str, policy: Policy, tenant: str | None = None, seen: Seen = NOTHING_TOLD
-) -> Job:  # fmt: skip
+) -> Job:
     """Record an approval, bound to this release, its scan and its base, and hand the job to publish.
 
     Args:
@@ -113,9 +89,14 @@ def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str
     job.lost_attempts = 0  # publishing is other work than what may have cost workers before
     move(session, job, State.PUBLISHING, actor=actor)
     audit.append(
-        session, "approved", actor=actor, job=job, release=str(release.id), report=release.scan_digest,
+        session,
+        "approved",
+        actor=actor,
+        job=job,
+        release=str(release.id),
+        report=release.scan_digest,
         base=str(release.base_release_id) if release.base_release_id else None,
-    )  # fmt: skip
+    )
     wait_on(session, job, QueueName.CONTROL)
 
 
@@ -211,9 +192,7 @@ def _judged(session: Session, job: Job) -> Release:
     return release
 
 
-def _decide(
-    session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = ""
-) -> None:  # fmt: skip
+def _decide(session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = "") -> None:
     session.add(
         Approval(
             job_id=job.id,

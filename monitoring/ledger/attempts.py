@@ -1,7 +1,7 @@
 """Attempts: who works on a job right now, proven by a lease, a fence and a token.
 
-A claim succeeds for one of any number of copies of a message. What an attempt does later counts only while it still
-holds the job; when its lease lapses the dispatcher takes the job away, and whatever the attempt does later is refused.
+What an attempt does counts only while it holds the job. When its lease lapses the dispatcher takes the job away, and
+whatever the attempt does later is refused.
 """
 
 from __future__ import annotations
@@ -9,51 +9,25 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from pydantic import ValidationError
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
-from monitoring.errors import FencedError, JobNotFoundError
-from monitoring.ledger.clock import after, moment, now
-from monitoring.ledger.columns import learn
-from monitoring.ledger.events import EventKind, record, told_of, wake_dispatcher
-from monitoring.ledger.holds import hold_back
+from monitoring.errors import FencedError
+from monitoring.ledger.events import EventKind, record, wake_dispatcher
 from monitoring.ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
-from monitoring.ledger.runway import WRITING_QUEUES
-from monitoring.ledger.starting import BEGIN, Begun, Standing, standing
-from monitoring.ledger.step_ends import is_run, is_step, note_start
+from monitoring.ledger.sql import after, moment, now
+from monitoring.ledger.step_ends import is_step
 from monitoring.ledger.tables import Attempt, Job, Tenant
-from routing.admission import Admission
 from routing.errors import PolicyError
-from routing.jobs import JobMessage, Reason, State, check_move
+from routing.jobs import JobMessage, Reason, State
 from routing.policy import Policy, ProjectOverrides, lower
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from routing.waits import Hold, pause_before
-
-_TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
-"""What a message cannot talk a job out of; of a free site it may be the first that knows."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A job that a worker now holds."""
-
-    job: Job
-    attempt: Attempt
-    token: str
-    """What the gateway lets this attempt call models with. Only its hash is stored."""
-    policy: Policy
-    """The policy as the tenant's overrides leave it."""
-    waited_seconds: float = 0.0
-    """How long it had waited for a worker."""
-    booked_nanousd: int = 0
-    """What was spent and held on its bill by then, over all rounds and tiers."""
+from routing.waits import pause_before
 
 
 class Renewal(NamedTuple):
@@ -92,98 +66,6 @@ def policy_under(overrides: Mapping[str, Any], tenant: str, policy: Policy) -> P
         return lower(policy, ProjectOverrides.model_validate(overrides))
     except (PolicyError, ValidationError):
         raise PolicyError(f"the overrides of tenant {tenant} do not fit the platform's policy") from None
-
-
-def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
-    """Take a job for one attempt.
-
-    Args:
-        session: the caller's transaction.
-        message: what the broker delivered.
-        queue: where it was delivered.
-        worker: the claiming worker's name.
-        policy: the platform's policy.
-
-    Returns:
-        None when there is nothing to do: a stale copy of the message, a cancelled job, a busy site, a paused queue or
-        tenant, or a tenant with as many attempts as it may have; or when the tenant's overrides do not fit or an
-        action has no site, which ends the job.
-    """
-    try:
-        job = lock_job(session, message.job_id)
-    except JobNotFoundError:
-        return None
-    is_stale = job.fence != message.fence or job.waiting_since is None or job.queue != queue.value
-    if is_stale or job.held_for in _TIMED_HOLDS:
-        record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
-        return None
-    now_standing = standing(session, job, queue)
-    try:
-        effective = policy_under(now_standing.overrides, job.tenant, policy)
-    except PolicyError as error:
-        end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
-        return None
-    if queue in WRITING_QUEUES and job.site_id is None:
-        end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
-        return None
-    rules = _Rules(queue, worker, effective, policy.admission)
-    return _begin(session, job, now_standing, rules)
-
-
-class _Rules(NamedTuple):
-    """Where an attempt begins, and what holds for it."""
-
-    queue: QueueName
-    worker: str
-    effective: Policy
-    admission: Admission
-
-
-def _begin(session: Session, job: Job, now_standing: Standing, rules: _Rules) -> Claim | None:
-    """Begin an attempt at a locked job, or say on its row why it has to wait."""
-    queue, worker, effective, admission = rules
-    token = new_token()
-    attempt = Attempt(
-        id=uuid4(), job_id=job.id, number=now_standing.number, queue=queue.value, tier=job.tier, fence=job.fence + 1,
-        worker=worker, token_hash=hash_token(token),
-    )  # fmt: skip
-    state = State.RUNNING if job.state == State.QUEUED else State(job.state)
-    asked = {
-        "attempt": attempt.id, "number": attempt.number, "token_hash": attempt.token_hash, "worker": worker,
-        "job": job.id, "tenant": job.tenant, "queue": queue.value, "state": state.value, "fence": attempt.fence,
-        "site": job.site_id if queue in WRITING_QUEUES else None,
-        "limited": queue is not QueueName.CONTROL, "running": admission.running_per_tenant,
-        "lease_seconds": effective.attempts.lease_seconds, "hard_seconds": effective.queues[queue].hard_seconds,
-    }  # fmt: skip
-    happened = _events_of_start(job, attempt, state, waited_seconds=now_standing.waited_seconds)
-    (written,) = BEGIN.all(session, asked | {"told": told_of(happened)})
-    begun = Begun(*written)
-    if begun.started_at is None:
-        if begun.may_start:
-            hold_back(session, job, Hold.SITE)
-        else:
-            job.pushed_at = None  # the dispatcher pushes it again when it may
-            session.flush()
-        return None
-    learn(
-        job, fence=attempt.fence, state=state.value, started_at=begun.started_at, waiting_since=None, pushed_at=None,
-        held_for=None, held_until=None,
-    )  # fmt: skip
-    learn(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
-    note_start(session, job)
-    return Claim(job, attempt, token, effective, now_standing.waited_seconds, now_standing.booked_nanousd)
-
-
-def _events_of_start(
-    job: Job, attempt: Attempt, state: State, *, waited_seconds: float
-) -> list[tuple[EventKind, dict[str, Any]]]:
-    place, origin = {"queue": attempt.queue}, State(job.state)
-    waited = {"tier": job.tier, "attempt": attempt.number, "wait_seconds": round(waited_seconds, 3)}
-    started = (EventKind.STARTED, place | waited)
-    if state is origin:
-        return [started]
-    check_move(origin, state, is_run=is_run(job))
-    return [(EventKind.STATE, {"origin": origin.value, "target": state.value, "reason": None, **place}), started]
 
 
 def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:
@@ -303,7 +185,7 @@ def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
 
 def recover(
     session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0, pauses: Sequence[float] = ()
-) -> None:  # fmt: skip
+) -> None:
     """Take a job away from an attempt whose lease has run out, and decide how it goes on.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.

@@ -6,16 +6,21 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert
 from sqlmodel import Session
 
-from monitoring.ledger.columns import table_of
-from monitoring.ledger.new_jobs import NewJob
-from monitoring.ledger.record_tables import AuditRow
-from monitoring.ledger.tables import Approval, Job, Release
+from monitoring.ledger.sql import Statement, dump_json
+from monitoring.ledger.tables import Approval, Job, NewJob, Release
 from routing.redaction import redact, redact_all
 
-_APPEND = insert(table_of(AuditRow)).inline()
+_COLUMNS = """
+    action, actor, tenant, job_id, tier, prompt, prompt_sha256, input_hash, output_hash, scan, approval, detail
+"""
+INSERT_AUDIT = f"""
+    INSERT INTO audit ({_COLUMNS}) SELECT {_COLUMNS}
+      FROM jsonb_populate_recordset(CAST(NULL AS audit), CAST(%(audit)s AS jsonb)) WITH ORDINALITY AS done
+"""
+"""For statements that write audit rows together with others; `audit_row` makes a row. It ends in a FROM clause."""
+_APPEND = Statement(INSERT_AUDIT)
 NONE = "none"
 """What stands for a fact that there is not: an edit that failed has no output, and that is on record too."""
 
@@ -46,7 +51,7 @@ def facts_of(session: Session, job: Job) -> Facts:
 def append(
     session: Session, action: str, *, actor: str, job: Job | None = None, facts: Facts | None = None, **detail: Any
 ) -> None:
-    """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit.py).
+    """Append one row in the caller's transaction. The sealer chains it later (monitoring/audit_chain.py).
 
     Args:
         session: the caller's transaction.
@@ -58,14 +63,14 @@ def append(
     """
     if facts is None:
         facts = facts_of(session, job) if job is not None else Facts()
-    session.execute(_APPEND, row_of(action, actor=actor, job=job, facts=facts, detail=detail))
+    _APPEND.all(session, {"audit": dump_json([audit_row(action, actor=actor, job=job, facts=facts, detail=detail)])})
 
 
-def row_of(
+def audit_row(
     action: str, *, actor: str, job: Job | NewJob | None, facts: Facts, detail: dict[str, Any]
-) -> dict[str, Any]:  # fmt: skip
-    """Return the columns of one row; see `append`."""
-    prompt = job.request.prompt if isinstance(job, NewJob) else job.prompt if job else None
+) -> dict[str, Any]:
+    """Return a row for `INSERT_AUDIT`; the arguments are those of `append`."""
+    prompt = job.prompt if job else None
     return {
         "action": action,
         "actor": actor,
@@ -74,9 +79,6 @@ def row_of(
         "tier": job.tier if job else None,
         "prompt": redact(prompt) if prompt is not None else None,
         "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest() if prompt is not None else None,
-        "input_hash": facts.input_hash,
-        "output_hash": facts.output_hash,
-        "scan": facts.scan,
-        "approval": facts.approval,
         "detail": redact_all(detail),
+        **vars(facts),
     }

@@ -9,14 +9,14 @@ from sqlmodel import Session
 
 from monitoring.errors import SiteNotFoundError, WrongStateError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import after
-from monitoring.ledger.debates import debated_keys
+from monitoring.ledger.cancelling import newer_rival, supersede
+from monitoring.ledger.decisions import debated_keys
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.holds import seconds_to_start
 from monitoring.ledger.jobs import end, move, wait_on
 from monitoring.ledger.releases import active_release, find_site
-from monitoring.ledger.superseding import newer_rival, supersede
+from monitoring.ledger.sql import after
 from monitoring.ledger.tables import Job, Site
+from monitoring.ledger.wait_reasons import seconds_to_start
 from routing.clarification import Clarification
 from routing.jobs import JobRequest, Option, Reason, State
 from routing.ladder import LadderResult, Outcome
@@ -60,7 +60,7 @@ def hand_to_intake(session: Session, job: Job, asked: Clarification, *, reply: s
 
 def act_on_reply(
     session: Session, job: Job, result: LadderResult, *, policy: Policy, rules: RouteRules, actor: str
-) -> None:  # fmt: skip
+) -> None:
     """Do what a reply to a locked job's question means, or keep the question open.
 
     Args:
@@ -98,9 +98,7 @@ def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Poli
     session.flush()
 
 
-def _choose(
-    session: Session, job: Job, option: Option, *, policy: Policy, rules: RouteRules, actor: str
-) -> None:  # fmt: skip
+def _choose(session: Session, job: Job, option: Option, *, policy: Policy, rules: RouteRules, actor: str) -> None:
     asked = read_stored(Clarification, job.clarification)
     audit.append(session, "question_answered", actor=actor, job=job, question=asked.question, option=option.id)
     _store(job, None)

@@ -1,17 +1,21 @@
-"""Read what was decided and what it took: what the rehearsal of a policy rests on (`pointsman route replay`)."""
+"""Decisions on record: debates and verdicts (R-050), and the routes and costs that a policy's rehearsal reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
-from monitoring.ledger.tables import Attempt, Call, Job, Release, Site
+from monitoring.ledger.events import EventKind
+from monitoring.ledger.events import record as record_event
+from monitoring.ledger.tables import Attempt, Call, Debate, Job, Release, Site
+from routing.debate_record import DebateKind, HeldDebate, Verdict
 from routing.jobs import Reason
 from routing.replay import Recorded, Work, read_recorded
+from routing.router import debate_key
 
 _BATCH = 500
 """Rows that are fetched at a time: a ledger may hold more decisions than memory does."""
@@ -71,3 +75,44 @@ def measured_work(session: Session, *, since: datetime | None = None) -> Iterato
         query = query.where(col(Attempt.started_at) >= since)
     for queue, total, longest, nanousd in session.execute(query.execution_options(yield_per=_BATCH)):
         yield Work(queue, float(total), float(longest), int(nanousd))
+
+
+def add_debate(session: Session, job: Job, record: HeldDebate) -> None:
+    """Put a debate on record and on its job, for owner, workers and gates to see.
+
+    What an earlier debate of the same task asked for still holds: this one adds to it.
+    """
+    session.execute(
+        insert(Debate).values(
+            job_id=job.id,
+            tenant=job.tenant,
+            session=job.request.get("session"),
+            key=record.key,
+            decision_key=debate_key(job.prompt),
+            kind=record.kind.value,
+            stakes=record.stakes.value if record.stakes else None,
+            verdict=record.verdict.value,
+            record=record.fields(),
+        )
+    )
+    earlier = str((job.result.get("debate") or {}).get("instruction", ""))
+    instruction = " ".join(filter(None, dict.fromkeys((earlier, record.instruction))))
+    summary = {"verdict": record.verdict.value, "note": record.note, "instruction": instruction}
+    needs_person = record.needs_person or bool(job.result.get("needs_person"))
+    job.result = {**job.result, "debate": summary, "needs_person": needs_person}
+    session.flush()
+    record_event(session, EventKind.DEBATED, job=job, debate=record.kind.value, verdict=record.verdict.value)
+
+
+def debated_keys(session: Session, tenant: str, session_id: str) -> frozenset[str]:
+    """Return the decisions that a session has debated and that may be carried out, as the router compares them (R-059).
+
+    A debate about a failure was about another decision (A11), and one that said stop allows nothing.
+    """
+    query = select(col(Debate.decision_key)).where(
+        col(Debate.tenant) == tenant,
+        col(Debate.session) == session_id,
+        col(Debate.kind) == DebateKind.PLANNING.value,
+        col(Debate.verdict) != Verdict.STOP.value,
+    )
+    return frozenset(session.scalars(query))

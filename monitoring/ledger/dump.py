@@ -18,25 +18,31 @@ from pathlib import Path
 from typing import NamedTuple
 
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlmodel import Session, SQLModel
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import DumpError
+from monitoring.ledger.sql import Statement
 from monitoring.ledger.store import create_ledger_engine
 
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _VERSION_TABLE = "alembic_version"
 _SHOWN_ERROR_LINES = 5
 _VARIABLES = {
-    "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER",
-    "password": "PGPASSWORD", "sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT", "sslcert": "PGSSLCERT",
-    "sslkey": "PGSSLKEY", "options": "PGOPTIONS", "channel_binding": "PGCHANNELBINDING",
-}  # fmt: skip
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "user": "PGUSER",
+    "password": "PGPASSWORD",
+    "sslmode": "PGSSLMODE",
+    "sslrootcert": "PGSSLROOTCERT",
+    "sslcert": "PGSSLCERT",
+    "sslkey": "PGSSLKEY",
+    "options": "PGOPTIONS",
+    "channel_binding": "PGCHANNELBINDING",
+}
 """How libpq takes each part of a URL from the environment: a command line is seen by everybody on the host."""
-
-
-class DumpError(MonitoringError):
-    """A ledger could not be written or read back (the operator's fault; the message says what to do)."""
 
 
 class Snapshot(NamedTuple):
@@ -56,9 +62,10 @@ def open_snapshot(ledger_url: str) -> Iterator[Snapshot]:
         with Session(engine) as session, session.begin():
             session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
             for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
-                session.connection().execute(text(f"SET LOCAL {setting} = 0"))
-            shared = session.connection().scalar(text("SELECT pg_export_snapshot()"))
-            yield Snapshot(session, str(shared), _server_version(session))
+                Statement(f"SET LOCAL {setting} = 0").all(session)
+            shared = Statement("SELECT pg_export_snapshot()").scalar(session)
+            version = int(Statement("SHOW server_version_num").scalar(session)) // 10_000
+            yield Snapshot(session, shared, version)
     finally:
         engine.dispose()
 
@@ -141,21 +148,24 @@ def _candidates(name: str, environment: Mapping[str, str]) -> Iterator[str]:
         yield on_path
 
 
+_USERS = Statement("""
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+""")
+_TABLES = Statement("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+
+
 def is_empty(engine: Engine) -> bool:
     """Tell whether a ledger holds nothing that anybody would miss: no tables, or no row in any of them."""
     with engine.connect() as connection:
-        tables = _own_tables(engine) - {_VERSION_TABLE}
-        return not any(connection.scalar(text(f'SELECT EXISTS (SELECT FROM "{name}")')) for name in sorted(tables))
+        tables = sorted(_own_tables(engine) - {_VERSION_TABLE})
+        return not any(Statement(f'SELECT EXISTS (SELECT FROM "{name}")').scalar(connection) for name in tables)
 
 
 def users_of(engine: Engine) -> int:
     """Return how many connections besides our own are open to a ledger's database."""
-    query = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
-        " AND pid <> pg_backend_pid()"
-    )
     with engine.connect() as connection:
-        return int(connection.scalar(query) or 0)
+        return int(_USERS.scalar(connection))
 
 
 def clear(engine: Engine) -> None:
@@ -163,17 +173,12 @@ def clear(engine: Engine) -> None:
     names = ", ".join(f'"{name}"' for name in sorted(_own_tables(engine)))
     if names:
         with engine.begin() as connection:
-            connection.execute(text(f"DROP TABLE {names} CASCADE"))
+            Statement(f"DROP TABLE {names} CASCADE").all(connection)
 
 
 def _own_tables(engine: Engine) -> set[str]:
     with engine.connect() as connection:
-        found = connection.scalars(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).all()
-    return set(found) & {*SQLModel.metadata.tables, _VERSION_TABLE}
-
-
-def _server_version(session: Session) -> int:
-    return int(session.connection().scalar(text("SHOW server_version_num")) or 0) // 10_000
+        return set(_TABLES.scalars(connection)) & {*SQLModel.metadata.tables, _VERSION_TABLE}
 
 
 def _run(argv: Sequence[str], ledger_url: str, environment: Mapping[str, str]) -> str:

@@ -1,24 +1,30 @@
-"""What a task's failed ends lead to, counted and decided in the transaction of the end (R-051 to R-055, A12).
+"""What a task's failed ends lead to, and dead letters: the jobs that ended as nobody wanted.
 
-A task is what a tenant asked of a site, however many jobs tried it. Only ends count: an attempt that is tried again and
-a tier that hands on are over before an end is written.
+A task is what a tenant asked of a site, however many jobs tried it. Only ends count (R-051 to R-055, A12): an attempt
+that is tried again and a tier that hands on are over before an end is written.
+
+A job becomes a dead letter in the transaction of its end (`jobs.end`), and stops being one when another job goes on
+from it (`insert_jobs.accept`) or when somebody says that nothing more is needed (`dismiss`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, delete, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import now
+from monitoring.errors import ClusterNotFoundError, WrongStateError
+from monitoring.ledger import audit
+from monitoring.ledger.sql import now, storable
 from monitoring.ledger.step_ends import is_step
-from monitoring.ledger.storable import storable
 from monitoring.ledger.tables import Job, TaskFailure, Tenant
 from routing.failures import (
     FailureAction,
@@ -41,10 +47,16 @@ DETAIL_LIMIT = 400
 
 _SURROUNDINGS = frozenset(
     {
-        Reason.PROVIDER_BUSY, Reason.TIME_LIMIT, Reason.GATEWAY_UNREACHABLE, Reason.WORKER_LOST, Reason.COST_CAP,
-        Reason.NO_PROVIDER_KEY, Reason.BOX_FAILED, Reason.STORAGE_UNAVAILABLE,
+        Reason.PROVIDER_BUSY,
+        Reason.TIME_LIMIT,
+        Reason.GATEWAY_UNREACHABLE,
+        Reason.WORKER_LOST,
+        Reason.COST_CAP,
+        Reason.NO_PROVIDER_KEY,
+        Reason.BOX_FAILED,
+        Reason.STORAGE_UNAVAILABLE,
     }
-)  # fmt: skip
+)
 """Reasons that lie in the fleet or the budget: two tasks that they end have no error of their own in common (R-052)."""
 
 
@@ -146,3 +158,119 @@ def _end_of(job: Job, target: State, action: FailureAction) -> State:
     """Return the end that is written. An end that names its limit, or a person's own decision, stays what it is."""
     may_escalate = target is State.FAILED and State.ESCALATED in MOVES[State(job.state)]
     return State.ESCALATED if action is FailureAction.AUTO_ESCALATE and may_escalate else target
+
+
+_NAME_DIGITS = 10
+
+
+class Cluster(NamedTuple):
+    """Dead letters with one signature."""
+
+    signature: str
+    jobs: int
+    reason: str
+    example: UUID
+    """The newest of them."""
+    detail: str | None
+    """Why that one ended, in words."""
+    first_at: datetime
+    last_at: datetime
+
+    @property
+    def name(self) -> str:
+        """A short name of the signature, good for a command line and a URL."""
+        return cluster_name(self.signature)
+
+
+class ClusterMark(NamedTuple):
+    """Where a page of clusters ended."""
+
+    jobs: int
+    signature: str
+
+
+class JobMark(NamedTuple):
+    """Where a page of a cluster's jobs ended."""
+
+    ended_at: datetime
+    id: UUID
+
+
+def cluster_name(signature: str) -> str:
+    """Return the short name of a signature."""
+    return hashlib.md5(signature.encode(), usedforsecurity=False).hexdigest()[:_NAME_DIGITS]
+
+
+def _is_dead(tenant: str) -> ColumnElement[bool]:
+    is_open = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
+    return (col(Job.tenant) == tenant) & is_open
+
+
+def clusters(session: Session, tenant: str, *, after: ClusterMark | None = None, limit: int = 50) -> Sequence[Cluster]:
+    """Return a tenant's clusters, the largest first."""
+    signature, count = col(Job.failure_signature), func.count()
+    grouped = (
+        select(signature, count.label("jobs"), func.min(col(Job.ended_at)), func.max(col(Job.ended_at)))
+        .where(_is_dead(tenant))
+        .group_by(signature)
+        .order_by(count.desc(), signature)
+        .limit(limit)
+    )
+    if after is not None:
+        grouped = grouped.having(or_(count < after.jobs, (count == after.jobs) & (signature > after.signature)))
+    found = (_with_example(session, tenant, *row) for row in session.execute(grouped).all())
+    return [cluster for cluster in found if cluster is not None]
+
+
+def _with_example(
+    session: Session, tenant: str, signature: str, jobs: int, first_at: datetime, last_at: datetime
+) -> Cluster | None:
+    """Return a cluster with its newest job; None when all of it was seen to meanwhile."""
+    newest = (
+        select(col(Job.id), col(Job.reason), col(Job.detail))
+        .where(_is_dead(tenant), col(Job.failure_signature) == signature)
+        .order_by(col(Job.ended_at).desc())
+        .limit(1)
+    )
+    row = session.execute(newest).first()
+    return None if row is None else Cluster(signature, jobs, row[1], row[0], row[2], first_at, last_at)
+
+
+def find_signature(session: Session, tenant: str, given: str) -> str:
+    """Return the signature of a tenant's dead letters that is given in full or by its short name.
+
+    Raises:
+        ClusterNotFoundError: the caller's fault.
+    """
+    signature = col(Job.failure_signature)
+    named = or_(signature == given, func.left(func.md5(signature), _NAME_DIGITS) == given)
+    found = session.scalar(select(signature).where(_is_dead(tenant), named).limit(1))
+    if found is None:
+        raise ClusterNotFoundError
+    return found
+
+
+def dead_jobs(
+    session: Session, tenant: str, signature: str, *, after: JobMark | None = None, limit: int = 50
+) -> Sequence[Job]:
+    """Return the dead letters of one signature, the oldest first: the order in which they are replayed."""
+    query = select(Job).where(_is_dead(tenant), col(Job.failure_signature) == signature)
+    if after is not None:
+        query = query.where(tuple_(col(Job.ended_at), col(Job.id)) > tuple_(*after))
+    return session.scalars(query.order_by(col(Job.ended_at), col(Job.id)).limit(limit)).all()
+
+
+def dismiss(session: Session, job: Job, *, actor: str) -> bool:
+    """Say that a locked dead letter needs nothing more; False when that was said before.
+
+    Raises:
+        WrongStateError: the caller's fault: it is no dead letter.
+    """
+    if job.failure_signature is None:
+        raise WrongStateError(job.id, job.state, "a dead letter")
+    if job.dismissed_at is not None:
+        return False
+    job.dismissed_at = now()  # type: ignore[assignment]
+    session.flush()
+    audit.append(session, "dead_letter_dismissed", actor=actor, job=job, signature=job.failure_signature)
+    return True

@@ -12,53 +12,23 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import GateNotFoundError, GateRefusedError
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import effective_policy
-from monitoring.ledger.clock import after as in_future
-from monitoring.ledger.clock import moment, now
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import lock_job, move
 from monitoring.ledger.run_tables import Gate, Run
-from monitoring.ledger.run_values import GateSpec
-from monitoring.ledger.runs import wake_run
-from monitoring.ledger.storable import storable
+from monitoring.ledger.sql import after as in_future
+from monitoring.ledger.sql import moment, now, storable
+from monitoring.ledger.step_ends import AT_GATE, owe_note
+from monitoring.ledger.steps import GateSpec, wake_run
 from monitoring.ledger.tables import Job
-from monitoring.ledger.ticket_notes import AT_GATE, owe_note
 from routing.jobs import State
 from routing.policy import Policy
 
 POLICY_ACTOR = "policy:autonomy"
 
 Verdict = Literal["passed", "failed"]
-GateRefusal = Literal["decided", "expired", "own_request"]
-
-_REFUSALS: dict[GateRefusal, str] = {
-    "decided": "it is not open any more",
-    "expired": "its time is over, which counts as a refusal",
-    "own_request": "whoever asked for a run may not pass its gates here; a second person has to",
-}
-
-
-class GateNotFoundError(MonitoringError, LookupError):
-    """No gate with this id belongs to the caller's tenant (the caller's fault)."""
-
-    def __init__(self, gate_id: UUID) -> None:
-        super().__init__(gate_id)
-
-    def __str__(self) -> str:
-        return f"no gate {self.args[0]}"
-
-
-class GateRefusedError(MonitoringError, ValueError):
-    """A gate cannot be decided, or not by this actor (the caller's fault); nothing changed."""
-
-    def __init__(self, gate_id: UUID, reason: GateRefusal) -> None:
-        super().__init__(gate_id, reason)
-        self.reason: GateRefusal = reason
-
-    def __str__(self) -> str:
-        return f"gate {self.args[0]} is not decided: {_REFUSALS[self.reason]}"
 
 
 def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
@@ -68,17 +38,21 @@ def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
         if spec.key not in known:
             session.add(
                 Gate(
-                    run_id=job.id, key=spec.key, kind=spec.kind, reason=storable(spec.reason), after=list(spec.after),
+                    run_id=job.id,
+                    key=spec.key,
+                    kind=spec.kind,
+                    reason=storable(spec.reason),
+                    after=list(spec.after),
                     position=len(known),
                 )
-            )  # fmt: skip
+            )
             known.add(spec.key)
     session.flush()
 
 
 def open_gate(
     session: Session, job: Job, spec: GateSpec, *, hours: float, facts: Mapping[str, Any] | None = None
-) -> Gate:  # fmt: skip
+) -> Gate:
     """Open a gate of a held run, planned or not; one that was opened before stays as it is.
 
     Args:
@@ -109,9 +83,15 @@ def skip_gate(session: Session, job: Job, *, key: str, why: str) -> None:
 
 
 def decide_gate(
-    session: Session, gate_id: UUID, verdict: Verdict, *, actor: str, policy: Policy, note: str = "",
+    session: Session,
+    gate_id: UUID,
+    verdict: Verdict,
+    *,
+    actor: str,
+    policy: Policy,
+    note: str = "",
     tenant: str | None = None,
-) -> Job:  # fmt: skip
+) -> Job:
     """Pass a gate or fail it, as a person, and let the run go on from there.
 
     Args:
@@ -211,6 +191,14 @@ def _go_on(session: Session, job: Job, *, actor: str) -> None:
 
 def _tell(session: Session, job: Job, gate: Gate, **data: Any) -> None:
     record(
-        session, EventKind.GATE, job=job, gate=gate.key, gate_id=str(gate.id), gate_kind=gate.kind, state=gate.state,
-        after=gate.after, reason=gate.reason, **data,
-    )  # fmt: skip
+        session,
+        EventKind.GATE,
+        job=job,
+        gate=gate.key,
+        gate_id=str(gate.id),
+        gate_kind=gate.kind,
+        state=gate.state,
+        after=gate.after,
+        reason=gate.reason,
+        **data,
+    )

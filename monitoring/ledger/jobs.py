@@ -1,32 +1,43 @@
-"""The state of every job: accepted once, moved by the one table of legal moves, ended once."""
+"""The state of every job: accepted once, moved by the one table of legal moves, ended once.
+
+Each move and each end is told by events that metrics count, and an end owes the job's owner one notification.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, bindparam, select, union_all
+from sqlalchemy import ColumnElement, bindparam, cast, func, select, union_all
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Session, col
 
 from monitoring import traces
 from monitoring.errors import JobNotFoundError
-from monitoring.ledger.accepting import accept
-from monitoring.ledger.clock import now
-from monitoring.ledger.columns import learn
-from monitoring.ledger.end_sql import CLOSE, END
-from monitoring.ledger.events import EventKind, record, record_all, wake_dispatcher
+from monitoring.ledger import audit
+from monitoring.ledger.events import (
+    INSERT_EVENTS,
+    WORK_CHANNEL,
+    EventKind,
+    Happened,
+    event_rows,
+    record,
+    record_all,
+    wake_dispatcher,
+)
 from monitoring.ledger.failures import Consequence, count_end
-from monitoring.ledger.holds import set_hold
-from monitoring.ledger.new_jobs import NewJob
-from monitoring.ledger.spending import spent_at_end
+from monitoring.ledger.insert_jobs import accept
+from monitoring.ledger.record_tables import Event
+from monitoring.ledger.run_tables import Gate
+from monitoring.ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
+from monitoring.ledger.sql import Statement, dump_json, now, set_persisted, storable
 from monitoring.ledger.step_ends import is_run, is_step, note_end
-from monitoring.ledger.storable import dump_json, storable
-from monitoring.ledger.tables import Job
-from monitoring.ledger.telling import ClosedAttempt, EndFacts, decision_of, made, tell_end
+from monitoring.ledger.tables import Job, NewJob
+from monitoring.ledger.wait_reasons import set_hold
 from routing.failures import FailureAction, dead_letter_signature
-from routing.jobs import ENDS, Door, JobRequest, Reason, State, check_move
+from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move
 from routing.messages import read_stored
 from routing.planning import Debate
 from routing.queues import QueueName
@@ -35,9 +46,168 @@ from routing.router import Route
 from routing.stages import work_queue
 from routing.waits import RESTING, Hold
 
-_LOCKED = (
-    select(Job).where(col(Job.id) == bindparam("job")).with_for_update().execution_options(populate_existing=True)
-)  # fmt: skip
+_CLOSED = """
+    UPDATE attempt SET ended_at = clock_timestamp(), outcome = %(outcome)s, reason = %(reason)s
+     WHERE job_id = %(job)s AND ended_at IS NULL
+    RETURNING id, queue, tier, number, extract(epoch FROM ended_at - started_at)::float AS seconds
+"""
+
+_CLOSE = Statement(_CLOSED)
+
+_END = Statement(f"""
+    WITH ended AS (
+        UPDATE job SET state = %(state)s, reason = %(reason)s, detail = %(detail)s,
+                       result = CAST(%(result)s AS jsonb), failure_signature = %(signature)s,
+                       waiting_since = NULL, pushed_at = NULL, held_for = NULL,
+                       held_until = NULL, expires_at = NULL, fence = fence + 1, ended_at = clock_timestamp()
+         WHERE id = %(job)s
+        RETURNING fence, ended_at, extract(epoch FROM ended_at - created_at)::float AS seconds
+    ), freed AS (
+        UPDATE site SET lock_job_id = CAST(%(heir)s AS uuid)
+         WHERE id = CAST(%(site)s AS uuid) AND lock_job_id = %(job)s
+    ), closed AS ({_CLOSED})
+    SELECT ended.fence, ended.ended_at, ended.seconds AS job_seconds,
+           (SELECT count(*) FROM event WHERE job_id = %(job)s AND kind = %(box)s) AS boxes,
+           closed.id, closed.queue, closed.tier, closed.number, closed.seconds
+      FROM ended LEFT JOIN closed ON true
+""")
+"""An update that found the site by its lock would read the whole table: the job's own site is asked."""
+
+_RECORD_END = Statement(f"""
+    WITH told AS ({INSERT_EVENTS} ORDER BY ordinality
+    ), audited AS ({audit.INSERT_AUDIT}
+    ), owed AS (
+        INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, delivered_at)
+        SELECT %(job)s, CAST(%(url)s AS text), CAST(%(payload)s AS jsonb), 0,
+               CASE WHEN CAST(%(url)s AS text) IS NOT NULL THEN clock_timestamp() END,
+               CASE WHEN CAST(%(url)s AS text) IS NULL THEN clock_timestamp() END
+         WHERE CAST(%(payload)s AS text) IS NOT NULL
+    )
+    SELECT pg_notify('{WORK_CHANNEL}', '')
+""")
+
+_UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
+"""States in which a model or the job's owner may still change the decision."""
+
+_LIMIT_OF_END = {
+    State.TIMED_OUT: "time",
+    State.BUDGET_EXCEEDED: "cost",
+    State.OUTPUT_EXCEEDED: "output",
+}
+
+
+def _decision_of(job: Job) -> dict[str, Any]:
+    """Return what is counted of the decision about a job."""
+    return {"mode": job.mode, "confidence": job.route.get("confidence"), "tier": job.tier}
+
+
+def _decision_made(session: Session, job: Job, origin: State, target: State) -> dict[str, Any]:
+    """Return what the event of a job's way out of intake, or of its owner's reply, says of the decision made there.
+
+    So each accepted job's decision is told exactly once: here, or by its acceptance where nobody had a say.
+    """
+    if origin not in _UNDECIDED or target in _UNDECIDED:
+        return {}
+    told = select(col(Event.id)).where(col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision"))
+    return {"decision": _decision_of(job)} if session.scalar(told.limit(1)) is None else {}
+
+
+class _ClosedAttempt(NamedTuple):
+    """An attempt that was live, and has just been ended."""
+
+    id: UUID
+    queue: str
+    tier: int | None
+    number: int
+    seconds: float
+
+    def event(self, outcome: str, reason: Reason, *, cost: int) -> Happened:
+        """Return the event of its end, with what its settled calls have cost in nanodollars."""
+        place = {"queue": self.queue, "tier": self.tier, "attempt": self.number, "seconds": round(self.seconds, 3)}
+        wasted = cost if outcome in WASTED_OUTCOMES else 0
+        ended = {"outcome": outcome, "reason": reason.value, "cost_nanousd": cost, "wasted_nanousd": wasted}
+        return EventKind.ATTEMPT_ENDED, place | ended
+
+
+class _EndFacts(NamedTuple):
+    """What the statement that ended a job says about it."""
+
+    seconds: float
+    """From its acceptance."""
+    boxes: int
+    """That its attempts worked in."""
+    closed: Sequence[_ClosedAttempt]
+
+
+def _record_end(
+    session: Session, job: Job, facts: _EndFacts, *, origin: State, reason: Reason, left: str | None, actor: str
+) -> None:
+    """Put on record that a job has just ended, owe its owner the one notification, and wake the dispatcher.
+
+    Args:
+        session: the caller's transaction.
+        job: in its end state.
+        facts: what its end has brought about.
+        origin: the state it left.
+        reason: why it ended.
+        left: the queue on which it still waited.
+        actor: who ended it.
+    """
+    spent = spent_at_end(session, job)
+    happened = [each.event(job.state, reason, cost=spent.get(each.id, 0)) for each in facts.closed]
+    ended = (facts.seconds, facts.boxes, sum(spent.values()))
+    happened += _events_of_end(session, job, ended, origin=origin, reason=reason, left=left)
+    facts_now, detail = audit.facts_of(session, job), {"state": job.state, "reason": reason.value}
+    values = {
+        "job": job.id,
+        "url": job.request.get("callback_url"),
+        "payload": None if is_step(job) else dump_json(_notification(job)),  # of a step its run tells, once
+        "events": dump_json(event_rows(happened, job)),
+        "audit": dump_json([audit.audit_row("job_ended", actor=actor, job=job, facts=facts_now, detail=detail)]),
+    }
+    _RECORD_END.all(session, values)
+
+
+def _events_of_end(
+    session: Session, job: Job, facts: tuple[float, int, int], *, origin: State, reason: Reason, left: str | None
+) -> list[Happened]:
+    seconds, boxes, cost_nanousd = facts
+    decided = _decision_made(session, job, origin, State(job.state))
+    place = {"queue": job.queue, "tier": job.tier}
+    moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decided}
+    happened: list[Happened] = [(EventKind.STATE, moved)]
+    if reason is Reason.QUEUE_EXPIRED:
+        happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
+    elif limit := _LIMIT_OF_END.get(State(job.state)):
+        happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
+    end_of = {"state": job.state, "reason": reason.value, "detail": job.detail, "seconds": round(seconds, 3), **place}
+    used = {"boxes": boxes, "cost_nanousd": cost_nanousd, "wasted_nanousd": wasted_at_end(session, job)}
+    run = _of_run(session, job) if is_run(job) else {}
+    return [*happened, (EventKind.ENDED, {**end_of, **used, "left": left, "output_bytes": _output_bytes(job), **run})]
+
+
+def _output_bytes(job: Job) -> int | None:
+    """Return how much a job has made; None when that was nothing that is counted."""
+    if isinstance(answer := job.result.get("answer"), str):
+        return len(answer.encode("utf-8", "surrogatepass"))
+    return job.result.get("output_bytes")
+
+
+def _of_run(session: Session, job: Job) -> dict[str, Any]:
+    """Return what is counted of a run that ends: who used its tokens, and how often it waited for a person (S-099)."""
+    opened = select(func.count()).where(col(Gate.run_id) == job.id, col(Gate.opened_at).is_not(None))
+    return {"run_tokens": tokens_by_part(session, job.id), "gates": session.scalar(opened) or 0}
+
+
+def _notification(job: Job) -> dict[str, Any]:
+    """Return what the owner of a job that has just ended is told."""
+    payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
+    if job.parent_id is not None:
+        payload["parent_id"] = str(job.parent_id)
+    return payload | {name: job.result[name] for name in ("continued_as", "superseded_by") if name in job.result}
+
+
+_LOCKED = select(Job).where(col(Job.id) == bindparam("job")).with_for_update()
 KEPT_FACTS = ("debate", "needs_person", "begun")
 """What is known of a job that every further try of it has to keep to."""
 
@@ -60,7 +230,7 @@ def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Jo
     Raises:
         JobNotFoundError: the caller's fault.
     """
-    job = session.scalars(_LOCKED, {"job": job_id}).one_or_none()
+    job = session.scalars(_LOCKED, {"job": job_id}, execution_options={"populate_existing": True}).one_or_none()
     if job is None or (tenant is not None and job.tenant != tenant):
         raise JobNotFoundError(job_id)
     traces.refer_to(job.trace)  # a judgement, from whatever door, is a request of its own beside the job's trace
@@ -68,9 +238,13 @@ def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Jo
 
 
 def list_jobs(
-    session: Session, *, tenant: str | None = None, states: Sequence[State] = (), site_id: UUID | None = None,
+    session: Session,
+    *,
+    tenant: str | None = None,
+    states: Sequence[State] = (),
+    site_id: UUID | None = None,
     limit: int = 50,
-) -> Sequence[Job]:  # fmt: skip
+) -> Sequence[Job]:
     """Return the newest jobs first; the steps of runs are shown by their runs."""
     newest = col(Job.created_at).desc()
     wanted = [col(Job.queue) != QueueName.STEPS.value]
@@ -107,11 +281,9 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
     check_move(origin, target, is_run=is_run(job))
     job.state = target.value
     if target == State.CLARIFYING:
-        data |= decision_of(job)
-    record(
-        session, EventKind.STATE, job=job, origin=origin.value, target=target.value,
-        reason=reason.value if reason else None, **made(session, job, origin, State(job.state)), **data,
-    )  # fmt: skip
+        data |= _decision_of(job)
+    moved = {"origin": origin.value, "target": target.value, "reason": reason.value if reason else None}
+    record(session, EventKind.STATE, job=job, **moved, **_decision_made(session, job, origin, target), **data)
     session.flush()
 
 
@@ -128,9 +300,14 @@ def route_job(session: Session, job: Job, route: Route) -> None:
 
 
 def wait_on(
-    session: Session, job: Job, queue: QueueName, *, hold: Hold | None = None, seconds: float | None = None,
+    session: Session,
+    job: Job,
+    queue: QueueName,
+    *,
+    hold: Hold | None = None,
+    seconds: float | None = None,
     reason: Reason | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message.
 
     Args:
@@ -167,9 +344,16 @@ def _left_queue(job: Job) -> str | None:
 
 
 def end(
-    session: Session, job: Job, target: State, *, reason: Reason, detail: str = "",
-    result: Mapping[str, Any] | None = None, actor: str = "pointsman", successor: NewJob | None = None,
-) -> None:  # fmt: skip
+    session: Session,
+    job: Job,
+    target: State,
+    *,
+    reason: Reason,
+    detail: str = "",
+    result: Mapping[str, Any] | None = None,
+    actor: str = "pointsman",
+    successor: NewJob | None = None,
+) -> None:
     """End a locked job: final state, free site, one audit row with the six facts, one notification.
 
     What its end means for its task is decided here too: a task that fails again ends `escalated` instead of `failed`,
@@ -195,12 +379,12 @@ def end(
         job.failure_signature = dead_letter_signature(target, reason, detail)
     told = _write_end(session, job, result={**job.result, **followed}, heir=successor.id if successor else None)
     note_end(session, job, target, reason=reason, detail=detail)
-    tell_end(session, job, told, origin=origin, reason=reason, left=left, actor=actor)
+    _record_end(session, job, told, origin=origin, reason=reason, left=left, actor=actor)
 
 
-def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> EndFacts:
+def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> _EndFacts:
     """Write the end that a locked job's object says, and its result, with one statement; note there what that made."""
-    rows = END.all(
+    rows = _END.all(
         session,
         {
             "job": job.id,
@@ -216,13 +400,23 @@ def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID
         },
     )
     ended = rows[0]
-    learn(
-        job, state=job.state, reason=job.reason, detail=job.detail, result=result, fence=ended.fence,
-        failure_signature=job.failure_signature, waiting_since=None, pushed_at=None, held_for=None, held_until=None,
-        expires_at=None, ended_at=ended.ended_at,
-    )  # fmt: skip
-    closed = [ClosedAttempt(*row[4:]) for row in rows if row.id is not None]
-    return EndFacts(ended.job_seconds, ended.boxes, closed)
+    set_persisted(
+        job,
+        state=job.state,
+        reason=job.reason,
+        detail=job.detail,
+        result=result,
+        fence=ended.fence,
+        failure_signature=job.failure_signature,
+        waiting_since=None,
+        pushed_at=None,
+        held_for=None,
+        held_until=None,
+        expires_at=None,
+        ended_at=ended.ended_at,
+    )
+    closed = [_ClosedAttempt(*row[4:]) for row in rows if row.id is not None]
+    return _EndFacts(ended.job_seconds, ended.boxes, closed)
 
 
 def _follow_up(session: Session, job: Job, consequence: Consequence, successor: NewJob | None) -> dict[str, Any]:
@@ -278,7 +472,7 @@ def _another_try(job: Job) -> NewJob:
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
     """End the live attempt of a locked job; does nothing when it has none."""
-    rows = CLOSE.all(session, {"job": job.id, "outcome": outcome, "reason": reason.value})
-    if closed := [ClosedAttempt(*row) for row in rows]:
+    rows = _CLOSE.all(session, {"job": job.id, "outcome": outcome, "reason": reason.value})
+    if closed := [_ClosedAttempt(*row) for row in rows]:
         spent = spent_at_end(session, job)
-        record_all(session, [each.told(outcome, reason, cost=spent.get(each.id, 0)) for each in closed], job=job)
+        record_all(session, [each.event(outcome, reason, cost=spent.get(each.id, 0)) for each in closed], job=job)

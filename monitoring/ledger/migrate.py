@@ -2,7 +2,10 @@
 
 Each statement waits only briefly for its lock, since whatever stands in line for a table holds up everybody behind it;
 a migration that did not get one steps back and comes again. Each of its operations can be done twice, so that it also
-goes on where another try, or a crash, left it. How single operations are made so is in `rolling`.
+goes on where another try, or a crash, left it.
+
+Scripts stay as Alembic writes them. An index on a table that was there before is built and dropped without keeping
+writers out, outside of any transaction.
 """
 
 from __future__ import annotations
@@ -14,24 +17,94 @@ from contextlib import contextmanager
 
 from alembic import command
 from alembic.config import Config
+from alembic.operations import Operations, ops
+from alembic.runtime.migration import MigrationContext
 from psycopg.errors import DeadlockDetected, LockNotAvailable
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.schema import Column, Table
 
 from monitoring.errors import LedgerBusyError, SchemaMismatchError
-from monitoring.ledger import rolling
-from monitoring.ledger.schema import SCRIPTS, Fit, fit_of, found_revision, wanted_revision
+from monitoring.ledger.sql import Statement
+from monitoring.ledger.store import SCRIPTS, Fit, fit_of, found_revision, wanted_revision
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 120.0
+MIGRATION_WAIT_SECONDS = 120.0
 """How long a migration tries to get its locks, or waits for another one."""
 _PAUSE_SECONDS = 0.5
 _LOCK_KEY = 7_041_776
 """PostgreSQL advisory lock: migrations run one at a time."""
 
+LOCK_TIMEOUT_MS = 2_000
+"""How long a change of a table stands in line for it: others wait behind it."""
+_NEW_TABLES = "pointsman_new_tables"
 
-def migrate(engine: Engine, *, to: str = "", patience_seconds: float = PATIENCE_SECONDS) -> None:
+
+def _new_tables(context: MigrationContext) -> set[str]:
+    """Return the tables that this migration has made: nobody works on them yet."""
+    made: set[str] = context.opts.setdefault(_NEW_TABLES, set())
+    return made
+
+
+_HALF_BUILT = Statement("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%(name)s) AND NOT indisvalid")
+
+
+@Operations.implementation_for(ops.CreateTableOp, replace=True)
+def create_table(operations: Operations, operation: ops.CreateTableOp) -> Table:
+    """Make a table, unless an earlier try did."""
+    table = operation.to_table(operations.migration_context)
+    operations.impl.create_table(table, if_not_exists=True)  # type: ignore[call-arg]
+    _new_tables(operations.migration_context).add(table.name)
+    return table
+
+
+@Operations.implementation_for(ops.AddColumnOp, replace=True)
+def add_column(operations: Operations, operation: ops.AddColumnOp) -> None:
+    """Add a column, unless an earlier try did."""
+    column: Column[object] = operation.column
+    operations.impl.add_column(operation.table_name, column, if_not_exists=True)
+
+
+@Operations.implementation_for(ops.CreateIndexOp, replace=True)
+def create_index(operations: Operations, operation: ops.CreateIndexOp) -> None:
+    """Build an index: at once on a new table, beside its writers on any other."""
+    context = operations.migration_context
+    if operation.table_name in _new_tables(context):
+        operations.impl.create_index(operation.to_index(context), if_not_exists=True)
+        return
+    operation.kw["postgresql_concurrently"] = True
+    index = operation.to_index(context)
+    with _beside_writers(operations):
+        _drop_half_built(operations, str(index.name))
+        operations.impl.create_index(index, if_not_exists=True)
+
+
+@Operations.implementation_for(ops.DropIndexOp, replace=True)
+def drop_index(operations: Operations, operation: ops.DropIndexOp) -> None:
+    """Drop an index beside those who use its table."""
+    operation.kw["postgresql_concurrently"] = True
+    with _beside_writers(operations):
+        operations.impl.drop_index(operation.to_index(operations.migration_context), if_exists=True)
+
+
+@contextmanager
+def _beside_writers(operations: Operations) -> Iterator[None]:
+    """Work outside of any transaction, and wait for as long as it takes: this way keeps nobody out meanwhile."""
+    with operations.migration_context.autocommit_block():
+        operations.execute("SET lock_timeout = 0")
+        yield
+        operations.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+
+
+def _drop_half_built(operations: Operations, name: str) -> None:
+    """Remove what a build that was broken off left behind: such an index costs every write and serves no read."""
+    connection = operations.get_bind()
+    if _HALF_BUILT.all(connection, {"name": f'"{name}"'}):
+        operations.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+
+
+def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION_WAIT_SECONDS) -> None:
     """Upgrade the ledger's schema; does nothing when it is there already, or newer.
 
     Args:
@@ -62,11 +135,11 @@ def _alone(engine: Engine, *, deadline: float) -> Iterator[Connection]:
     """
     with engine.connect() as connection:
         try:
-            while not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCK_KEY}):
+            while not connection.exec_driver_sql("SELECT pg_try_advisory_lock(%(key)s)", {"key": _LOCK_KEY}).scalar():
                 connection.commit()
                 _wait(deadline)
             for setting in ("statement_timeout = 0", "idle_in_transaction_session_timeout = 0"):
-                connection.execute(text(f"SET {setting}"))
+                connection.exec_driver_sql(f"SET {setting}")
             connection.commit()
             yield connection
         finally:
@@ -78,7 +151,7 @@ def _upgrade(connection: Connection, to: str, *, deadline: float) -> None:
     config.set_main_option("script_location", str(SCRIPTS))
     config.attributes["connection"] = connection
     while True:
-        connection.execute(text(f"SET lock_timeout = {rolling.LOCK_TIMEOUT_MS}"))
+        connection.exec_driver_sql(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         connection.commit()
         try:
             command.upgrade(config, to)

@@ -8,20 +8,20 @@ on its event loop, everyone else in a session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pydantic_core import to_json
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 from sqlmodel import Session, col
 
 from monitoring.ledger import money_sql as sql
 from monitoring.ledger.events import EventKind
 from monitoring.ledger.record_tables import Event
 from monitoring.ledger.spending import members_of
+from monitoring.ledger.sql import Statement, dump_json
 from monitoring.ledger.tables import Attempt, Call, Job
 from routing.lanes import LaneRules
 from routing.policy import Policy
@@ -32,13 +32,6 @@ OF_THE_DAY = frozenset({"tenant_day", "key_day", "fleet_day"})
 """Scopes of caps that are whole again tomorrow, whatever a bill has spent."""
 CALL_LEASE_SECONDS = 30.0
 """How long an open call is believed alive after its gateway last said so."""
-
-
-class Statement(NamedTuple):
-    """One statement in the driver's own form, with its values apart."""
-
-    sql: str
-    values: Mapping[str, Any]
 
 
 class CapLimit(NamedTuple):
@@ -94,6 +87,10 @@ class Bearer:
     """The agent of a run's step."""
     trace: str | None = None
     """What the job's row carries of its trace."""
+
+
+_BEARER_FIELDS = tuple(item.name for item in fields(Bearer))
+"""In the order of the columns of `money_sql.BEARER`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,12 +174,8 @@ def bearer_of(token_hash: str) -> Statement:
 
 def read_bearer(row: Sequence[Any]) -> Bearer:
     """Read the row that `bearer_of` returned."""
-    return Bearer(
-        attempt_id=row[0], job_id=row[1], root_id=row[2], tenant=row[3], queue=QueueName(row[4]), tier=row[5],
-        fence=row[6], job_cap_nanousd=row[7], provider=row[8], overrides=row[9], today=row[10], has_ended=row[11],
-        is_late=row[12], is_fenced=row[13], is_cancelled=row[14], door=row[15],
-        step_cap_nanousd=row[16], step_model=row[17], tenant_provider=row[18], agent=row[19], trace=row[20],
-    )  # fmt: skip
+    facts = dict(zip(_BEARER_FIELDS, row, strict=True))
+    return Bearer(**facts | {"queue": QueueName(facts["queue"])})
 
 
 def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None) -> tuple[CapLimit, ...]:
@@ -196,9 +189,11 @@ def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None)
     budgets = policy.budgets
     queue_nanousd = policy.queues[bearer.queue].llm_nanousd
     own_nanousd = queue_nanousd if bearer.step_cap_nanousd is None else min(queue_nanousd, bearer.step_cap_nanousd)
-    key_day = () if key_day_usd is None else (
-        CapLimit("key_day", f"{bearer.provider}/{bearer.today}", round(key_day_usd * NANOUSD_PER_USD)),
-    )  # fmt: skip
+    key_day = (
+        ()
+        if key_day_usd is None
+        else (CapLimit("key_day", f"{bearer.provider}/{bearer.today}", round(key_day_usd * NANOUSD_PER_USD)),)
+    )
     return (
         CapLimit("tier", f"{bearer.job_id}/{bearer.queue.value}", own_nanousd),
         CapLimit("job", str(bearer.root_id), bearer.job_cap_nanousd),
@@ -218,23 +213,19 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
 
     Where the caps do not have room for all output tokens asked for, the call gets what fits, down to `least_tokens`.
     """
-    values = {
-        "id": call.id, "job_id": bearer.job_id, "attempt_id": bearer.attempt_id, "fence": bearer.fence,
-        "provider": call.provider, "model": call.model, "key_hash": call.key_hash, "gateway": call.gateway,
-        "prices_as_of": call.prices_as_of, "input_nanousd": call.input_nanousd, "token_nanousd": call.token_nanousd,
-        "max_tokens": call.max_tokens, "least_tokens": call.least_tokens, "call_limit": call.call_limit_nanousd,
-        "lease_seconds": CALL_LEASE_SECONDS, "caps": _cap_rows(caps), **_lane_values(call.lane),
-    }  # fmt: skip
-    return Statement(sql.RESERVE, values)
-
-
-def _lane_values(lane: LaneUse) -> dict[str, Any]:
-    rules = lane.rules
-    return {
-        "account": lane.account, "input_tokens": lane.input_tokens, "is_metered": lane.is_metered,
-        "requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute,
-        "probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds,
-    }  # fmt: skip
+    rules = call.lane.rules
+    values = vars(call) | {
+        "job_id": bearer.job_id,
+        "attempt_id": bearer.attempt_id,
+        "fence": bearer.fence,
+        "call_limit": call.call_limit_nanousd,
+        "lease_seconds": CALL_LEASE_SECONDS,
+        "caps": _cap_rows(caps),
+    }
+    lane = vars(call.lane) | {"is_metered": call.lane.is_metered}
+    limits = {"requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute}
+    pauses = {"probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds}
+    return Statement(sql.RESERVE, {**values, **lane, **limits, **pauses})
 
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
@@ -267,15 +258,8 @@ def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, statu
         status: the HTTP status that its caller got; 0 for none.
         state: `settled`, or `presumed` when nobody knows what it used.
     """
-    return Statement(
-        sql.SETTLE,
-        {
-            "id": call_id, "cost": cost_nanousd, "finish": finish, "status": status, "state": state,
-            "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
-            "cache_write_tokens": usage.cache_write_tokens, "cache_read_tokens": usage.cache_read_tokens,
-            "event": EventKind.CALL.value,
-        },
-    )  # fmt: skip
+    end = {"cost": cost_nanousd, "finish": finish, "status": status, "state": state}
+    return Statement(sql.SETTLE, {"id": call_id, "event": EventKind.CALL.value, **end, **usage._asdict()})
 
 
 def renew_calls(call_ids: Sequence[UUID]) -> Statement:
@@ -290,23 +274,14 @@ def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
 
 def limit_hit(bearer: Bearer, *, scope: str, phase: str) -> Statement:
     """Record that money ran out: at a call's admission (`admit`) or while it was streamed (`stream`)."""
-    return Statement(
-        sql.LIMIT_HIT,
-        {
-            "event": EventKind.LIMIT_HIT.value, "job_id": bearer.job_id, "tenant": bearer.tenant,
-            "queue": bearer.queue.value, "tier": bearer.tier, "scope": scope, "phase": phase,
-        },
-    )  # fmt: skip
-
-
-def run(session: Session, statement: Statement) -> Sequence[Any]:
-    """Run a statement in the caller's transaction and return its rows."""
-    return session.connection().exec_driver_sql(statement.sql, dict(statement.values)).all()
+    place = {"job_id": bearer.job_id, "tenant": bearer.tenant, "queue": bearer.queue.value, "tier": bearer.tier}
+    values = {"event": EventKind.LIMIT_HIT.value, **place, "scope": scope, "phase": phase}
+    return Statement(sql.LIMIT_HIT, values)
 
 
 def presume_lost_calls(session: Session, *, limit: int = 100) -> int:
     """Settle, at their full reserve, the calls of a gateway that died: never under what the provider may bill."""
-    return len(run(session, Statement(sql.PRESUME_LOST, {"event": EventKind.CALL.value, "limit": limit})))
+    return len(Statement(sql.PRESUME_LOST).all(session, {"event": EventKind.CALL.value, "limit": limit}))
 
 
 def bill_of(session: Session, job: Job) -> Bill:
@@ -344,7 +319,7 @@ def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | No
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
     """Return a job's model calls, those of a run's steps among them, oldest first."""
     return session.scalars(
-        select(Call).where(col(Call.job_id).in_(members_of(job_id))).order_by(text("started_at"))
+        select(Call).where(col(Call.job_id).in_(members_of(job_id))).order_by(col(Call.started_at))
     ).all()
 
 
@@ -353,4 +328,18 @@ def _cap_rows(caps: Sequence[CapLimit]) -> str:
         {"place": place, "scope": cap.scope, "key": cap.key, "amount": cap.limit_nanousd}
         for place, cap in enumerate(caps)
     ]
-    return to_json(rows).decode()
+    return dump_json(rows)
+
+
+_IS_LIVE_ADDRESS = """
+SELECT EXISTS (
+    SELECT FROM attempt JOIN job ON job.id = attempt.job_id
+    WHERE attempt.ended_at IS NULL AND attempt.door = %(address)s AND attempt.deadline > clock_timestamp()
+      AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
+)
+"""
+
+
+def is_live_address(address: str) -> Statement:
+    """Ask whether an attempt that may go on is bound to this address: one row with true or false."""
+    return Statement(_IS_LIVE_ADDRESS, {"address": address})

@@ -25,12 +25,13 @@ FILLED_TOKENS = _filled("tokens", "%(tokens_per_minute)s::float")
 AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
 
 BEARER = """
-SELECT attempt.id, job.id, job.root_id, job.tenant, attempt.queue, attempt.tier, attempt.fence, job.cap_nanousd,
-       coalesce(execution.provider, tenant.provider), tenant.overrides::text,
-       to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD'),
-       attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(), attempt.fence <> job.fence,
-       job.cancel_requested_at IS NOT NULL, attempt.door, execution.cap_nanousd,
-       execution.model, tenant.provider, execution.agent, job.trace
+SELECT attempt.id AS attempt_id, job.id AS job_id, job.root_id, job.tenant, attempt.queue, attempt.tier, attempt.fence,
+       job.cap_nanousd AS job_cap_nanousd, coalesce(execution.provider, tenant.provider) AS provider,
+       tenant.overrides::text AS overrides, to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD') AS today,
+       attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
+       attempt.fence <> job.fence AS is_fenced, job.cancel_requested_at IS NOT NULL AS is_cancelled, attempt.door,
+       execution.cap_nanousd AS step_cap_nanousd, execution.model AS step_model, tenant.provider AS tenant_provider,
+       execution.agent, job.trace
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
 LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
 WHERE attempt.token_hash = %(token_hash)s
@@ -111,10 +112,10 @@ WITH seen AS MATERIALIZED (
     FROM held, opened
     WHERE cap.scope = held.scope AND cap.key = held.key
 )
-SELECT EXISTS (SELECT FROM bearer), verdict.has_all_caps, tightest.scope, tightest.room,
+SELECT EXISTS (SELECT FROM bearer) AS holds, verdict.has_all_caps, tightest.scope, tightest.room,
        opened.max_tokens, opened.reserved_nanousd,
-       seen.failures, coalesce(passed.is_test, false), coalesce(gate.reason, seen.reason),
-       greatest(seen.wait, gate.parked), shortage.seconds
+       seen.failures, coalesce(passed.is_test, false) AS is_test, coalesce(gate.reason, seen.reason) AS reason,
+       greatest(seen.wait, gate.parked) AS parked, shortage.seconds AS short
 FROM verdict
 LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
 LEFT JOIN opened ON true
@@ -191,8 +192,8 @@ RETURNING id
 """
 
 STOPPED = """
-SELECT attempt.id, attempt.ended_at IS NOT NULL, attempt.deadline <= clock_timestamp(),
-       job.cancel_requested_at IS NOT NULL
+SELECT attempt.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
+       job.cancel_requested_at IS NOT NULL AS is_cancelled
 FROM attempt JOIN job ON job.id = attempt.job_id
 WHERE attempt.id = ANY(%(ids)s::uuid[])
   AND (attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp() OR attempt.fence <> job.fence

@@ -15,11 +15,11 @@ from sqlalchemy import func, select, tuple_
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import NotReplayableError
 from monitoring.ledger import audit
-from monitoring.ledger.clock import after, moment, now
 from monitoring.ledger.jobs import find_job, lock_job
 from monitoring.ledger.record_tables import Delivery, Notification
+from monitoring.ledger.sql import after, moment, now
 from monitoring.ledger.tables import Job
 
 MAX_REPLAYS = 100
@@ -31,25 +31,7 @@ _LOOKED_AT = 1_000
 """Of the oldest that are due: a claim costs the same however many there are."""
 _DESTINATION = func.split_part(col(Notification.callback_url), "/", 3)
 
-Refusal = Literal["not_ended", "no_callback", "too_often"]
 Wanted = Literal["undelivered", "pending"]
-
-_REFUSALS: dict[Refusal, str] = {
-    "not_ended": "the job has not ended, so there is no notification yet",
-    "no_callback": "the job was submitted without a callback_url",
-    "too_often": f"it was sent again {MAX_REPLAYS} times, which is enough",
-}
-
-
-class NotReplayableError(MonitoringError, ValueError):
-    """A notification cannot be sent again (the caller's fault); nothing changed."""
-
-    def __init__(self, job_id: UUID, reason: Refusal) -> None:
-        super().__init__(job_id, reason)
-        self.reason: Refusal = reason
-
-    def __str__(self) -> str:
-        return f"job {self.args[0]} has nothing to send again: {_REFUSALS[self.reason]}"
 
 
 class Due(NamedTuple):
@@ -65,7 +47,7 @@ class Due(NamedTuple):
     """Which try of its round this is, from 1."""
 
 
-class Told(NamedTuple):
+class NotificationState(NamedTuple):
     """A notification, and the newest tries to deliver it, the oldest of them first."""
 
     notification: Notification | None
@@ -129,7 +111,7 @@ def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | No
     session.execute(sql_update(Notification).where(own).values(**values))
 
 
-def told(session: Session, job_id: UUID, *, tenant: str) -> Told:
+def find_notification(session: Session, job_id: UUID, *, tenant: str) -> NotificationState:
     """Return a job's notification.
 
     Raises:
@@ -138,7 +120,7 @@ def told(session: Session, job_id: UUID, *, tenant: str) -> Told:
     find_job(session, job_id, tenant=tenant)
     notification = session.get(Notification, job_id)
     query = select(Delivery).where(col(Delivery.job_id) == job_id).order_by(col(Delivery.id).desc())
-    return Told(notification, session.scalars(query.limit(_SHOWN_DELIVERIES)).all()[::-1])
+    return NotificationState(notification, session.scalars(query.limit(_SHOWN_DELIVERIES)).all()[::-1])
 
 
 def not_delivered(
@@ -174,7 +156,7 @@ def replay(session: Session, job_id: UUID, *, tenant: str, actor: str) -> None:
     if notification.callback_url is None:
         raise NotReplayableError(job_id, "no_callback")
     if notification.replays >= MAX_REPLAYS:
-        raise NotReplayableError(job_id, "too_often")
+        raise NotReplayableError(job_id, "too_often", MAX_REPLAYS)
     audit.append(session, "notification_replayed", actor=actor, job=job, was_delivered=bool(notification.delivered_at))
     anew = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
     session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**anew))

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, Column, Index, Text, text
 from sqlmodel import Field, SQLModel
 
-from monitoring.ledger.columns import json_column, when_column
+from monitoring.ledger.tables import json_column, when_column
 
 
 class Event(SQLModel, table=True):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import NotContinuableError
 from monitoring.ledger.releases import lock_site
 from monitoring.ledger.spending import booked_on_bill
 from monitoring.ledger.tables import Job, Release, Site
@@ -26,47 +25,13 @@ from routing.router import SiteSignals
 MAX_ROUNDS = 50
 """Jobs of one session: whoever sees one of them sees all."""
 
-RoundRefusal = Literal[
-    "continued",
-    "too_many_rounds",
-    "site_moved_on",
-    "release_swept",
-    "nothing_kept",
-    "unbound",
-    "state",
-    "spent",
-    "project",
-]
-
-_REFUSALS: dict[RoundRefusal, str] = {
-    "continued": "job {told} goes on from it already",
-    "too_many_rounds": f"its session has had {MAX_ROUNDS} rounds; submit a job of its own",
-    "site_moved_on": "the site shows another release than the one its work was made from; submit it again",
-    "release_swept": "the files of its work were given up, older than retention keeps them; submit it again",
-    "nothing_kept": "it kept nothing that could be revised; submit a job",
-    "unbound": "it ended before it was known what it is about; submit it again",
-    "state": "it is {told}",
-    "project": "{told}",
-    "spent": "its bill has spent what it was allowed; give it a budget on top (budget_usd, or --budget)",
-}
 
 _IS_ROUND = col(Job.queue) != QueueName.STEPS.value
 """The steps of a run are jobs on its bill, too, and no rounds of anything."""
 
 
-class NotContinuableError(MonitoringError, ValueError):
-    """A job cannot be gone on from (the caller's fault, or nobody's); nothing changed."""
-
-    def __init__(self, job_id: UUID, reason: RoundRefusal, told: str = "") -> None:
-        super().__init__(job_id, reason, told)
-        self.reason: RoundRefusal = reason
-
-    def __str__(self) -> str:
-        return f"nothing can go on from job {self.args[0]}: {_REFUSALS[self.reason].format(told=self.args[2])}"
-
-
 @dataclass(frozen=True)
-class Ground:
+class RoundContext:
     """What a new round stands on."""
 
     site: Site | None
@@ -106,7 +71,7 @@ def verb_of(job: Job) -> str | None:
     return str(job.result.get("verb") or "debate")
 
 
-def stand_on(session: Session, job: Job, *, keeps_work: bool = True) -> Ground:
+def load_round_context(session: Session, job: Job, *, keeps_work: bool = True) -> RoundContext:
     """Return what a new round that goes on from a locked job stands on, with its site's row locked.
 
     Args:
@@ -123,7 +88,7 @@ def stand_on(session: Session, job: Job, *, keeps_work: bool = True) -> Ground:
         raise NotContinuableError(job.id, "continued", str(child))
     so_far = session.scalar(select(func.count()).where(col(Job.root_id) == job.root_id, _IS_ROUND)) or 0
     if so_far >= MAX_ROUNDS:
-        raise NotContinuableError(job.id, "too_many_rounds")
+        raise NotContinuableError(job.id, "too_many_rounds", MAX_ROUNDS)
     site = lock_site(session, job.site_id) if job.site_id is not None else None
     begun_with = job.start_release_id if keeps_work or is_about_earlier_work(job) else None
     start_id = (job.release_id if keeps_work else None) or begun_with
@@ -132,4 +97,4 @@ def stand_on(session: Session, job: Job, *, keeps_work: bool = True) -> Ground:
         raise NotContinuableError(job.id, "release_swept")
     if start is not None and site is not None and start.base_release_id != site.active_release_id:
         raise NotContinuableError(job.id, "site_moved_on")
-    return Ground(site, start, sum(booked_on_bill(session, job.root_id)))
+    return RoundContext(site, start, sum(booked_on_bill(session, job.root_id)))

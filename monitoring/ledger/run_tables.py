@@ -18,7 +18,7 @@ from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, Text, Uniqu
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
-from monitoring.ledger.columns import json_column, money_column, when_column
+from monitoring.ledger.tables import json_column, money_column, when_column
 
 
 def _absent() -> Any:
@@ -109,9 +109,10 @@ class AgentExecution(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("run_id", "step_key", "attempt"),
         ForeignKeyConstraint(["run_id", "step_key"], ["run_step.run_id", "run_step.key"]),
-        Index("ix_execution_unabsorbed", "run_id",
-              postgresql_where=text("settled_at IS NOT NULL AND absorbed_at IS NULL")),
-    )  # fmt: skip
+        Index(
+            "ix_execution_unabsorbed", "run_id", postgresql_where=text("settled_at IS NOT NULL AND absorbed_at IS NULL")
+        ),
+    )
 
     job_id: UUID = Field(foreign_key="job.id", primary_key=True)
     run_id: UUID

@@ -1,4 +1,4 @@
-"""The tables of the ledger that hold its work, as SQLModel classes; `record_tables` has the rest.
+"""The tables of the ledger that hold its work, as SQLModel classes; `record_tables` and `run_tables` have the rest.
 
 Their history is in `migrations/`; a test holds the two together.
 
@@ -8,15 +8,45 @@ escaped where it is shown.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from dataclasses import field as dataclass_field
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
-from sqlalchemy import BigInteger, CheckConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, DateTime, Index, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
-from monitoring.ledger.columns import json_column, money_column, when_column
+from routing.jobs import Door, JobRequest, State
+from routing.queues import QueueName
+from routing.waits import Hold
+
+NOW = text("now()")
+
+
+def when_column(*, nullable: bool = True, default_now: bool = False) -> Any:
+    """Return a moment with time zone, by the database's clock where it sets it."""
+    return Field(
+        default=None,
+        sa_type=DateTime(timezone=True),
+        nullable=nullable,
+        sa_column_kwargs={"server_default": NOW} if default_now else {},
+    )
+
+
+def json_column(default: type) -> Any:
+    """Return a JSON value that is never NULL, made by `default`."""
+    return Field(default_factory=default, sa_type=JSONB, nullable=False)
+
+
+def money_column(*, nullable: bool = False) -> Any:
+    """Return an amount in nanodollars: 0 by default, or nothing where that is allowed."""
+    return Field(default=None if nullable else 0, sa_type=BigInteger, nullable=nullable)
 
 
 class Tenant(SQLModel, table=True):
@@ -59,9 +89,8 @@ class Site(SQLModel, table=True):
     __tablename__ = "site"
     __table_args__ = (
         UniqueConstraint("tenant", "name"),
-        Index("ix_site_lagging", "id",
-              postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
-    )  # fmt: skip
+        Index("ix_site_lagging", "id", postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
+    )
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
@@ -82,30 +111,64 @@ class Job(SQLModel, table=True):
     __tablename__ = "job"
     __table_args__ = (
         UniqueConstraint("tenant", "idempotency_key"),
-        Index("ix_job_waiting", "queue", "waiting_since", postgresql_include=["tenant"],
-              postgresql_where=text("waiting_since IS NOT NULL")),
-        Index("ix_job_ready", "queue", "tenant", "priority", "created_at",
-              postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL")),
+        Index(
+            "ix_job_waiting",
+            "queue",
+            "waiting_since",
+            postgresql_include=["tenant"],
+            postgresql_where=text("waiting_since IS NOT NULL"),
+        ),
+        Index(
+            "ix_job_ready",
+            "queue",
+            "tenant",
+            "priority",
+            "created_at",
+            postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"),
+        ),
         Index("ix_job_held_until", "held_until", postgresql_where=text("held_until IS NOT NULL")),
-        Index("ix_job_held_for_site", "site_id", "queue", "priority", "created_at",
-              postgresql_where=text("held_for = 'site'")),
-        Index("ix_job_site_next", "site_id", "queue",
-              postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL")),
+        Index(
+            "ix_job_held_for_site",
+            "site_id",
+            "queue",
+            "priority",
+            "created_at",
+            postgresql_where=text("held_for = 'site'"),
+        ),
+        Index(
+            "ix_job_site_next",
+            "site_id",
+            "queue",
+            postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL"),
+        ),
         Index("ix_job_site_open", "site_id", postgresql_where=text("ended_at IS NULL")),
-        Index("ix_job_supersede", "tenant", "supersede_key",
-              postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL")),
-        Index("ix_job_dead", "tenant", "failure_signature", "ended_at",
-              postgresql_where=text("failure_signature IS NOT NULL AND dismissed_at IS NULL")),
+        Index(
+            "ix_job_supersede",
+            "tenant",
+            "supersede_key",
+            postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL"),
+        ),
+        Index(
+            "ix_job_dead",
+            "tenant",
+            "failure_signature",
+            "ended_at",
+            postgresql_where=text("failure_signature IS NOT NULL AND dismissed_at IS NULL"),
+        ),
         Index("ix_job_ended", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
-        Index("ix_job_runway", "queue", "tenant",
-              postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL")),
+        Index(
+            "ix_job_runway",
+            "queue",
+            "tenant",
+            postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL"),
+        ),
         Index("ix_job_tenant_created", "tenant", "created_at"),
         Index("ix_job_tenant_open", "tenant", "created_at", postgresql_where=text("ended_at IS NULL")),
         Index("ix_job_tenant_ended", "tenant", "state", "created_at", postgresql_where=text("ended_at IS NOT NULL")),
         Index("ix_job_site_created", "site_id", "created_at"),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
         Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
-    )  # fmt: skip
+    )
 
     id: UUID = Field(primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
@@ -134,7 +197,7 @@ class Job(SQLModel, table=True):
     """Raised by every claim and every loss of one: only the attempt that holds this number may take effect."""
     waiting_since: datetime | None = when_column()
     pushed_at: datetime | None = when_column()
-    """When its message went to the broker; empty while it waits for room on the runway."""
+    """When its message went to the broker; empty while it waits for room in the dispatch window."""
     held_for: str | None = None
     """Why a waiting job must not go to the broker yet (routing.waits.Hold); empty: it may, when its turn comes."""
     held_until: datetime | None = when_column()
@@ -166,6 +229,87 @@ class Job(SQLModel, table=True):
     created_at: datetime = when_column(nullable=False, default_now=True)
     started_at: datetime | None = when_column()
     ended_at: datetime | None = when_column()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """A job that is about to be accepted: validated and routed. A field with a column's name is its value."""
+
+    id: UUID
+    tenant: str
+    door: Door
+    request: JobRequest
+    state: State
+    queue: QueueName
+    mode: str | None = None
+    tier: int | None = None
+    route: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    site_id: UUID | None = None
+    cap_nanousd: int = 0
+    requested_by: str = ""
+    parent_id: UUID | None = None
+    root_id: UUID | None = None
+    start_release_id: UUID | None = None
+    clarification: Mapping[str, Any] | None = None
+    """What is asked, of a job that is accepted `clarifying`."""
+    result: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    """What is known of it from the start, because of the job it goes on from."""
+    held_for: Hold | None = None
+    """Why it must not go to the broker yet."""
+    held_until: datetime | None = None
+    """When it may, where a time decides; one that is over already keeps nothing."""
+    trace: str | None = None
+    """In which trace it is worked on, as a `traceparent`."""
+    keeps_route: bool = False
+    """Whether its decision is the one about its parent, which is counted already."""
+    digest: str | None = None
+    """Hash of what was asked, where that is more than the request: of a job that goes on from another one."""
+    clarify_hours: float = 0.0
+    """How long the question stays open."""
+    is_pushed: bool = False
+    """Whether the caller pushes its message right after the commit."""
+
+    FROM_REQUEST: ClassVar = ("prompt", "idempotency_key", "priority", "supersede_key")
+    """Columns that are fields of the request; `request` holds the others."""
+    COLUMNS: ClassVar[tuple[str, ...]]
+    """Columns that `row` has."""
+
+    @property
+    def prompt(self) -> str:
+        """What was asked in words."""
+        return self.request.prompt
+
+    @cached_property
+    def request_digest(self) -> str:
+        """Hash of what was asked."""
+        return self.digest or digest_request(self.request)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a worker."""
+        return self.state in (State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING)
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns, and what the ledger reckons its moments from (`insert_jobs`)."""
+        row = {name: getattr(self.request, name) for name in self.FROM_REQUEST}
+        row |= {name: getattr(self, name) for name in self.COLUMNS if name not in row}
+        row["request"] = self.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True)
+        row["root_id"] = self.root_id or self.id
+        row["open_seconds"] = self.clarify_hours * 3600 if self.clarification is not None else None
+        return row | {"waits": self.waits, "is_pushed": self.is_pushed}
+
+
+NewJob.COLUMNS = (
+    *(field.name for field in fields(NewJob) if field.name in Job.model_fields),
+    *NewJob.FROM_REQUEST,
+    "request_digest",
+)
+
+
+def digest_request(request: JobRequest) -> str:
+    """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
+    body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 class Attempt(SQLModel, table=True):

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sqlalchemy import delete, text
+from sqlalchemy import delete
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from monitoring.ledger.clock import after, now
 from monitoring.ledger.record_tables import Worker
+from monitoring.ledger.sql import Statement, after, now
 
 BEAT_SECONDS = 10.0
 """How often a worker says that it is there."""
@@ -95,10 +95,8 @@ def sign_in(session: Session, sign: Sign, *, is_first: bool = False, is_draining
     values = {"host": sign.host, "pid": sign.pid, "queues": list(sign.queues), "slots": sign.slots}
     said = insert(Worker).values(id=sign.id, is_draining=is_draining, **values)
     session.execute(
-        said.on_conflict_do_update(
-            index_elements=["id"], set_={**values, "is_draining": is_draining, "seen_at": now()}
-        )
-    )  # fmt: skip
+        said.on_conflict_do_update(index_elements=["id"], set_={**values, "is_draining": is_draining, "seen_at": now()})
+    )
 
 
 def sign_off(session: Session, worker: str) -> None:
@@ -120,55 +118,48 @@ _SEEN = """
     ), seen AS (
         SELECT worker.*, coalesce(held.busy, 0) AS busy,
                greatest(0, extract(epoch FROM (SELECT clock_timestamp()) - seen_at))::float AS silent,
-               CASE WHEN seen_at < (SELECT clock_timestamp()) - make_interval(secs => :lost) THEN 'lost'
+               CASE WHEN seen_at < (SELECT clock_timestamp()) - make_interval(secs => %(lost)s) THEN 'lost'
                     WHEN is_draining THEN 'draining' ELSE 'serving' END AS standing
           FROM worker LEFT JOIN held USING (id)
     )
 """
 """Live attempts are found through the index of leases: this costs what there are slots, whatever waits."""
 
-_WORKERS = text(f"""
-    WITH {_SEEN} SELECT id, host, pid, queues, slots, busy, standing, started_at, silent FROM seen
-     ORDER BY standing DESC, id LIMIT :limit
+_WORKERS = Statement(f"""
+    WITH {_SEEN} SELECT id, host, pid, queues, slots, busy, standing, started_at,
+           round(silent::numeric, 3)::float AS silent_seconds
+      FROM seen
+     ORDER BY standing DESC, id LIMIT %(limit)s
 """)
 
-_QUEUES = text(f"""
-    WITH {_SEEN} SELECT queue, count(*), coalesce(sum(slots), 0), coalesce(sum(busy), 0)
+_QUEUES = Statement(f"""
+    WITH {_SEEN} SELECT queue, count(*) AS workers, coalesce(sum(slots), 0)::bigint AS slots,
+                        coalesce(sum(busy), 0)::bigint AS busy
       FROM seen CROSS JOIN LATERAL jsonb_array_elements_text(queues) AS served (queue)
      WHERE standing = 'serving' GROUP BY queue ORDER BY queue
 """)
 
-_FLEET = text(f"""
-    WITH {_SEEN} SELECT count(*) FILTER (WHERE standing = 'serving'), count(*) FILTER (WHERE standing = 'draining'),
-                        count(*) FILTER (WHERE standing = 'lost'),
-                        coalesce(sum(slots) FILTER (WHERE standing = 'serving'), 0),
-                        coalesce(sum(busy) FILTER (WHERE standing = 'serving'), 0)
+_FLEET = Statement(f"""
+    WITH {_SEEN} SELECT count(*) FILTER (WHERE standing = 'serving') AS serving,
+                        count(*) FILTER (WHERE standing = 'draining') AS draining,
+                        count(*) FILTER (WHERE standing = 'lost') AS lost,
+                        coalesce(sum(slots) FILTER (WHERE standing = 'serving'), 0)::bigint AS slots,
+                        coalesce(sum(busy) FILTER (WHERE standing = 'serving'), 0)::bigint AS busy
       FROM seen
 """)
 
 
 def all_workers(session: Session, *, limit: int = MOST_WORKERS) -> Sequence[WorkerView]:
     """Return the workers that are there or were there a moment ago: the serving ones first."""
-    rows = session.execute(_WORKERS, {"lost": LOST_SECONDS, "limit": limit})
-    return [
-        WorkerView(
-            id=row.id, host=row.host, pid=row.pid, queues=tuple(row.queues), slots=row.slots, busy=row.busy,
-            standing=row.standing, started_at=row.started_at, silent_seconds=round(row.silent, 3),
-        )
-        for row in rows
-    ]  # fmt: skip
+    rows = _WORKERS.all(session, {"lost": LOST_SECONDS, "limit": limit})
+    return [WorkerView(**row._asdict() | {"queues": tuple(row.queues)}) for row in rows]
 
 
 def slots_by_queue(session: Session) -> Sequence[QueueSlots]:
     """Return the queues that are served now, each with its slots. A worker that drains serves none."""
-    rows = session.execute(_QUEUES, {"lost": LOST_SECONDS})
-    return [
-        QueueSlots(queue=queue, workers=workers, slots=int(slots), busy=int(busy))
-        for queue, workers, slots, busy in rows
-    ]
+    return [QueueSlots(**row._asdict()) for row in _QUEUES.all(session, {"lost": LOST_SECONDS})]
 
 
 def fleet_slots(session: Session) -> FleetSlots:
     """Return how many workers there are, and their slots."""
-    serving, draining, lost, slots, busy = session.execute(_FLEET, {"lost": LOST_SECONDS}).one()
-    return FleetSlots(serving=serving, draining=draining, lost=lost, slots=int(slots), busy=int(busy))
+    return FleetSlots(**_FLEET.one(session, {"lost": LOST_SECONDS})._asdict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from monitoring.ledger.schema import serves
+from monitoring.ledger.store import serves
 from producers.api.problems import problem
 from producers.api.resources import ResourcesDep
 

@@ -25,8 +25,7 @@ from producers.api.stream import as_json, look, watch
 from producers.clarify import MAX_REPLY_CHARACTERS
 from producers.comparison import Comparison
 from producers.errors import BodyTooLargeError, BrokenBodyError
-from producers.job_views import JobSummary, JobView
-from producers.jobs import describe, summarise, tier_name
+from producers.jobs import JobSummary, JobView, describe, summarise, tier_name
 from producers.keys import Caller, Scope
 from producers.review import changes_of_job
 from producers.submit import Submitted

@@ -16,18 +16,19 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
 from monitoring.errors import (
+    ApprovalRefusedError,
+    ClusterNotFoundError,
+    GateNotFoundError,
+    GateRefusedError,
     IdempotencyConflictError,
     JobNotFoundError,
+    NotContinuableError,
+    NotReplayableError,
     PublishConflictError,
+    ReleaseNotFoundError,
     SiteNotFoundError,
     WrongStateError,
 )
-from monitoring.ledger.approvals import ApprovalRefusedError
-from monitoring.ledger.dead_letters import ClusterNotFoundError
-from monitoring.ledger.gates import GateNotFoundError, GateRefusedError
-from monitoring.ledger.notifications import NotReplayableError
-from monitoring.ledger.releases import ReleaseNotFoundError
-from monitoring.ledger.rounds import NotContinuableError
 from producers.errors import (
     AdmissionRefusedError,
     AuthenticationError,

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel
 
-from monitoring.ledger.accepting import Accepted
+from monitoring.ledger.insert_jobs import Accepted
 from producers.api.bodies import parse_json, with_key
 from producers.api.examples import body_of
 from producers.api.job_routes import Body

@@ -17,8 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from monitoring.ledger.events import events_after
 from monitoring.ledger.jobs import find_job
 from monitoring.ledger.store import Ledger
-from producers.job_views import EventView
-from producers.jobs import describe_events
+from producers.jobs import EventView, describe_events
 from routing.jobs import State, is_end
 
 logger = logging.getLogger(__name__)

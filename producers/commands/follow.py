@@ -19,8 +19,7 @@ from monitoring.ledger.record_tables import QueueControl
 from monitoring.ledger.tables import Job, Site
 from producers.bootstrap import Installation
 from producers.commands.context import INTERRUPTED, err
-from producers.job_views import EventView, JobView
-from producers.jobs import PreviewLinks, describe, describe_events
+from producers.jobs import EventView, JobView, PreviewLinks, describe, describe_events
 from routing.jobs import State
 from routing.prices import format_usd
 

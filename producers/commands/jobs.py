@@ -17,7 +17,7 @@ from producers.commands.lines import read_lines
 from routing.jobs import RESUMABLE, Door, State
 
 if TYPE_CHECKING:
-    from producers.job_views import JobView, RoundView
+    from producers.jobs import JobView, RoundView
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -16,7 +16,7 @@ app = typer.Typer()
 def lanes(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the models that there was trouble with: which are parked, why, and for how long."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger import lanes as ledger_lanes
+        from monitoring.ledger import provider_circuits as ledger_lanes
 
         views = ledger_lanes.lanes(session)
     if as_json:
@@ -42,7 +42,7 @@ def open_(
 ) -> None:
     """Let a parked lane flow at once, and the jobs that wait for it. It is parked again when its provider says so."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger.lanes import open_lane
+        from monitoring.ledger.provider_circuits import open_lane
 
         is_known = open_lane(session, provider, model)
     if not is_known:

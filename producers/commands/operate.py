@@ -149,7 +149,7 @@ def verify(
 ) -> None:
     """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted, moved or cut."""
     with installed(ctx) as installation:
-        from monitoring import audit as audit_trail
+        from monitoring import audit_chain as audit_trail
         from monitoring.audit_archive import Archive, verify_with_archive
 
         key = _signing_key(installation)
@@ -175,7 +175,7 @@ def verify(
 def export(ctx: typer.Context) -> None:
     """Write the trail as JSON lines on stdout."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring import audit as audit_trail
+        from monitoring import audit_chain as audit_trail
 
         audit_trail.export(session, sys.stdout)
 
@@ -184,7 +184,7 @@ def export(ctx: typer.Context) -> None:
 def history(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Hold the whole history of jobs, money and releases against every promise. Exit 1 when one was broken."""
     with installed(ctx) as installation:
-        from monitoring.ledger.histories import examine
+        from monitoring.ledger.history_reader import examine
 
         verdict = examine(installation.ledger.engine, installation.policy.retention)
     if as_json:

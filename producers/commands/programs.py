@@ -234,7 +234,7 @@ def rehearsal(
 def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Bring the ledger to the current schema."""
     from monitoring.ledger.migrate import migrate
-    from monitoring.ledger.schema import Fit, fit, found_revision
+    from monitoring.ledger.store import Fit, fit, found_revision
 
     with installed(ctx) as installation:
         engine = installation.ledger.engine
@@ -250,6 +250,6 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _await_ledger(config: LedgerConfig) -> None:
     """Start no process on a schema that it does not know: wait for its migration, then end with exit code 2."""
-    from monitoring.ledger.schema import await_schema
+    from monitoring.ledger.store import await_schema
 
     await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)

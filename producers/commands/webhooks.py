@@ -107,8 +107,7 @@ def replay(
 
 def _replay_all(installation: Installation, ids: list[UUID] | tuple[()], *, tenant: str) -> list[tuple[UUID, str]]:
     """Replay each alone; returns why one could not be, or an empty text."""
-    from monitoring.errors import JobNotFoundError
-    from monitoring.ledger.notifications import NotReplayableError
+    from monitoring.errors import JobNotFoundError, NotReplayableError
 
     notifications, verdicts = installation.notifications, []
     meant = ids or [one.job_id for one in notifications.not_delivered(tenant, limit=_PAGE).notifications]

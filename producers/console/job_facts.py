@@ -16,8 +16,7 @@ from monitoring.ledger.money import calls_of
 from monitoring.ledger.tables import Approval, Call, Job, Release
 from producers.api.resources import Resources
 from producers.console.timeline import CUTS, MOST_CUTS, timeline_of
-from producers.job_views import EventView, JobView
-from producers.jobs import CONSOLE_AUDIENCE, describe, describe_events
+from producers.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.replays import tiers_instead
 from producers.review import compare_releases, releases_of_job
 from routing.jobs import State

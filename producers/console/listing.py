@@ -11,8 +11,7 @@ from sqlalchemy import Select, String, cast, select
 from sqlmodel import Session, col
 
 from monitoring.ledger.tables import Job, Site
-from producers.job_views import JobSummary
-from producers.jobs import summarise
+from producers.jobs import JobSummary, summarise
 from routing.jobs import State
 from routing.queues import QueueName
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from monitoring.ledger.events import EventKind
-from producers.job_views import EventView
+from producers.jobs import EventView
 from routing.jobs import State
 
 _PEOPLE = {State.CLARIFYING.value: "question", State.AWAITING_APPROVAL.value: "review"}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from monitoring.ledger.events import EventKind
 from producers.console.shown import cents, excerpt, words
-from producers.job_views import EventView
+from producers.jobs import EventView
 
 _LONGEST = 240
 

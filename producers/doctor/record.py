@@ -10,11 +10,10 @@ from sqlalchemy import func
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlmodel import col, select
 
-from monitoring.audit import check_newest
+from monitoring.audit_chain import check_newest
 from monitoring.errors import SchemaMismatchError
-from monitoring.ledger.runway import DISPATCHER, leaders
-from monitoring.ledger.schema import Fit, fit, found_revision, wanted_revision
-from monitoring.ledger.store import Ledger
+from monitoring.ledger.dispatch_window import DISPATCHER, leaders
+from monitoring.ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from monitoring.ledger.tables import Tenant
 from monitoring.ledger.workers import slots_by_queue
 from producers import door

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.projects import ProjectNotFoundError, find_project
-from monitoring.ledger.runs import runs_of_ticket
+from monitoring.errors import IdempotencyConflictError, ProjectNotFoundError
+from monitoring.ledger.runs import find_project, runs_of_ticket
 from monitoring.ledger.store import Ledger
 from producers.errors import AuthenticationError
 from producers.submit import Submitter

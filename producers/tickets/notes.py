@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from monitoring.ledger.step_ends import AT_GATE, STARTED, DueNote, book_note, claim_due_notes
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.ticket_notes import AT_GATE, STARTED, DueNote, book_note, claim_due_notes
 from routing.accounts import Account, AccountsConfig
 from routing.jobs import State
 from routing.project import ProjectConfig

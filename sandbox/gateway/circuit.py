@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from monitoring.ledger import lanes
-from monitoring.ledger.money import Statement
+from monitoring.ledger import provider_circuits
+from monitoring.ledger.sql import Statement
 from routing.lanes import Trouble, pauses
 from sandbox.gateway.admission import Admitted
 from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
@@ -44,13 +44,13 @@ class CircuitReports:
         """Say that the provider takes calls: as soon as it has begun to reply, others need not wait any longer."""
         if self.is_awaited:
             self.is_awaited = False
-            await self._run(lanes.succeed(self._lane.account, self._model, is_test=self._is_test))
+            await self._run(provider_circuits.succeed(self._lane.account, self._model, is_test=self._is_test))
             self._is_test = False
 
     async def given_up(self) -> None:
         """Say that nobody knows how the provider would have taken the call."""
         if self._is_test:
-            await self._run(lanes.give_up_test(self._lane.account, self._model))
+            await self._run(provider_circuits.give_up_test(self._lane.account, self._model))
 
     async def ended(self, ended: Ended) -> float:
         """Say how the call ended, and return for how many seconds its circuit is open because of it."""
@@ -58,7 +58,7 @@ class CircuitReports:
             await self.taken()
             return 0.0
         steps = pauses(ended.trouble, self._lane.rules, retry_after=ended.retry_after, is_probe=self._is_test)
-        statement = lanes.fail(
+        statement = provider_circuits.fail(
             self._lane.account,
             self._model,
             trouble=ended.trouble,
@@ -67,7 +67,7 @@ class CircuitReports:
             is_test=self._is_test,
         )
         rows = await self._run(statement)
-        failure = lanes.read_failure(rows[0]) if rows else lanes.Failure(0, 0.0)
+        failure = provider_circuits.read_failure(rows[0]) if rows else provider_circuits.Failure(0, 0.0)
         about = {"model": self._model, "trouble": ended.trouble.value, "failures": failure.failures}
         logger.warning("circuit_failure", extra={**about, "open_seconds": round(failure.parked_seconds, 3)})
         return failure.parked_seconds
@@ -79,7 +79,7 @@ class CircuitReports:
         usage = settlement.usage
         used = usage.input_tokens + usage.cache_write_tokens + usage.output_tokens
         if (left := self._taken_tokens - used) > 0:
-            await self._run(lanes.give_back(self._lane.account, self._model, tokens=left))
+            await self._run(provider_circuits.give_back(self._lane.account, self._model, tokens=left))
 
     async def _run(self, statement: Statement) -> list[tuple[object, ...]]:
         try:

@@ -27,7 +27,7 @@ from psycopg import AsyncRawCursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from monitoring.ledger import lanes, money
+from monitoring.ledger import money, provider_circuits
 from monitoring.ledger.money import (
     Bearer,
     BearerGone,
@@ -37,8 +37,8 @@ from monitoring.ledger.money import (
     LaneMissing,
     LaneRefusal,
     Reserved,
-    Statement,
 )
+from monitoring.ledger.sql import Statement
 from monitoring.ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS
 from routing.prices import BudgetExceeded
 from sandbox.errors import SandboxError
@@ -89,7 +89,7 @@ class Ledger:
 
     async def _run(self, way: Connections | DurableConnections, statement: Statement) -> Sequence[tuple[Any, ...]]:
         try:
-            return await way.run(statement.sql, statement.values)
+            return await way.run(statement.sql, statement.values or {})
         except (psycopg.Error, ConnectionsBusyError, OSError) as error:
             logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
             raise LedgerUnreachableError(type(error).__name__) from None
@@ -124,7 +124,7 @@ class Ledger:
             if isinstance(outcome, CapsMissing):
                 await self.run(money.open_caps(caps))
             elif isinstance(outcome, LaneMissing):
-                await self.run(lanes.open_row(call.lane.account, call.model))
+                await self.run(provider_circuits.open_row(call.lane.account, call.model))
             else:
                 return outcome
         raise LedgerUnreachableError("caps could not be opened")

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from monitoring.ledger import doors
+from monitoring.ledger import events
 from routing.policy import Policy
 from sandbox.gateway.auth import logged_path
 from sandbox.gateway.ledger import Ledger, LedgerUnreachableError
@@ -168,7 +168,7 @@ class Mirror:
             return
         try:
             counts = {result: (number, sent[result]) for result, number in requests.items()}
-            await self._ledger.run(doors.tell_mirror(counts))
+            await self._ledger.run(events.record_mirror_use(counts))
         except LedgerUnreachableError:
             self._requests.update(requests)
             self._bytes.update(sent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from monitoring.ledger import doors
+from monitoring.ledger import money
 from monitoring.ledger.attempts import hash_token
 from routing.policy import Policy
 from sandbox.gateway.auth import address_of, check_address, check_bearer, token_of
@@ -62,6 +62,6 @@ class Callers:
             bearer = check_bearer(await self._ledger.bearer(token_hash))
             check_address(bearer, address=address, limits=self._policy.queues[bearer.queue])
             return
-        [[is_open]] = await self._ledger.ask(doors.is_open(address))
+        [[is_open]] = await self._ledger.ask(money.is_live_address(address))
         if not is_open:
             raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")

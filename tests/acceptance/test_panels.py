@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from monitoring.ledger.runway import pause
+from monitoring.ledger.dispatch_window import pause_queue
 from monitoring.ledger.store import Ledger
 from producers.commands.dashboards import read_alert_rules
 from routing.queues import QueueName
@@ -117,12 +117,12 @@ def work(installation: Installation) -> None:
 @contextmanager
 def paused(ledger: Ledger, queue: QueueName) -> Iterator[None]:
     with ledger.begin() as session:
-        pause(session, queue, is_paused=True)
+        pause_queue(session, queue, is_paused=True)
     try:
         yield
     finally:
         with ledger.begin() as session:
-            pause(session, queue, is_paused=False)
+            pause_queue(session, queue, is_paused=False)
 
 
 def test_every_query_is_proven_by_the_ledger_or_by_a_test_of_its_own() -> None:

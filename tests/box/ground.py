@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from monitoring.ledger.attempts import Claim
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job
 from producers.sites import Sites

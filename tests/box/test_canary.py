@@ -16,7 +16,7 @@ import pytest
 from redis import Redis
 from sqlmodel import SQLModel
 
-from monitoring.ledger.runway import Push
+from monitoring.ledger.dispatch_window import Push
 from producers.publisher import Publisher
 from routing.app import create_app
 from routing.queues import QueueName

@@ -12,7 +12,7 @@ from pathlib import Path
 from redis import Redis
 from sqlalchemy.exc import DBAPIError
 
-from monitoring.ledger.histories import examine
+from monitoring.ledger.history_reader import examine
 from sandbox.rehearsal.config import read_log
 from tests.chaos.accounts import USD, BilledCall, compare, passed_caps
 from tests.chaos.callbacks import Callbacks

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlmodel import select
 
-from monitoring.ledger.histories import examine
+from monitoring.ledger.history_reader import examine
 from monitoring.ledger.releases import active_release
 from monitoring.ledger.tables import Site
 from routing.jobs import ENDS, Reason

@@ -9,19 +9,14 @@ from uuid import UUID, uuid4
 from sqlalchemy import RowMapping, text
 
 from monitoring.ledger import money
-from monitoring.ledger.accepting import accept
 from monitoring.ledger.approvals import approve, approved_release, await_approval
-from monitoring.ledger.attempts import Claim, claim, hash_token, hold
+from monitoring.ledger.attempts import hash_token, hold
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.jobs import close_attempt, end, move
-from monitoring.ledger.new_jobs import NewJob
-from monitoring.ledger.releases import (
-    NewRelease,
-    activate,
-    add_release,
-    ensure_site,
-)
+from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
+from monitoring.ledger.start_attempt import Claim, claim
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Release, Tenant
+from monitoring.ledger.tables import Job, NewJob, Release, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy import Policy, platform_policy
 from routing.prices import Usage, cost_nanousd, nanousd_per_token
@@ -81,11 +76,11 @@ class Fleet:
             call_limit_nanousd=10**9,
         )  # fmt: skip
         with self.ledger.begin() as session:
-            bearer = money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
+            bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
             caps = money.caps_of(bearer, policy=self.policy)
-            money.run(session, money.open_caps(caps))
+            money.open_caps(caps).all(session)
         with self.ledger.begin() as session:
-            answer = money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call)
+            answer = money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call)
         assert isinstance(answer, money.Reserved), answer
         return call.id
 
@@ -93,12 +88,9 @@ class Fleet:
         usage = Usage(input_tokens, output_tokens, 7, 3)
         cost = cost_nanousd(self.policy.prices[MODEL], usage)
         with self.ledger.begin() as session:
-            money.run(
-                session,
-                money.settle(
+            money.settle(
                     call_id, usage=usage, cost_nanousd=cost, finish="completed", status=200, state="settled"
-                ),
-            )  # fmt: skip
+                ).all(session)  # fmt: skip
 
     def call(self, claimed: Claim) -> None:
         self.settle(self.open_call(claimed))

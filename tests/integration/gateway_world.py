@@ -17,11 +17,10 @@ from aiohttp import web
 from sqlalchemy import text
 from sqlmodel import select
 
-from monitoring.ledger.accepting import accept
-from monitoring.ledger.attempts import claim
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.insert_jobs import accept
+from monitoring.ledger.start_attempt import claim
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Call, Cap, Tenant
+from monitoring.ledger.tables import Call, Cap, NewJob, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, State
 from routing.policy import Policy, platform_policy
 from routing.prices import NANOUSD_PER_USD

@@ -17,10 +17,11 @@ from sqlalchemy import func, select
 from sqlmodel import SQLModel
 
 from monitoring.ledger.approvals import await_approval
-from monitoring.ledger.attempts import Claim, claim, hold
+from monitoring.ledger.attempts import hold
+from monitoring.ledger.dispatch_window import pause_queue
 from monitoring.ledger.jobs import end, find_job, move
 from monitoring.ledger.releases import active_release, add_release, find_site
-from monitoring.ledger.runway import pause
+from monitoring.ledger.start_attempt import Claim, claim
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job, Release, Site
 from producers.api.app import create_app
@@ -121,9 +122,9 @@ class World:
             job = find_job(session, job_id)
             message = JobMessage(job_id=job.id, fence=job.fence)
             queue = QueueName(job.queue)
-            pause(session, queue, is_paused=False)
+            pause_queue(session, queue, is_paused=False)
             taken = claim(session, message, queue=queue, worker="test", policy=self.policy)
-            pause(session, queue, is_paused=True)
+            pause_queue(session, queue, is_paused=True)
         assert taken is not None
         return taken
 
@@ -158,13 +159,13 @@ class World:
         """Run the publish task for an approved job."""
         with self.ledger.begin() as session:
             fence = find_job(session, job_id).fence
-            pause(session, QueueName.CONTROL, is_paused=False)
+            pause_queue(session, QueueName.CONTROL, is_paused=False)
         resources = WorkerResources(
             ledger=self.ledger, den=self.den, policy=self.policy, gateway_url="http://127.0.0.1:1", worker="test"
         )
         run_control(JobMessage(job_id=job_id, fence=fence), resources)
         with self.ledger.begin() as session:
-            pause(session, QueueName.CONTROL, is_paused=True)
+            pause_queue(session, QueueName.CONTROL, is_paused=True)
 
     def job(self, job_id: UUID) -> Job:
         """Return a job's row."""
@@ -239,7 +240,7 @@ def open_world(
     with ledger.begin() as session:
         create_tenant(session, tenant)
         for queue in QUEUES:
-            pause(session, queue, is_paused=True)
+            pause_queue(session, queue, is_paused=True)
     pages_app = create_pages_app(
         PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600, console_url=console_url)
     )

@@ -16,13 +16,13 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from monitoring.ledger import money
-from monitoring.ledger.attempts import Claim, hash_token, lapsed_attempts, recover
+from monitoring.ledger.attempts import hash_token, lapsed_attempts, recover
+from monitoring.ledger.dispatch_window import pause_queue
 from monitoring.ledger.gates import Verdict, decide_gate
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
-from monitoring.ledger.run_values import StepOrder
-from monitoring.ledger.runs import unabsorbed_runs, wake_run
-from monitoring.ledger.runway import pause
+from monitoring.ledger.start_attempt import Claim
+from monitoring.ledger.steps import StepOrder, StepReport, unabsorbed_runs, wake_run
 from monitoring.ledger.tables import Job
 from producers.projects import Projects
 from producers.publisher import Publisher
@@ -39,7 +39,7 @@ from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.control import run_control
 from workers.lifecycle import Resources, run_attempt, take
-from workers.outcomes import Ended, Outcome, StepDone
+from workers.outcomes import Ended, Outcome
 from workers.runs.coordinator import Advance, Observe
 from workers.runs.exchange import create_workspace
 from workers.runs.transport import Remote, RemoteRules
@@ -142,7 +142,7 @@ class Yard:
 
     def _pause(self, *, is_paused: bool) -> None:
         with self.shop.ledger.begin() as session:
-            pause(session, QueueName.CONTROL, is_paused=is_paused)
+            pause_queue(session, QueueName.CONTROL, is_paused=is_paused)
 
     def job(self, run_id: UUID) -> Job:
         return self.shop.job(run_id)
@@ -199,7 +199,7 @@ class Yard:
             base, changes, step=Step(order.key, order.attempt), message=order.key, when=5
         )
         self.completed.append(order.key)
-        return StepDone(result=said, base=base, commit=commit, changed=tuple(sorted(changes)))
+        return StepReport(result=said, base=base, commit=commit, changed=tuple(sorted(changes)))
 
     def _fetch(self, run_id: UUID) -> str:
         remote = Remote(url=f"file://{self.home}/remotes/shop.git", branch="main")
@@ -223,22 +223,20 @@ class Yard:
         usage = Usage(input_tokens=0, output_tokens=tokens)
         cost = cost_nanousd(price, usage)
         with self.shop.ledger.begin() as session:
-            bearer = money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
+            bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
             caps = money.caps_of(bearer, policy=self.policy)
-            money.run(session, money.open_caps(caps))
+            money.open_caps(caps).all(session)
         call = money.CallStart(
             id=uuid4(), provider=bearer.provider or "?", model=HAIKU, key_hash="hash-of-key", gateway="g1",
             prices_as_of=self.policy.prices_as_of, input_nanousd=0, token_nanousd=nanousd_per_token(price.output),
             max_tokens=tokens, least_tokens=1, call_limit_nanousd=10**12,
         )  # fmt: skip
         with self.shop.ledger.begin() as session:
-            reserved = money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call)
+            reserved = money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call)
             assert isinstance(reserved, money.Reserved), reserved
         with self.shop.ledger.begin() as session:
-            money.run(
-                session,
-                money.settle(call.id, usage=usage, cost_nanousd=cost, finish="completed", status=200, state="settled"),
-            )  # fmt: skip
+            facts: dict[str, Any] = {"finish": "completed", "status": 200, "state": "settled"}
+            money.settle(call.id, usage=usage, cost_nanousd=cost, **facts).all(session)
         return cost
 
     # The fleet

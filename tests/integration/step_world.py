@@ -8,8 +8,7 @@ from uuid import UUID
 
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import AgentExecution, Run, RunStep
-from monitoring.ledger.run_values import StepSpec, StepStart
-from monitoring.ledger.runs import add_steps, start_steps
+from monitoring.ledger.steps import StepSpec, StepStart, add_steps, start_steps
 from monitoring.ledger.tables import Job
 from producers.projects import Projects
 from producers.publisher import Publisher

@@ -10,11 +10,11 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlmodel import SQLModel, col, select
 
-from monitoring.ledger.dead_letters import cluster_name
+from monitoring.ledger.failures import cluster_name
 from monitoring.ledger.gates import open_gate
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import Gate
-from monitoring.ledger.run_values import GateSpec
+from monitoring.ledger.steps import GateSpec
 from routing.jobs import Reason, State
 from tests.integration.http_world import HOME, PAGES, World
 

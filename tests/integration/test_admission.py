@@ -8,10 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from monitoring.ledger.backlog import count_backlog
-from monitoring.ledger.queue_time import expire_waiting, stale_jobs
-from monitoring.ledger.room import look_for_room
-from monitoring.ledger.runway import Push, pause, top_up
+from monitoring.ledger.deferral import expire_waiting, stale_jobs
+from monitoring.ledger.dispatch_window import Push, pause_queue, top_up
+from monitoring.ledger.headroom import count_backlog, load_headroom
 from producers.celery_message import CeleryMessage
 from producers.errors import AdmissionRefusedError
 from producers.intake import take_in
@@ -119,7 +118,7 @@ def test_a_pause_holds_at_once_for_messages_that_are_on_their_way_and_ends_at_on
     def set_paused(*, is_paused: bool) -> None:
         with shop.ledger.begin() as session:
             if what == "queue":
-                pause(session, ANSWER, is_paused=is_paused)
+                pause_queue(session, ANSWER, is_paused=is_paused)
         if what == "tenant":
             shop.execute("UPDATE tenant SET paused_at = CASE WHEN :paused THEN now() END", paused=is_paused)
 
@@ -232,5 +231,5 @@ def test_the_backlog_is_counted_by_queue_and_tenant_and_not_too_often(shop: Shop
     shop.execute("UPDATE job SET waiting_since = NULL")
     counted(shop)
     with shop.ledger.begin() as session:
-        room = look_for_room(session, "acme", {ANSWER: ()})[ANSWER]
+        room = load_headroom(session, "acme", {ANSWER: ()})[ANSWER]
     assert room.fullness(Admission(waiting_per_tenant=1)) is None

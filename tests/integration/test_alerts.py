@@ -20,10 +20,11 @@ import yaml
 from redis import Redis
 from sqlmodel import Session
 
-from monitoring.ledger import lanes, money
-from monitoring.ledger.attempts import Claim, recover, report_loss
+from monitoring.ledger import money, provider_circuits
+from monitoring.ledger.attempts import recover, report_loss
+from monitoring.ledger.dispatch_window import lead, resign
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.runway import lead, resign
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
 from monitoring.ledger.workers import Sign, sign_in
@@ -167,7 +168,7 @@ def money_goes_into_work_that_is_not_used(site: Site) -> None:
         status=200,
         state="settled",
     )
-    site.in_ledger(lambda session: money.run(session, settle))
+    site.in_ledger(lambda session: settle.all(session))
     site.fleet.end(claimed, State.FAILED, Reason.PROVIDER_ERROR)
 
 
@@ -185,8 +186,10 @@ def money_is_reserved_and_nothing_runs(site: Site) -> None:
 
 
 def a_provider_refuses(site: Site) -> None:
-    refused = lanes.fail("rehearsal", MODEL, trouble=Trouble.RATE_LIMITED, pauses=[600], asked=None, is_test=False)
-    site.in_ledger(lambda session: money.run(session, refused))
+    refused = provider_circuits.fail(
+        "rehearsal", MODEL, trouble=Trouble.RATE_LIMITED, pauses=[600], asked=None, is_test=False
+    )
+    site.in_ledger(lambda session: refused.all(session))
 
 
 def an_orchestrator_talks_too_much(site: Site) -> None:

@@ -484,16 +484,16 @@ def test_every_example_of_the_openapi_document_is_accepted(world: World, tmp_pat
 
 
 def test_a_job_is_accepted_although_the_queue_is_open_and_the_broker_dead(world: World) -> None:
-    from monitoring.ledger.runway import pause
+    from monitoring.ledger.dispatch_window import pause_queue
     from routing.queues import QueueName
 
     with world.ledger.begin() as session:
-        pause(session, QueueName.ANSWER, is_paused=False)
+        pause_queue(session, QueueName.ANSWER, is_paused=False)
     try:
         job_id = world.submit(prompt=f"What is {secrets.token_hex(3)}?")
     finally:
         with world.ledger.begin() as session:
-            pause(session, QueueName.ANSWER, is_paused=True)
+            pause_queue(session, QueueName.ANSWER, is_paused=True)
     job = world.job(job_id)
     assert isinstance(job, Job)
     assert (job.state, job.waiting_since is not None) == ("queued", True)

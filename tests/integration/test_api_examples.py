@@ -21,7 +21,7 @@ from sqlmodel import col
 from monitoring.ledger.gates import open_gate
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.run_tables import Gate
-from monitoring.ledger.run_values import GateSpec
+from monitoring.ledger.steps import GateSpec
 from monitoring.ledger.store import Ledger
 from routing.jobs import Reason, State
 from tests.integration.http_world import PAGES, World, open_world, shared_ledger

@@ -7,7 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from monitoring.ledger.approvals import ApprovalRefusedError, approve
+from monitoring.errors import ApprovalRefusedError
+from monitoring.ledger.approvals import approve
 from monitoring.ledger.tables import Approval, Tenant
 from routing.errors import PolicyError
 from routing.policy import ProjectOverrides, lower, platform_policy

@@ -7,7 +7,7 @@ import threading
 import pytest
 from sqlmodel import Session
 
-from monitoring.audit import AuditVerdict, export, seal, verify
+from monitoring.audit_chain import AuditVerdict, export, seal, verify
 from monitoring.ledger import audit
 from monitoring.ledger.approvals import reject
 from monitoring.ledger.record_tables import AuditSeal

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from monitoring import audit_archive
-from monitoring.audit import AuditVerdict, seal, verify
-from monitoring.audit_archive import Archive, ArchiveError, archive_old, verify_with_archive
+from monitoring.audit_archive import Archive, archive_old, verify_with_archive
+from monitoring.audit_chain import AuditVerdict, seal, verify
+from monitoring.errors import ArchiveError
 from monitoring.ledger import audit
 from monitoring.ledger.record_tables import AuditSeal
 from producers.config import DispatcherConfig
@@ -146,7 +147,7 @@ def test_a_death_between_the_file_and_the_ledger_costs_nothing_and_leaves_nothin
         raise DiedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(audit_archive.audit, "sign_archived", die)
+        patched.setattr(audit_archive.audit_chain, "sign_archived", die)
         with pytest.raises(DiedError):
             move(sealed, archive)
     (path,) = archive.files()

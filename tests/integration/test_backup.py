@@ -14,14 +14,14 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from monitoring.audit import seal, verify
-from monitoring.errors import FencedError, SchemaMismatchError
+from monitoring.audit_chain import seal, verify
+from monitoring.errors import DumpError, FencedError, SchemaMismatchError
 from monitoring.event_metrics import fold_pending
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.dump import DumpError, find_program, is_empty
+from monitoring.ledger.dump import find_program, is_empty
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.retention import kept_releases
+from monitoring.ledger.releases import kept_releases
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Release, Site
 from monitoring.restored import FENCE_JUMP

@@ -17,7 +17,7 @@ from redis import Redis
 from redis.exceptions import NoPermissionError
 
 from monitoring.gauges import Reading, read_broker
-from monitoring.ledger.runway import Push
+from monitoring.ledger.dispatch_window import Push
 from monitoring.ledger.tables import Job
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher

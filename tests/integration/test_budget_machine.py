@@ -101,7 +101,7 @@ class BudgetMachine(RuleBasedStateMachine):
         claimed = self.shop.running(tenant=tenant, tier=None, **more)
         self.roots.append((tenant, claimed.job.root_id))
         with self.shop.ledger.begin() as session:
-            return money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
+            return money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
 
     @rule(target=holders, holder=holders, way=st.sampled_from(["fenced", "cancelled", "lost"]))
     def lose_the_job(self, holder: Bearer, way: str) -> Bearer:
@@ -143,7 +143,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     def ask(self, holder: Bearer, call: CallStart, caps: tuple[CapLimit, ...]) -> object:
         with self.shop.ledger.begin() as session:
-            return money.read_reserve(money.run(session, money.reserve(holder, call, caps))[0], call)
+            return money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call)
 
     @rule(
         holder=holders, day=st.sampled_from(DAYS), input_nanousd=st.integers(0, 300), token=st.integers(1, 3),
@@ -159,7 +159,7 @@ class BudgetMachine(RuleBasedStateMachine):
         answer = self.ask(holder, call, caps)
         if isinstance(answer, CapsMissing):
             with self.shop.ledger.begin() as session:
-                money.run(session, money.open_caps(caps))
+                money.open_caps(caps).all(session)
             answer = self.ask(holder, call, caps)
         self.book(holder, call, caps, answer)
 
@@ -193,7 +193,7 @@ class BudgetMachine(RuleBasedStateMachine):
         """What an agent does that asks for several things at once: alike, so that their order makes no difference."""
         caps = self.caps(holder, day)
         with self.shop.ledger.begin() as session:
-            money.run(session, money.open_caps(caps))
+            money.open_caps(caps).all(session)
         asked = [call_start(input_nanousd=100, token=1, wanted=200, least=least) for _ in range(calls)]
         together = threading.Barrier(calls)
 
@@ -215,7 +215,7 @@ class BudgetMachine(RuleBasedStateMachine):
     def settle_for_real(self, call_id: UUID, cost: int, *, state: str) -> bool:
         booked = money.settle(call_id, usage=Usage(), cost_nanousd=cost, finish="completed", status=200, state=state)
         with self.shop.ledger.begin() as session:
-            return bool(money.run(session, booked))
+            return bool(booked.all(session))
 
     @rule(which=st.integers(0, 50), share=st.floats(0, 1), state=st.sampled_from(["settled", "presumed"]))
     def settle(self, which: int, share: float, state: str) -> None:
@@ -243,7 +243,7 @@ class BudgetMachine(RuleBasedStateMachine):
         self.shop.execute("UPDATE call SET lease_until = now() - interval '1 s' WHERE id = ANY(:ids)", ids=list(calls))
         if renewed:  # it was only slow
             with self.shop.ledger.begin() as session:
-                money.run(session, money.renew_calls(list(calls)))
+                money.renew_calls(list(calls)).all(session)
             calls = {}
         with self.shop.ledger.begin() as session:
             assert money.presume_lost_calls(session) == len(calls)

@@ -10,9 +10,9 @@ import pytest
 
 from monitoring.ledger.attempts import recover, renew
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.holds import hold_back
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.store import Ledger
+from monitoring.ledger.wait_reasons import hold_back
 from routing.jobs import State
 from routing.queues import QueueName
 from routing.waits import Hold

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 from monitoring.capacity.measure import measure
 from monitoring.forecast import read_recent_attempts, read_wanted_slots
 from monitoring.ledger.attempts import escalate, hold
-from monitoring.ledger.backlog import count_backlog
-from monitoring.ledger.runway import pause
+from monitoring.ledger.dispatch_window import pause_queue
+from monitoring.ledger.headroom import count_backlog
 from monitoring.ledger.workers import Sign, sign_in, sign_off
 from producers.cli import app
 from routing.jobs import Reason, State
@@ -117,7 +117,7 @@ def test_wanted_slots_follow_what_waits_and_what_runs(shop: Shop) -> None:
     shop.execute("UPDATE job SET pushed_at = NULL")
     assert 1 <= wanted(shop)[QueueName.ANSWER] < 3, "who waits for a provider wants no worker"
     with shop.ledger.begin() as session:
-        pause(session, QueueName.ANSWER, is_paused=True)
+        pause_queue(session, QueueName.ANSWER, is_paused=True)
     assert wanted(shop)[QueueName.ANSWER] == 1
 
 

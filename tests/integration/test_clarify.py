@@ -18,9 +18,8 @@ from sqlalchemy import text
 from monitoring.errors import JobNotFoundError, WrongStateError
 from monitoring.event_metrics import fold
 from monitoring.ledger.approvals import expire
-from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.cancelling import request_cancel, supersede, take_turn
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.superseding import supersede, take_turn
 from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
 from producers.clarify import Clarifier, Reply

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import col
 
-from monitoring.audit import seal
+from monitoring.audit_chain import seal
 from monitoring.ledger import audit
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from monitoring.ledger.runway import DISPATCHER, Push, lead
+from monitoring.ledger.dispatch_window import DISPATCHER, Push, lead
 from monitoring.ledger.store import STATEMENT_TIMEOUT_MS
 from producers.config import DispatcherConfig
 from producers.dispatcher import BATCH, Dispatcher

@@ -13,10 +13,10 @@ from redis import Redis
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from monitoring.audit import newest_head, seal
+from monitoring.audit_chain import newest_head, seal
 from monitoring.exporter import ExporterApp
 from monitoring.ledger import audit
-from monitoring.ledger.runway import DISPATCHER, lead
+from monitoring.ledger.dispatch_window import DISPATCHER, lead
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.workers import Sign, sign_in
 from producers import door

@@ -22,11 +22,12 @@ from monitoring.exporter import ExporterApp, render_metrics
 from monitoring.gauges import _QUEUES, LOOKED_AT_MOST
 from monitoring.ledger import money
 from monitoring.ledger.approvals import reject
-from monitoring.ledger.attempts import Claim, escalate, hold, recover, report_loss
+from monitoring.ledger.attempts import escalate, hold, recover, report_loss
 from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.dispatch_window import depths, lead, pause_queue
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job, move, wait_on
-from monitoring.ledger.runway import depths, lead, pause
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Attempt, Job
 from producers.supervisor import free_port
@@ -244,7 +245,7 @@ def test_waste_is_counted_once_when_an_attempt_fails_while_its_call_settles(flee
         settle = money.settle(
             call_id, usage=Usage(10, 10), cost_nanousd=60_000, finish="completed", status=200, state="settled"
         )
-        money.run(settling, settle)
+        settle.all(settling)
         ending.start()
         ending.join(0.3)
         assert ending.is_alive(), "the end waits until it can see what the attempt cost"
@@ -293,7 +294,7 @@ def test_gauges_show_budgets_age_leader_and_pause(fleet: Fleet) -> None:
     fleet.execute("UPDATE job SET waiting_since = now() - interval '100 s' WHERE id = :id", id=job_id)
     with fleet.ledger.begin() as session:
         lead(session, "dispatcher", "d1", seconds=30)
-        pause(session, QueueName.AGENT, is_paused=True)
+        pause_queue(session, QueueName.AGENT, is_paused=True)
     series = scrape(fleet)
     spent, reserved = (
         fleet.scalar(f"SELECT sum({column}) FROM cap WHERE scope = 'tenant_day'") / NANOUSD_PER_USD

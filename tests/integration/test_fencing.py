@@ -13,14 +13,15 @@ import pytest
 
 from monitoring.errors import FencedError
 from monitoring.ledger import money
-from monitoring.ledger.attempts import Claim, bind_door, hash_token, lapsed_attempts, recover, report_loss
+from monitoring.ledger.attempts import bind_door, hash_token, lapsed_attempts, recover, report_loss
 from monitoring.ledger.money import BearerGone
 from monitoring.ledger.notifications import Due, book, claim_due
 from monitoring.ledger.record_tables import Delivery
 from monitoring.ledger.run_tables import TicketNote
+from monitoring.ledger.start_attempt import Claim
+from monitoring.ledger.step_ends import book_note
+from monitoring.ledger.steps import charge_unmetered_step
 from monitoring.ledger.tables import Site
-from monitoring.ledger.ticket_notes import book_note
-from monitoring.ledger.whole_steps import charge_whole
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
 from sandbox.den import Den
@@ -91,7 +92,7 @@ def test_what_a_twin_s_call_cost_is_owed_and_is_waste_exactly_once(shop: Shop, f
 def test_a_twin_gets_no_money(shop: Shop, fleet: Fleet) -> None:
     twin = shop.running()
     with shop.ledger.begin() as session:
-        bearer = money.read_bearer(money.run(session, money.bearer_of(hash_token(twin.token)))[0])
+        bearer = money.read_bearer(money.bearer_of(hash_token(twin.token)).all(session)[0])
     fleet.call(twin)
     lose(shop, twin)
     shop.claim(twin.job.id)
@@ -102,7 +103,7 @@ def test_a_twin_gets_no_money(shop: Shop, fleet: Fleet) -> None:
     with shop.ledger.begin() as session:
         caps = money.caps_of(bearer, policy=shop.policy)
         assert isinstance(
-            money.read_reserve(money.run(session, money.reserve(bearer, call, caps))[0], call), BearerGone
+            money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call), BearerGone
         )
     assert shop.scalar("SELECT count(*) FROM call") == 1
 
@@ -112,7 +113,7 @@ def test_a_twin_cannot_charge_a_whole_step(shop: Shop) -> None:
     lose(shop, twin)
     shop.claim(twin.job.id)
     with pytest.raises(FencedError), shop.ledger.begin() as session:
-        charge_whole(session, twin, nanousd=1000, model="m", worker="w1")
+        charge_unmetered_step(session, twin, nanousd=1000, model="m", worker="w1")
     assert shop.scalar("SELECT count(*) FROM call") == 0
     assert not shop.scalar("SELECT sum(spent_nanousd + reserved_nanousd) FROM cap")
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from monitoring.ledger.releases import ReleaseSweptError
+from monitoring.errors import ReleaseSweptError
 from monitoring.ledger.tables import Release
 from producers.garbage import Collected, collect_garbage
 from tests.integration.http_world import HOME, PAGES, PAGES_URL, World, shared_ledger, world

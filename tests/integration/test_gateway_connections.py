@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from monitoring.ledger.money import Statement
+from monitoring.ledger.sql import Statement
 from sandbox.gateway.ledger import Connections, DurableConnections, Ledger
 from tests.services import Postgres
 

@@ -14,11 +14,11 @@ import pytest
 from aiohttp import web
 
 from monitoring.errors import FencedError
-from monitoring.ledger.accepting import accept
-from monitoring.ledger.attempts import bind_door, claim, new_token
-from monitoring.ledger.new_jobs import NewJob
+from monitoring.ledger.attempts import bind_door, new_token
+from monitoring.ledger.insert_jobs import accept
+from monitoring.ledger.start_attempt import claim
 from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt, Site
+from monitoring.ledger.tables import Attempt, NewJob, Site
 from routing.jobs import Door, JobMessage, JobRequest, State
 from routing.policy import Policy, platform_policy
 from routing.prices import NANOUSD_PER_USD, BudgetExceeded

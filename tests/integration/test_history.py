@@ -12,7 +12,7 @@ from monitoring.history import Rule, Violation
 from monitoring.ledger.approvals import reject
 from monitoring.ledger.attempts import escalate, hold
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.histories import Verdict, examine, examine_snapshot
+from monitoring.ledger.history_reader import Verdict, examine, examine_snapshot
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.store import Ledger
 from producers.cli import app

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.attempts import close_attempt, hold
+from monitoring.ledger.attempts import hold
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.holds import hold_back, release_due, release_sites
-from monitoring.ledger.jobs import lock_job, move, wait_on
-from monitoring.ledger.runway import Push, top_up
+from monitoring.ledger.dispatch_window import Push, top_up
+from monitoring.ledger.jobs import close_attempt, lock_job, move, wait_on
+from monitoring.ledger.wait_reasons import hold_back, release_due, release_sites
 from routing.admission import Admission
 from routing.jobs import Reason, State
 from routing.policy import Runway

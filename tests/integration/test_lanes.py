@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from monitoring.ledger.lanes import LaneView, lanes
+from monitoring.ledger.provider_circuits import LaneView, lanes
 from monitoring.ledger.store import Ledger
 from routing.lanes import Lanes, LaneState
 from routing.policy import Policy, platform_policy

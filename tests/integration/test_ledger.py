@@ -20,15 +20,15 @@ from monitoring.errors import (
     PublishConflictError,
     WrongStateError,
 )
-from monitoring.ledger.accepting import accept
 from monitoring.ledger.approvals import approve, approved_release, await_approval, expire, overdue_jobs, reject
-from monitoring.ledger.attempts import claim, escalate, hold, lapsed_attempts, recover, renew, report_loss
+from monitoring.ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
 from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.jobs import end, find_job, list_jobs, move
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.releases import activate, add_release
-from monitoring.ledger.schema import Fit, fit
-from monitoring.ledger.store import Ledger
+from monitoring.ledger.start_attempt import claim
+from monitoring.ledger.store import Fit, Ledger, fit
 from monitoring.ledger.tables import Approval, Attempt, Job, Release, Site
 from routing.errors import RoutingError
 from routing.jobs import ENDS, JobMessage, Reason, State

@@ -20,10 +20,11 @@ from hypothesis.stateful import (
 
 from monitoring.errors import FencedError, PublishConflictError, WrongStateError
 from monitoring.ledger.approvals import approved_release, expire, reject
-from monitoring.ledger.attempts import Claim, escalate, hold, lapsed_attempts, recover, renew, report_loss
+from monitoring.ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import end
 from monitoring.ledger.releases import activate
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
 from routing.jobs import ENDS, MOVES, JobMessage, Reason, State

@@ -19,16 +19,15 @@ from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 from typer.testing import CliRunner
 
-from monitoring.audit import verify
+from monitoring.audit_chain import verify
 from monitoring.errors import LedgerBusyError, SchemaMismatchError
-from monitoring.ledger import rolling
+from monitoring.ledger import migrate as migration
 from monitoring.ledger.attempts import lapsed_attempts, recover
 from monitoring.ledger.cancelling import request_cancel
 from monitoring.ledger.jobs import lock_job
 from monitoring.ledger.migrate import migrate
 from monitoring.ledger.money import presume_lost_calls
-from monitoring.ledger.schema import Fit, await_schema, fit, serves, wanted_revision
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from monitoring.ledger.store import Fit, Ledger, await_schema, create_ledger_engine, fit, serves, wanted_revision
 from producers.cli import app
 from routing.jobs import ENDS, Reason, State
 from routing.queues import QueueName
@@ -208,7 +207,7 @@ def writing(url: str) -> Iterator[list[float]]:
 def test_a_migration_behind_a_long_transaction_holds_up_others_only_briefly(
     old: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rolling, "LOCK_TIMEOUT_MS", 200)
+    monkeypatch.setattr(migration, "LOCK_TIMEOUT_MS", 200)
     holder = psycopg.connect(old.url)
     holder.execute("UPDATE job SET priority = priority WHERE state = 'answered'")
     migrating = threading.Thread(target=migrate, args=(old.ledger.engine,))
@@ -225,7 +224,7 @@ def test_a_migration_behind_a_long_transaction_holds_up_others_only_briefly(
 
 
 def test_a_migration_that_gets_no_lock_gives_up_and_can_be_repeated(old: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rolling, "LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr(migration, "LOCK_TIMEOUT_MS", 50)
     with psycopg.connect(old.url) as holder:
         holder.execute("UPDATE job SET priority = priority WHERE state = 'answered'")
         with pytest.raises(LedgerBusyError, match="repeat"):

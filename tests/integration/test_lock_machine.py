@@ -22,14 +22,15 @@ from hypothesis.stateful import (
 
 from monitoring.errors import FencedError, MonitoringError, PublishConflictError, WrongStateError
 from monitoring.ledger.approvals import approved_release, reject
-from monitoring.ledger.attempts import Claim, escalate, hold, lapsed_attempts, recover
+from monitoring.ledger.attempts import escalate, hold, lapsed_attempts, recover
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.holds import release_due, release_sites
+from monitoring.ledger.dispatch_window import top_up
 from monitoring.ledger.jobs import end
 from monitoring.ledger.releases import activate
-from monitoring.ledger.runway import top_up
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Job
+from monitoring.ledger.wait_reasons import release_due, release_sites
 from producers.rounds import Asker, ReviseOrder, Rounds
 from routing.errors import RoutingError
 from routing.jobs import ENDS, Door, JobMessage, Reason, State

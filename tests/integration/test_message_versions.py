@@ -12,9 +12,9 @@ import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 
-from monitoring.ledger.holds import release_due
+from monitoring.ledger.deferral import UNKNOWN_VERSION_SECONDS
 from monitoring.ledger.tables import Job
-from monitoring.ledger.unread import PAUSE_SECONDS
+from monitoring.ledger.wait_reasons import release_due
 from producers.door import CeleryDoor, DoorLists
 from producers.publisher import Publisher
 from producers.submit import Submitter
@@ -90,7 +90,7 @@ def test_a_worker_leaves_a_message_of_a_newer_version_to_others_and_loses_no_job
     send(worker, queue, newer)
     (row,) = wait_until(lambda: held(shop, job_id), seconds=10, what="the job is given back")
     assert (row.held_for, row.pushed_at, row.fence, row.ages, row.lost_attempts) == ("time", None, 0, True, 0)
-    assert PAUSE_SECONDS - 10 < row.seconds <= PAUSE_SECONDS, "no worker meets it again at once"
+    assert UNKNOWN_VERSION_SECONDS - 10 < row.seconds <= UNKNOWN_VERSION_SECONDS, "no worker meets it again at once"
     assert unread(shop, job_id) == 1
     assert [record.msg for record in caplog.records].count("message_of_unknown_version") == 1
     assert shop.scalar("SELECT count(*) FROM attempt") == 0

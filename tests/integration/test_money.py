@@ -35,7 +35,7 @@ def world(ledger: Ledger) -> World:
 def bearer(world: World, **fields: Any) -> Bearer:
     held = world.attempt(**fields)
     with world.ledger.begin() as session:
-        return money.read_bearer(money.run(session, money.bearer_of(hash_token(held.token)))[0])
+        return money.read_bearer(money.bearer_of(hash_token(held.token)).all(session)[0])
 
 
 def start(nanousd: int, *, tokens: int = 1, least: int = 1) -> CallStart:
@@ -51,10 +51,10 @@ def reserve(world: World, holder: Bearer, call: CallStart, *, limit: int | None 
     if limit is not None:
         caps = tuple(cap._replace(limit_nanousd=limit) for cap in caps)
     with world.ledger.begin() as session:
-        outcome = money.read_reserve(money.run(session, money.reserve(holder, call, caps))[0], call)
+        outcome = money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call)
     if isinstance(outcome, CapsMissing):
         with world.ledger.begin() as session:
-            money.run(session, money.open_caps(caps))
+            money.open_caps(caps).all(session)
         return reserve(world, holder, call, limit=limit)
     return outcome
 
@@ -64,7 +64,7 @@ def settle(world: World, call_id: UUID, cost: int) -> bool:
         call_id, usage=Usage(), cost_nanousd=cost, finish="completed", status=200, state="settled"
     )  # fmt: skip
     with world.ledger.begin() as session:
-        return bool(money.run(session, statement))
+        return bool(statement.all(session))
 
 
 @pytest.mark.req("H-100", "H-101", "H-102")
@@ -76,7 +76,7 @@ def test_a_tier_may_spend_exactly_its_limit_and_not_a_nanodollar_more(
     world.execute("UPDATE attempt SET queue = :queue", queue=queue.value)
     with world.ledger.begin() as session:
         token_hash = session.connection().scalar(text("SELECT token_hash FROM attempt"))
-        holder = money.read_bearer(money.run(session, money.bearer_of(token_hash))[0])
+        holder = money.read_bearer(money.bearer_of(token_hash).all(session)[0])
     limit = round(usd * NANOUSD_PER_USD)
     over = reserve(world, holder, start(limit + 1), limit=None)
     assert over == BudgetExceeded("tier", limit)
@@ -211,7 +211,7 @@ def test_a_call_that_was_looked_up_before_its_attempt_handed_the_job_on_gets_no_
     world = World(shop.ledger, "", platform_policy())
     claimed = shop.running()
     with shop.ledger.begin() as session:
-        holder = money.read_bearer(money.run(session, money.bearer_of(hash_token(claimed.token)))[0])
+        holder = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
     assert isinstance(reserve(world, holder, start(1)), Reserved)
     shop.offer(claimed)
     assert isinstance(reserve(world, holder, start(1)), BearerGone)

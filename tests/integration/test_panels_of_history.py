@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.ledger import lanes, money
+from monitoring.ledger import provider_circuits
+from monitoring.ledger.dispatch_window import lead, pause_queue
 from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.runway import lead, pause
 from monitoring.ledger.workers import Sign, sign_in
 from producers.supervisor import free_port
 from routing.jobs import Reason, State
@@ -62,9 +62,11 @@ def stand_by(shop: Shop) -> None:
     with shop.ledger.begin() as session:
         lead(session, "dispatcher", "d1", seconds=3600)
         sign_in(session, Sign(id="w1", host="h", pid=1, queues=("answer", "spec", "steps"), slots=4))
-        pause(session, QueueName.AGENT, is_paused=True)
-        refused = lanes.fail("rehearsal", MODEL, trouble=Trouble.OVERLOADED, pauses=[600], asked=None, is_test=False)
-        money.run(session, refused)
+        pause_queue(session, QueueName.AGENT, is_paused=True)
+        refused = provider_circuits.fail(
+            "rehearsal", MODEL, trouble=Trouble.OVERLOADED, pauses=[600], asked=None, is_test=False
+        )
+        refused.all(session)
     for held_for, hours in (("site", None), ("time", 1)):
         shop.execute(
             "UPDATE job SET held_for = :held_for, held_until = now() + make_interval(hours => :hours) WHERE id = :id",

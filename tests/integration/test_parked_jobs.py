@@ -16,12 +16,12 @@ from sqlalchemy import select
 
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.holds import release_due
+from monitoring.ledger.deferral import defer
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.lanes import lanes, open_lane
-from monitoring.ledger.parking import park
+from monitoring.ledger.provider_circuits import lanes, open_lane
 from monitoring.ledger.run_tables import AgentExecution
 from monitoring.ledger.tables import Cap, Job, Release, Site
+from monitoring.ledger.wait_reasons import release_due
 from producers.supervisor import free_port
 from routing.jobs import Reason
 from routing.lanes import LaneState
@@ -210,7 +210,7 @@ def test_a_job_whose_disk_is_full_waits_for_a_time_and_for_no_longer_than_for_a_
         claimed = shop.claim(job_id)
         with shop.ledger.begin() as session:
             job = hold(session, claimed.attempt)
-            return park(session, job, asked=None, reason=Reason.STORAGE_UNAVAILABLE, detail="full", lanes=rules)
+            return defer(session, job, asked=None, reason=Reason.STORAGE_UNAVAILABLE, detail="full", lanes=rules)
 
     given = []
     while (pause := park_once()) is not None:

@@ -22,8 +22,8 @@ from redis import Redis
 
 from monitoring.heartbeat import is_well
 from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.dispatch_window import Push
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.runway import Push
 from monitoring.ledger.store import Ledger
 from producers.embedded import WORKERS
 from producers.errors import PublishError

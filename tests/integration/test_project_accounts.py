@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from monitoring.ledger.attempts import bind_door, claim
+from monitoring.ledger.attempts import bind_door
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.run_values import StepSpec, StepStart
-from monitoring.ledger.runs import add_steps, start_steps
+from monitoring.ledger.start_attempt import claim
+from monitoring.ledger.steps import StepSpec, StepStart, add_steps, start_steps
 from monitoring.ledger.store import Ledger
 from monitoring.ledger.tables import Attempt
 from producers.projects import Projects

@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 from redis import Redis
 
-from monitoring.ledger.runway import Push
+from monitoring.ledger.dispatch_window import Push
 from producers.errors import PublishError
 from producers.publisher import Publisher, message_id
 from routing.app import create_app

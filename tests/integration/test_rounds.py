@@ -6,17 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.errors import IdempotencyConflictError, WrongStateError
-from monitoring.ledger.approvals import ApprovalRefusedError, approve, reject
+from monitoring.errors import ApprovalRefusedError, IdempotencyConflictError, NotContinuableError, WrongStateError
+from monitoring.ledger.approvals import approve, reject
 from monitoring.ledger.attempts import recover
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.histories import examine
+from monitoring.ledger.history_reader import examine
 from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.retention import sweep_site
-from monitoring.ledger.rounds import NotContinuableError
+from monitoring.ledger.releases import sweep_site
 from monitoring.ledger.tables import Job, Release
-from producers.job_views import JobView
-from producers.jobs import PreviewLinks, describe
+from producers.jobs import JobView, PreviewLinks, describe
 from producers.review import changes_of_job
 from producers.rounds import Asker, ResumeOrder, ReviseOrder, Rounds
 from routing.errors import InvalidJobError

@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 
-from monitoring.ledger.accepting import accept
 from monitoring.ledger.cancelling import request_cancel
+from monitoring.ledger.insert_jobs import accept
 from monitoring.ledger.jobs import lock_job, route_job
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from producers.config import DispatcherConfig

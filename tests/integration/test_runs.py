@@ -12,7 +12,7 @@ from sqlmodel import col
 from monitoring.event_metrics import fold
 from monitoring.ledger.jobs import lock_job, route_job
 from monitoring.ledger.record_tables import Event
-from monitoring.ledger.run_usage import NO_AGENT, orchestrator_share, total_by, usage_of_run
+from monitoring.ledger.spending import NO_AGENT, orchestrator_share, total_by, usage_of_run
 from monitoring.metrics import series_key
 from routing.jobs import Reason, State
 from routing.router import Route

@@ -13,9 +13,9 @@ import pytest
 from redis import Redis
 from sqlalchemy import text
 
+from monitoring.ledger.dispatch_window import pause_queue
 from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.runs import unabsorbed_runs
-from monitoring.ledger.runway import pause
+from monitoring.ledger.steps import unabsorbed_runs
 from producers.config import DispatcherConfig
 from producers.dispatcher import Dispatcher
 from producers.publisher import Publisher
@@ -82,7 +82,7 @@ class Fleet:
 def fleet(shop: Shop, tmp_path: Path, broker_url: str) -> Iterator[Fleet]:
     yard = Yard(shop, tmp_path)
     with shop.ledger.begin() as session:
-        pause(session, QueueName.CONTROL, is_paused=False)
+        pause_queue(session, QueueName.CONTROL, is_paused=False)
     app, lists = create_app(broker_url), BrokerLists(broker_url)
     dispatcher = Dispatcher(
         shop.ledger, Publisher(app), lists, policy=yard.policy, config=DispatcherConfig(), holder="one",

@@ -15,12 +15,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from monitoring.errors import WrongStateError
+from monitoring.errors import GateNotFoundError, GateRefusedError, WrongStateError
 from monitoring.ledger.attempts import hold, recover
 from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.gates import GateNotFoundError, GateRefusedError, decide_gate, expire_gate, overdue_gates
+from monitoring.ledger.gates import decide_gate, expire_gate, overdue_gates
 from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.runs import wake_run
+from monitoring.ledger.steps import StepReport, wake_run
 from routing.jobs import Reason, State
 from routing.policy import platform_policy
 from routing.queues import QueueName
@@ -28,7 +28,7 @@ from tests.factories import Shop
 from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
 from workers.attempt import Attempt
 from workers.lifecycle import take
-from workers.outcomes import Outcome, StepDone
+from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
 from workers.runs.workspace import Step
 
@@ -269,7 +269,7 @@ def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard) -> 
     def handler(attempt: Attempt) -> Outcome:
         outcome = yard.step_handler(attempt)
         order = attempt.step_order
-        assert isinstance(outcome, StepDone)
+        assert isinstance(outcome, StepReport)
         assert order is not None
         if order.key != "fix-frontend":
             return outcome
@@ -277,7 +277,7 @@ def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard) -> 
         commit = yard.workspace(order.run_id).commit_step(
             outcome.base or "", leak, step=Step(order.key, order.attempt), message="m", when=5
         )
-        return StepDone(result=outcome.result, base=outcome.base, commit=commit, changed=("src/key.ts",))
+        return StepReport(result=outcome.result, base=outcome.base, commit=commit, changed=("src/key.ts",))
 
     run_id = yard.submit("Fix the broken header")
     while yard.turn(handler=handler):

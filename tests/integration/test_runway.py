@@ -6,18 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.holds import release_sites
-from monitoring.ledger.room import Place, look_for_room
-from monitoring.ledger.runway import (
-    Push,
-    depths,
-    lead,
-    pause,
-    resign,
-    standing,
-    top_up,
-    unpush,
-)
+from monitoring.ledger.dispatch_window import Push, depths, lead, pause_queue, pushed_jobs, resign, top_up, unpush
+from monitoring.ledger.headroom import Placement, load_headroom
+from monitoring.ledger.wait_reasons import release_sites
 from routing.admission import Admission
 from routing.policy import Runway
 from routing.queues import QueueName
@@ -42,9 +33,9 @@ def questions(shop: Shop, count: int, *, tenant: str = "acme", **fields: object)
 def place(
     shop: Shop, *, queue: QueueName = ANSWER, tenant: str = "acme", site_id: UUID | None = None,
     admission: Admission | None = None,
-) -> Place:  # fmt: skip
+) -> Placement:  # fmt: skip
     with shop.ledger.begin() as session:
-        looked = look_for_room(session, tenant, {queue: [site_id] if site_id is not None else []})
+        looked = load_headroom(session, tenant, {queue: [site_id] if site_id is not None else []})
         return looked[queue].take(
             site_id, runway=Runway(per_queue=3, per_tenant=2), admission=admission or Admission()
         )  # fmt: skip
@@ -102,10 +93,10 @@ def test_a_paused_queue_and_a_paused_tenant_are_skipped_until_they_are_resumed(s
     questions(shop, 1, tenant="calm")
     shop.execute("UPDATE tenant SET paused_at = now() WHERE name = 'calm'")
     with shop.ledger.begin() as session:
-        pause(session, ANSWER, is_paused=True)
+        pause_queue(session, ANSWER, is_paused=True)
     assert take(shop) == []
     with shop.ledger.begin() as session:
-        pause(session, ANSWER, is_paused=False)
+        pause_queue(session, ANSWER, is_paused=False)
     assert [push.tenant for push in take(shop)] == ["acme"]
     shop.execute("UPDATE tenant SET paused_at = NULL")
     assert [push.tenant for push in take(shop)] == ["calm"]
@@ -114,8 +105,8 @@ def test_a_paused_queue_and_a_paused_tenant_are_skipped_until_they_are_resumed(s
 def test_pausing_one_queue_leaves_the_others_running(shop: Shop) -> None:
     questions(shop, 1)
     with shop.ledger.begin() as session:
-        pause(session, SPEC, is_paused=True)
-        pause(session, SPEC, is_paused=True)
+        pause_queue(session, SPEC, is_paused=True)
+        pause_queue(session, SPEC, is_paused=True)
     assert len(take(shop)) == 1
 
 
@@ -171,7 +162,7 @@ def test_only_messages_that_should_stand_there_for_long_enough_are_looked_for(sh
     shop.execute("UPDATE job SET pushed_at = now() - interval '10 seconds' WHERE id = :id", id=old)
     shop.execute("UPDATE job SET pushed_at = now() WHERE id = :id", id=young)
     with shop.ledger.begin() as session:
-        assert standing(session, ANSWER, older_than_seconds=5) == [Push(old, 0, ANSWER, "acme")]
+        assert pushed_jobs(session, ANSWER, older_than_seconds=5) == [Push(old, 0, ANSWER, "acme")]
 
 
 def test_a_new_job_goes_to_the_broker_at_once_only_while_there_is_room(shop: Shop) -> None:
@@ -194,7 +185,7 @@ def test_a_new_job_waits_where_queue_tenant_or_site_is_not_free(shop: Shop) -> N
     shop.execute("UPDATE tenant SET paused_at = now()")
     assert not room(shop)
     with shop.ledger.begin() as session:
-        pause(session, ANSWER, is_paused=True)
+        pause_queue(session, ANSWER, is_paused=True)
     assert not room(shop, tenant=shop.tenant("other"))
 
 

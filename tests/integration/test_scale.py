@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from sqlmodel import Session
 
-from monitoring.ledger import room, runway_sql
+from monitoring.ledger import dispatch_window, headroom
 from monitoring.ledger.approvals import overdue_jobs
 from monitoring.ledger.attempts import lapsed_attempts
+from monitoring.ledger.deferral import stale_jobs
+from monitoring.ledger.dispatch_window import look, pushed_jobs, top_up
 from monitoring.ledger.gates import overdue_gates
-from monitoring.ledger.holds import release_due, release_sites
+from monitoring.ledger.headroom import load_headroom
 from monitoring.ledger.jobs import list_jobs
 from monitoring.ledger.money import presume_lost_calls
-from monitoring.ledger.queue_time import stale_jobs
-from monitoring.ledger.room import look_for_room
-from monitoring.ledger.runs import unabsorbed_runs
-from monitoring.ledger.runway import look, standing, top_up
+from monitoring.ledger.steps import unabsorbed_runs
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Site
-from monitoring.sweeping import ODDMENTS
+from monitoring.ledger.wait_reasons import release_due, release_sites
+from monitoring.sweeping import _ODDMENTS
 from producers.jobs import summarise
 from routing.admission import Admission
 from routing.jobs import State
@@ -59,7 +59,7 @@ STEPS: dict[str, Callable[[Session], Any]] = {
     "release_due": release_due,
     "release_sites": release_sites,
     "look": lambda s: look(s, older_than_seconds=3),
-    "standing": lambda s: standing(s, QueueName.SPEC, older_than_seconds=3),
+    "standing": lambda s: pushed_jobs(s, QueueName.SPEC, older_than_seconds=3),
     "overdue_jobs": overdue_jobs,
     "overdue_gates": overdue_gates,
     "lapsed_attempts": lapsed_attempts,
@@ -90,26 +90,27 @@ def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None
     (site,) = crowd.rows("SELECT id FROM site WHERE tenant = 't3' AND name = 's7'")
     assert crowd.find(Site, site.id)
     for wanted in ({QueueName.ANSWER: []}, {QueueName.SPEC: [site.id]}):
-        (looked,) = looks_of(crowd, lambda s, w=wanted: look_for_room(s, "t3", w))
+        (looked,) = looks_of(crowd, lambda s, w=wanted: load_headroom(s, "t3", w))
         assert not looked.scanned & BIG
         assert looked.rows < 200
 
 
 KEPT = {
-    "room": room.LOOK.sql, "look": runway_sql.LOOK.text, "shares": runway_sql.SHARES.text,
-    "ready": runway_sql.READY.text, "crowded": runway_sql.CROWDED.text, "park": runway_sql.PARK.text,
-    "mark": runway_sql.MARK.text,
-}  # fmt: skip
+    "headroom": headroom._HEADROOM,
+    "look": dispatch_window._LOOK,
+    "shares": dispatch_window._SHARES,
+    "ready": dispatch_window._READY,
+    "crowded": dispatch_window._CROWDED,
+    "hold for sites": dispatch_window._HOLD_FOR_SITES,
+    "mark": dispatch_window._MARK,
+}
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_keeps_its_plan_has_one_that_is_good_for_any_values(crowd: Shop, name: str) -> None:
     crowd.execute("ANALYZE")
     places: dict[str, int] = {}
-    numbered = re.sub(
-        r"%\((\w+)\)s|(?<!:):(\w+)",
-        lambda found: f"${places.setdefault(found[1] or found[2], len(places) + 1)}", KEPT[name],
-    )  # fmt: skip
+    numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${places.setdefault(found[1], len(places) + 1)}", KEPT[name].sql)
     with crowd.ledger.engine.connect() as connection, connection.connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (GENERIC_PLAN) {numbered}")
         plan = "\n".join(line for (line,) in cursor.fetchall())
@@ -130,13 +131,13 @@ def test_a_list_of_jobs_looks_at_what_it_shows_however_many_there_ever_were(crow
 
 
 def test_a_sweep_finds_the_releases_that_have_no_files_any_more_without_a_look_at_the_others(crowd: Shop) -> None:
-    (statement,) = (each for each in ODDMENTS if "DELETE FROM release" in each.text)
+    (statement,) = (each for each in _ODDMENTS if "DELETE FROM release" in each.sql)
     crowd.execute("""
         INSERT INTO release (id, site_id, digest, manifest, signals, scan, scan_passed, scan_digest, total_bytes)
         SELECT gen_random_uuid(), (SELECT id FROM site LIMIT 1), 'd', '{}', '{}', '{}', true, 'd', 1
           FROM generate_series(1, 5000)
     """)
     crowd.execute("ANALYZE release")
-    for look_at in looks_of(crowd, lambda s: s.execute(statement, {"seconds": 1.0, "limit": 100})):
+    for look_at in looks_of(crowd, lambda s: statement.all(s, {"seconds": 1.0, "limit": 100})):
         assert look_at.rows < 100
         assert look_at.blocks < 20

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from monitoring.audit import head_of, seal
-from monitoring.audit_heads import FILE_NAME, HeadFile
+from monitoring.audit_chain import HEAD_FILE_NAME, HeadFile, head_of, seal
 from monitoring.ledger import audit
 from producers.cli import app
 from producers.config import DispatcherConfig
@@ -43,7 +42,7 @@ def run(shop: Shop, tmp_path: Path) -> Run:
 @pytest.fixture
 def sealed(shop: Shop, tmp_path: Path) -> Shop:
     """Three seals of three rows each; the sealer kept its newest head."""
-    heads = HeadFile(tmp_path / FILE_NAME)
+    heads = HeadFile(tmp_path / HEAD_FILE_NAME)
     for batch in range(3):
         with shop.ledger.begin() as session:
             for row in range(3):

@@ -15,16 +15,9 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.errors import PublishConflictError, SiteNotFoundError
+from monitoring.errors import PublishConflictError, ReleaseNotFoundError, SiteNotFoundError
 from monitoring.ledger.record_tables import AuditRow
-from monitoring.ledger.releases import (
-    ReleaseNotFoundError,
-    activate,
-    add_release,
-    add_site,
-    find_site,
-    published_release,
-)
+from monitoring.ledger.releases import activate, add_release, add_site, find_site, published_release
 from monitoring.ledger.tables import Release
 from producers.errors import ImportRefusedError, InvalidInputError, SiteConflictError, UnknownTenantError
 from producers.sites import Sites

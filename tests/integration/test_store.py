@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from monitoring.ledger.statement import Statement
+from monitoring.ledger.sql import Statement
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from tests.factories import Shop
 
@@ -51,14 +51,14 @@ def test_a_statement_of_psycopg_s_own_is_in_the_session_s_transaction(shop: Shop
     shop.tenant()
     rename = Statement("UPDATE tenant SET provider = %(provider)s RETURNING name, provider")
     with shop.ledger.begin() as session:
-        row = rename.one_or_none(session, {"provider": "another"})
+        row = rename.one(session, {"provider": "another"})
         assert (row.name, row.provider) == ("acme", "another")
         assert session.scalar(text("SELECT provider FROM tenant")) == "another"
         session.rollback()
     assert shop.rows("SELECT provider FROM tenant")[0].provider != "another"
     with shop.ledger.begin() as session:
         assert Statement("NOTIFY news").all(session) == []
-        assert Statement("SELECT 1 WHERE false").one_or_none(session) is None
+        assert Statement("SELECT 1 WHERE false").one(session) is None
 
 
 def test_its_errors_are_those_of_any_other_statement_and_name_no_value(shop: Shop) -> None:
@@ -72,13 +72,13 @@ def test_a_connection_that_breaks_under_it_is_replaced(shop: Shop) -> None:
     ledger, whose = Ledger(create_ledger_engine(shop.url, pool_size=1)), Statement("SELECT pg_backend_pid() AS pid")
     try:
         with ledger.begin() as session:
-            before = whose.one_or_none(session).pid
+            before = whose.one(session).pid
             shop.execute(f"SELECT pg_terminate_backend({before}, 5000)")
             with pytest.raises(OperationalError) as error:
                 whose.all(session)
             session.rollback()
         assert error.value.connection_invalidated
         with ledger.begin() as session:
-            assert whose.one_or_none(session).pid != before
+            assert whose.one(session).pid != before
     finally:
         ledger.close()

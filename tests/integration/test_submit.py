@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.runway import pause
+from monitoring.ledger.dispatch_window import pause_queue
 from monitoring.ledger.tables import Job
 from producers.celery_message import CeleryMessage
 from producers.errors import UnknownTenantError
@@ -110,7 +110,7 @@ def test_while_the_broker_is_away_a_job_is_accepted_all_the_same(shop: Shop) -> 
 
 def test_where_the_runway_has_no_room_a_job_waits_in_the_ledger(shop: Shop, submit: Submit, broker: Any) -> None:
     with shop.ledger.begin() as session:
-        pause(session, QueueName.ANSWER, is_paused=True)
+        pause_queue(session, QueueName.ANSWER, is_paused=True)
     job = submit(prompt=QUESTION)
     assert (shop.job(job.id).pushed_at, lengths(broker)) == (None, {})
 

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.backlog import count_backlog
+from monitoring.ledger.headroom import count_backlog
 from producers import submit as submitting
 from producers.errors import AdmissionRefusedError, LedgerAwayError, UnknownTenantError
 from producers.publisher import Publisher
@@ -211,15 +211,15 @@ def test_when_the_ledger_goes_away_half_way_what_was_accepted_is_told(
 ) -> None:
     shop.tenant()
     looks: list[int] = []
-    survey = submitting.survey
+    load = submitting.load_submission_context
 
     def break_off(*given: Any, **named: Any) -> Any:
         looks.append(1)
         if len(looks) == 2:
             raise OperationalError("SELECT", {}, Exception("gone"))
-        return survey(*given, **named)
+        return load(*given, **named)
 
-    monkeypatch.setattr(submitting, "survey", break_off)
+    monkeypatch.setattr(submitting, "load_submission_context", break_off)
     monkeypatch.setattr(submitting, "BATCH", 2)
     told = many(submitter, *[{"prompt": QUESTION}] * 3)
     assert [type(one) for one in told] == [Submitted, Submitted, LedgerAwayError]

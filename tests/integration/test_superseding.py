@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from monitoring.ledger.attempts import hold, renew
-from monitoring.ledger.holds import release_sites
 from monitoring.ledger.jobs import close_attempt, end
 from monitoring.ledger.tables import Job, Site
+from monitoring.ledger.wait_reasons import release_sites
 from producers.publisher import Publisher
 from producers.submit import Submitter
 from routing.app import create_app

@@ -11,17 +11,19 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import MetaData, text
+from sqlalchemy import MetaData
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
+from monitoring import sweeping
 from monitoring.event_metrics import fold_pending, fold_step, read_series
 from monitoring.ledger.attempts import hold
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.jobs import end, lock_job
 from monitoring.ledger.releases import activate
+from monitoring.ledger.sql import Statement
 from monitoring.ledger.tables import Site
-from monitoring.sweeping import CHAIN_TABLES, ENDED, RowSweeper, Swept
+from monitoring.sweeping import CHAIN_TABLES, RowSweeper, Swept
 from producers.housekeeping import Housekeeper
 from producers.replays import Replays
 from producers.rounds import Asker
@@ -228,13 +230,9 @@ def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_pat
     for job_id in jobs(shop):
         grow_old(shop, job_id, days=400)
     keeper = Housekeeper(
-        shop.ledger,
-        Den(tmp_path / "den"),
-        shop.policy,
-        runs_root=yard.resources.runs.root,
-        holder="k",
+        shop.ledger, Den(tmp_path / "den"), shop.policy, runs_root=yard.resources.runs.root, holder="k",
         clock=lambda: 4e9,
-    )
+    )  # fmt: skip
     workspace = yard.workspace(run_id).path
     assert workspace.is_dir()
     shop.execute("UPDATE ticket_note SET delivered_at = NULL, next_at = now()")
@@ -353,8 +351,8 @@ def test_a_ledger_full_of_ended_jobs_sweeps_to_its_floor_in_bounded_looks(shop: 
 def test_the_look_for_ended_jobs_reads_an_index_and_no_younger_job(shop: Shop) -> None:
     bounds = {"seconds": 86_400, "at": "2020-01-01", "id": uuid4(), "limit": 200}
     with shop.ledger.begin() as session:
-        session.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = session.scalars(text(f"EXPLAIN {ENDED.text}"), bounds).all()
+        Statement("SET LOCAL enable_seqscan = off").all(session)
+        plan = Statement(f"EXPLAIN {sweeping._ENDED.sql}").scalars(session, bounds)
     (condition,) = (line for line in plan if "Index Cond" in line)
     assert any("ix_job_ended" in line for line in plan), plan
     assert "ended_at <" in condition

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from monitoring.ledger.runway import top_up
+from monitoring.ledger.dispatch_window import top_up
 from producers.cli import app
 from routing.queues import QueueName
 from tests.factories import Shop

@@ -15,8 +15,8 @@ from httpx2 import Response
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from monitoring.ledger.projects import put_project
 from monitoring.ledger.run_tables import Run
+from monitoring.ledger.runs import put_project
 from monitoring.ledger.tables import Tenant
 from producers.api.app import create_app
 from routing.accounts import Account, AccountsConfig

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from monitoring.ledger.runway import Push
+from monitoring.ledger.dispatch_window import Push
 from monitoring.ledger.store import SILENCE, Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job
 from producers.config import DispatcherConfig

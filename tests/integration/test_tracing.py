@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from monitoring import traces
 from monitoring.config import TracingConfig
-from monitoring.ledger.runway import pause
+from monitoring.ledger.dispatch_window import pause_queue
 from monitoring.ledger.store import Ledger, create_ledger_engine
 from monitoring.ledger.tables import Job
 from producers.celery_message import read_message
@@ -54,14 +54,14 @@ class Fleet:
         job = self.world.job(job_id)
         queue = QueueName(job.queue)
         with self.world.ledger.begin() as session:
-            pause(session, queue, is_paused=False)
+            pause_queue(session, queue, is_paused=False)
         message = JobMessage(job_id=job.id, fence=job.fence)
         if queue is QueueName.CONTROL:
             run_control(message, self.resources)
         else:
             run_attempt(message, queue, edit_spec, self.resources)
         with self.world.ledger.begin() as session:
-            pause(session, queue, is_paused=True)
+            pause_queue(session, queue, is_paused=True)
 
     def publish(self, **headers: str) -> UUID:
         answer = self.world.call("POST", "/v1/jobs", json={"prompt": PROMPT, "site": "bakery"}, headers=headers)

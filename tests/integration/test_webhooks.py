@@ -15,8 +15,8 @@ import pytest
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from monitoring.errors import JobNotFoundError
-from monitoring.ledger.notifications import MAX_REPLAYS, NotReplayableError
+from monitoring.errors import JobNotFoundError, NotReplayableError
+from monitoring.ledger.notifications import MAX_REPLAYS
 from producers.config import WebhookConfig
 from producers.dispatching import deliver
 from producers.notifications import Notifications

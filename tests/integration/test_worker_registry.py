@@ -22,8 +22,8 @@ from monitoring.ledger.workers import (
     sign_in,
     sign_off,
     slots_by_queue,
-    sweep_workers,
-)  # fmt: skip
+    sweep_workers,  # fmt: skip
+)
 from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until

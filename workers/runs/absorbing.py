@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from monitoring.ledger.run_tables import AgentExecution
-from monitoring.ledger.run_values import Absorbed, RunRows
+from monitoring.ledger.runs import RunRows
+from monitoring.ledger.steps import StepOutcome
 from routing.jobs import Reason
 from workers.build import build_commands
 from workers.errors import WorkspaceMissingError, WriteConflictError
@@ -41,7 +42,7 @@ class RunWorkspace(Protocol):
 class Taken(NamedTuple):
     """What an advance takes note of."""
 
-    absorbed: Sequence[Absorbed]
+    absorbed: Sequence[StepOutcome]
     base_commit: str | None
     head_commit: str | None
 
@@ -54,20 +55,20 @@ def take_in(rows: RunRows, workspace: RunWorkspace) -> Taken:
         workspace: its repository.
     """
     base, head = rows.run.base_commit, rows.run.head_commit
-    absorbed: list[Absorbed] = []
+    absorbed: list[StepOutcome] = []
     for row in rows.settled():
         if row.status != "completed":
-            absorbed.append(Absorbed(row.job_id, "failed", row.reason, row.detail))
+            absorbed.append(StepOutcome(row.job_id, "failed", row.reason, row.detail))
             continue
         if head is None:
             base = head = row.base_commit
         try:
             head = _join(row, head, workspace)
-            absorbed.append(Absorbed(row.job_id, "completed"))
+            absorbed.append(StepOutcome(row.job_id, "completed"))
         except WriteConflictError as error:
-            absorbed.append(Absorbed(row.job_id, "failed", Reason.OUTPUT_REFUSED.value, str(error)))
+            absorbed.append(StepOutcome(row.job_id, "failed", Reason.OUTPUT_REFUSED.value, str(error)))
         except WorkspaceMissingError as error:
-            absorbed.append(Absorbed(row.job_id, "failed", Reason.INTERNAL_ERROR.value, str(error)))
+            absorbed.append(StepOutcome(row.job_id, "failed", Reason.INTERNAL_ERROR.value, str(error)))
     return Taken(absorbed, base, head)
 
 

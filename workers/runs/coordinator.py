@@ -14,11 +14,12 @@ from typing import Literal
 
 from sqlmodel import Session
 
-from monitoring.ledger.attempts import Claim, hold
+from monitoring.ledger.attempts import hold
 from monitoring.ledger.jobs import close_attempt, end, move
 from monitoring.ledger.run_tables import Run
-from monitoring.ledger.run_values import RunChange, RunRows
-from monitoring.ledger.runs import absorb, change_run, ensure_run, load_run, wake_run
+from monitoring.ledger.runs import RunChange, RunRows, change_run, ensure_run, load_run
+from monitoring.ledger.start_attempt import Claim
+from monitoring.ledger.steps import absorb, wake_run
 from monitoring.ledger.tables import Job, Tenant
 from routing.errors import MissingKeyError, PolicyError
 from routing.jobs import Reason, State

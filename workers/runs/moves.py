@@ -13,8 +13,8 @@ from monitoring.ledger.cancelling import cancel_steps
 from monitoring.ledger.events import EventKind, record
 from monitoring.ledger.gates import open_gate, plan_gates, skip_gate
 from monitoring.ledger.jobs import end, move, wait_on
-from monitoring.ledger.run_values import GateSpec, RunChange, RunRows, StepSpec, StepStart
-from monitoring.ledger.runs import add_steps, change_run, skip_steps, start_steps
+from monitoring.ledger.runs import RunChange, RunRows, change_run
+from monitoring.ledger.steps import GateSpec, StepSpec, StepStart, add_steps, skip_steps, start_steps
 from monitoring.ledger.tables import Job
 from routing.jobs import State
 from routing.policy import Policy

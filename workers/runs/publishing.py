@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from monitoring.ledger.attempts import Claim, hold
+from monitoring.ledger.attempts import hold
 from monitoring.ledger.jobs import end
-from monitoring.ledger.run_values import RunRows
-from monitoring.ledger.runs import load_run
+from monitoring.ledger.runs import RunRows, load_run
+from monitoring.ledger.start_attempt import Claim
 from routing.accounts import Account
 from routing.jobs import Reason, State
 from routing.prices import NANOUSD_PER_USD

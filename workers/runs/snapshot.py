@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from monitoring.ledger.run_tables import Gate, RunStep
-from monitoring.ledger.run_values import RunRows
+from monitoring.ledger.runs import RunRows
 from routing.jobs import Reason, State
 from routing.router import Intent, Mode
 from workers.runs.results import AgentResult

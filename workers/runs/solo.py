@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from monitoring.ledger.attempts import Claim
 from monitoring.ledger.events import EventKind
+from monitoring.ledger.start_attempt import Claim
 from monitoring.ledger.tables import Attempt as AttemptRow
 from monitoring.ledger.tables import Job
 from routing.errors import PolicyError

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from monitoring.ledger.events import EventKind
-from monitoring.ledger.run_values import StepOrder
+from monitoring.ledger.steps import StepOrder, StepReport
 from routing.agents import AgentDefinition, Runtime
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
@@ -22,7 +22,7 @@ from routing.project import ProjectConfig
 from routing.redaction import redact
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError
-from workers.outcomes import Ended, Outcome, StepDone
+from workers.outcomes import Ended, Outcome
 from workers.runs.claude_md import claude_md
 from workers.runs.context import StepWords, order_text, stage
 from workers.runs.exchange import create_workspace
@@ -159,7 +159,7 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     with attempt.step("commit"):
         changes = {**taken.changes, RESULT_FILE: ran.files[RESULT_FILE]}
         commit = _commit(start, changes, attempt, said=result.summary)
-    return StepDone(
+    return StepReport(
         result=result.model_dump(mode="json", exclude_none=True), base=start.base, commit=commit,
         changed=tuple(sorted(taken.changes)), dropped=(*dropped, *missing), facts=ran.facts,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from monitoring.ledger.run_tables import RunStep
-from monitoring.ledger.run_values import RunRows
+from monitoring.ledger.runs import RunRows
 from routing.jobs import State
 from workers.runs.escalation import EscalationRecord
 

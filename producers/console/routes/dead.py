@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Path, Query, Request
 from starlette.responses import Response
 
-from monitoring.ledger.dead_letters import ClusterNotFoundError
+from monitoring.errors import ClusterNotFoundError
 from producers.api.resources import asker_of
 from producers.console.web import REFUSALS, ConsoleResources, Submitter, ViewerDep, go, render, told
 from producers.dead_letters import DeadLetterOrder, ReplayOrder

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlmodel import Session, col
 from starlette.responses import Response
 
-from monitoring import audit
+from monitoring import audit_chain
 from monitoring.ledger.attempts import effective_policy
 from monitoring.ledger.record_tables import AuditRow
 from producers.console.routes.fleet import spend_chart
@@ -120,7 +120,7 @@ def verify(request: Request, console: ConsoleDep, resources: ConsoleResources, v
         elif size > _MOST_VERIFIED:
             refusal = f"The trail has more than {_MOST_VERIFIED:,} rows, too many for a page: pointsman audit verify."
         else:
-            verdict = audit.verify(session, signing_key=console.audit_key)
+            verdict = audit_chain.verify(session, signing_key=console.audit_key)
         page = _search(session, viewer, Wanted())
     return render(
         request, "audit.html", viewer=viewer, wanted=Wanted(), page=page, verdict=verdict, refusal=refusal

@@ -12,8 +12,8 @@ from sqlalchemy import select
 from sqlmodel import col
 from starlette.responses import Response
 
-from monitoring.errors import JobNotFoundError
-from monitoring.ledger.gates import GateNotFoundError, decide_gate, open_gates
+from monitoring.errors import GateNotFoundError, JobNotFoundError
+from monitoring.ledger.gates import decide_gate, open_gates
 from monitoring.ledger.run_tables import Run
 from monitoring.ledger.tables import Job
 from producers.console.charts import Node, graph

@@ -6,17 +6,20 @@ from itertools import pairwise
 import hypothesis.strategies as st
 from hypothesis import given
 
-from monitoring.history import Rule, check_job, check_run, check_site
-from monitoring.history_facts import (
+from monitoring.history import (
     AttemptFact,
     EventFact,
     ExecutionFact,
     JobFacts,
     JobKind,
     ReleaseFacts,
+    Rule,
     RunFacts,
     SiteFacts,
     StepFact,
+    check_job,
+    check_run,
+    check_site,
 )
 from routing.jobs import ENDS, GATE_MOVES, MOVES, State
 

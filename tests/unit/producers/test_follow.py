@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from producers.commands.follow import progress
-from producers.job_views import JobView
+from producers.jobs import JobView
 
 
 def job(**fields: object) -> JobView:

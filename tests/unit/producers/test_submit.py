@@ -5,13 +5,15 @@ from uuid import uuid4
 
 import pytest
 
-from producers.submit import BATCH, Asked, batches
+from producers.decisions import BatchItem
+from producers.submit import BATCH, batches
 from routing.jobs import JobRequest
 
 
 def cut(*bodies: dict[str, Any]) -> list[list[int]]:
     asked = [
-        Asked(place, uuid4(), JobRequest.model_validate({"prompt": "x"} | body)) for place, body in enumerate(bodies)
+        BatchItem(place, uuid4(), JobRequest.model_validate({"prompt": "x"} | body))
+        for place, body in enumerate(bodies)
     ]
     return [[one.place for one in batch] for batch in batches(asked)]
 

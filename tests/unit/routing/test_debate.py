@@ -14,16 +14,12 @@ from routing.debate import (
     CASE_LIMIT,
     CONSTRAINT_LIMIT,
     FAILURES_SHOWN,
-    DebateKind,
-    DebateRecord,
     Failure,
-    Subject,
-    Verdict,
-    constrained_prompt,
     debate_key,
     hold_debate,
     hold_failure_debate,
 )
+from routing.debate_record import DebateKind, DebateRecord, Subject, Verdict, constrained_prompt
 from routing.errors import CallFailure
 from routing.failures import FailureOutcome
 from routing.planning import Stakes

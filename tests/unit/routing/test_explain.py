@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from routing.explain import MAX_TRIED, Explanation, Place, explain, without
+from routing.planning import Debate
 from routing.policy import platform_policy
 from routing.queues import Tier
-from routing.router import Debate, Mode, Signals, SiteSignals, decide
+from routing.router import Mode, Signals, SiteSignals, decide
 from tests.unit.routing.test_text import HOSTILE
 
 SITE = SiteSignals(files=4)

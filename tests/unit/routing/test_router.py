@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from routing.batch import batch_line
 from routing.jobs import State
+from routing.planning import Debate, Stakes
 from routing.policy import platform_policy
 from routing.queues import QueueName, Tier
 from routing.router import (
-    Confidence,
-    Debate,
     Intent,
     Lane,
     Mode,
@@ -25,13 +24,13 @@ from routing.router import (
     RouteTarget,
     Signals,
     SiteSignals,
-    Stakes,
     classify_task,
     debate_key,
     decide,
     needs_swarm,
 )
 from routing.stages import first_stage
+from routing.triggers import Confidence
 from tests.unit.routing.test_text import HOSTILE
 
 SITE = SiteSignals(files=4)

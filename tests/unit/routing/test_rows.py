@@ -6,7 +6,8 @@ import pytest
 
 from routing.policy import platform_policy
 from routing.queues import QueueName, Tier
-from routing.router import Confidence, Mode, RouteTarget, Signals, SiteSignals, decide
+from routing.router import Mode, RouteTarget, Signals, SiteSignals, decide
+from routing.triggers import Confidence
 
 EDITS = (
     "Change the headline to Welcome",

@@ -12,20 +12,10 @@ from hypothesis import strategies as st
 
 from routing.calls import load_prompt
 from routing.daily_log import format_entry
+from routing.planning import Debate, Stakes
 from routing.policy import platform_policy
 from routing.queues import QueueName, Tier
-from routing.router import (
-    Confidence,
-    Debate,
-    Intent,
-    Mode,
-    Route,
-    RouteTarget,
-    Signals,
-    SiteSignals,
-    Stakes,
-    decide,
-)
+from routing.router import Intent, Mode, Route, RouteTarget, Signals, SiteSignals, decide
 from routing.soft import (
     PATTERN_SOFT,
     SOFT,
@@ -38,6 +28,7 @@ from routing.soft import (
     system_prompt,
     wants_soft,
 )
+from routing.triggers import Confidence
 from tests.unit.routing.replies import ANY_JSON
 
 POLICY = platform_policy()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from monitoring.ledger.retention import ReleaseFacts, choose_swept
+from monitoring.ledger.releases import ReleaseFacts, choose_swept
 from routing.policy import Retention
 from sandbox.den import Den, Manifest
 from sandbox.disk import Disk

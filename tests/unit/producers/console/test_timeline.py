@@ -7,7 +7,7 @@ import pytest
 
 from monitoring.ledger.events import EventKind
 from producers.console.timeline import CUTS, offset, timeline_of
-from producers.job_views import EventView
+from producers.jobs import EventView
 
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
 

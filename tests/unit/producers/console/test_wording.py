@@ -8,7 +8,7 @@ import pytest
 from monitoring.ledger.events import EventKind
 from producers.console.shown import FILTERS, cents, duration, notice, plural, share
 from producers.console.wording import event_line
-from producers.job_views import EventView
+from producers.jobs import EventView
 
 
 def event(kind: str, **data: Any) -> EventView:

@@ -1,4 +1,4 @@
-"""What a request stands on: its tenant, its site, what its session debated, and whether it was made before.
+"""What a request is decided on: its tenant, its site, its session's debates, and whether it was made before.
 
 One statement answers that for as many requests as are taken in together.
 """
@@ -14,17 +14,34 @@ from uuid import UUID
 from sqlmodel import Session
 
 from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.new_jobs import KnownJob, request_digest
-from monitoring.ledger.statement import Statement
+from monitoring.ledger.sql import Statement
+from monitoring.ledger.tables import digest_request
 from routing.debate_record import DebateKind, Verdict
 from routing.jobs import JobRequest
 
-_GROUND = Statement("""
+
+class KnownJob(NamedTuple):
+    """A job as it is told to whoever asked for it."""
+
+    id: UUID
+    tenant: str
+    state: str
+    queue: str
+    mode: str | None
+    tier: int | None
+    route: Mapping[str, Any]
+    trace: str | None
+    detail: str | None
+    request_digest: str
+    idempotency_key: str | None
+
+
+_CONTEXT = Statement(f"""
     SELECT tenant.overrides, clock_timestamp() AS read_at,
            set_config('plan_cache_mode', 'force_generic_plan', true), (
                SELECT jsonb_agg(jsonb_build_array(
                           site.name, site.id, site.active_release_id IS NOT NULL, site.lock_job_id IS NOT NULL,
-                          coalesce(release.signals, '{}')))
+                          coalesce(release.signals, '{{}}')))
                  FROM site LEFT JOIN release ON release.id = site.active_release_id
                 WHERE site.tenant = %(tenant)s AND site.name = ANY(CAST(%(sites)s AS text[]))
            ) AS sites, (
@@ -32,9 +49,7 @@ _GROUND = Statement("""
                 WHERE debate.tenant = %(tenant)s AND debate.session = ANY(CAST(%(sessions)s AS text[]))
                   AND debate.kind = %(kind)s AND debate.verdict <> %(stop)s
            ) AS debated, (
-               SELECT jsonb_agg(jsonb_build_array(
-                          id, tenant, state, queue, mode, tier, route, trace, detail, request_digest, idempotency_key))
-                 FROM job
+               SELECT jsonb_agg(jsonb_build_array({", ".join(KnownJob._fields)})) FROM job
                 WHERE id = ANY(CAST(%(ids)s AS uuid[]))
                    OR job.tenant = %(tenant)s AND idempotency_key = ANY(CAST(%(keys)s AS text[]))
            ) AS known
@@ -56,7 +71,7 @@ class SeenSite(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ground:
+class SubmissionContext:
     """What is known before anything is decided."""
 
     overrides: Mapping[str, Any]
@@ -66,7 +81,7 @@ class Ground:
     sites: Mapping[str, SeenSite]
     """By name; those of the tenant that were asked for and that there are."""
     debated: Mapping[str, frozenset[str]]
-    """The decisions that sessions have debated and that may be carried out, as `debates.debated_keys` has them."""
+    """The decisions that sessions have debated and that may be carried out, as `decisions.debated_keys` has them."""
     tenant: str
     known: Mapping[UUID | str, KnownJob]
     """The jobs that stand under an id or a key of these requests, whatever was asked by them."""
@@ -80,15 +95,15 @@ class Ground:
         job = self.known.get(job_id)
         if job is None and request.idempotency_key is not None:
             job = self.known.get(request.idempotency_key)
-        if job is not None and (job.tenant != self.tenant or job.request_digest != request_digest(request)):
+        if job is not None and (job.tenant != self.tenant or job.request_digest != digest_request(request)):
             raise IdempotencyConflictError(job.id if job.tenant == self.tenant else job_id)
         return job
 
 
-def survey(
+def load_submission_context(
     session: Session, tenant: str, requests: Sequence[JobRequest], *, ids: Sequence[UUID] = ()
-) -> Ground | None:  # fmt: skip
-    """Look up all that requests of a tenant stand on.
+) -> SubmissionContext | None:
+    """Look up all that requests of a tenant are decided on.
 
     Args:
         session: the caller's transaction.
@@ -99,15 +114,18 @@ def survey(
     Returns:
         None when there is no such tenant.
     """
-    row = _GROUND.one_or_none(
+    row = _CONTEXT.one(
         session,
         {
-            "tenant": tenant, "ids": list(ids), "kind": DebateKind.PLANNING.value, "stop": Verdict.STOP.value,
+            "tenant": tenant,
+            "ids": list(ids),
+            "kind": DebateKind.PLANNING.value,
+            "stop": Verdict.STOP.value,
             "sites": [name for request in requests if (name := request.site or request.new_site) is not None],
             "sessions": [request.session for request in requests if request.session is not None],
             "keys": [request.idempotency_key for request in requests if request.idempotency_key is not None],
         },
-    )  # fmt: skip
+    )
     if row is None:
         return None
     known = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
@@ -116,7 +134,7 @@ def survey(
     debated: dict[str, set[str]] = {}
     for name, key in row.debated or ():
         debated.setdefault(name, set()).add(key)
-    return Ground(
+    return SubmissionContext(
         overrides=row.overrides,
         read_at=row.read_at,
         sites={name: SeenSite(UUID(site_id), *facts) for name, site_id, *facts in row.sites or ()},

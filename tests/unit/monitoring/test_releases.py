@@ -3,7 +3,7 @@ from uuid import UUID, uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitoring.ledger.retention import ReleaseFacts, choose_swept
+from monitoring.ledger.releases import ReleaseFacts, choose_swept
 from routing.policy import Retention
 
 DAY, HOUR = 86_400.0, 3_600.0

@@ -1,7 +1,7 @@
-"""Lanes as the whole fleet sees them: one row for each model of each account, changed by single statements.
+"""Provider circuits as the whole fleet sees them: one row for each model of each account.
 
 Every gateway reads the row in the statement that reserves a call (money_sql.RESERVE) and reports here how the provider
-took it. Time is the database's. What is trouble, and how long it parks a lane, is decided in routing/lanes.py.
+took it. Time is the database's. What is trouble, and how long it opens a circuit, is decided in routing/lanes.py.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select, text
-from sqlmodel import Session, col
+from sqlmodel import Session
 
 from monitoring.ledger.events import EventKind, wake_dispatcher
-from monitoring.ledger.money import Statement, run
-from monitoring.ledger.record_tables import Lane
+from monitoring.ledger.sql import Statement
 from routing.lanes import LaneState, Trouble
 from routing.waits import Hold
 
@@ -55,7 +53,7 @@ WITH noted AS (
         change="'parked'", changed="noted WHERE changed_at = statement_timestamp() AND parked_until IS NOT NULL"
     )
 })
-SELECT failures, extract(epoch FROM parked_until - statement_timestamp()) FROM noted
+SELECT failures, greatest(extract(epoch FROM parked_until - statement_timestamp()), 0)::float FROM noted
 """
 
 # Of a parked lane only the call that tests it says that it is well; other good ends were begun before.
@@ -112,7 +110,7 @@ class Failure(NamedTuple):
 
 def fail(
     account: str, model: str, *, trouble: Trouble, pauses: Sequence[float], asked: float | None, is_test: bool
-) -> Statement:  # fmt: skip
+) -> Statement:
     """Put on record that a call failed for the lane's sake, and park the lane where that is due.
 
     Args:
@@ -124,16 +122,21 @@ def fail(
         is_test: whether the call tested the lane.
     """
     values = {
-        "account": account, "model": model, "reason": trouble.value, "asked": asked, "is_test": is_test,
-        "pauses": [float(pause) for pause in pauses], "event": EventKind.LANE.value,
-    }  # fmt: skip
+        "account": account,
+        "model": model,
+        "reason": trouble.value,
+        "asked": asked,
+        "is_test": is_test,
+        "pauses": [float(pause) for pause in pauses],
+        "event": EventKind.LANE.value,
+    }
     return Statement(_FAIL, values)
 
 
 def read_failure(row: Sequence[Any]) -> Failure:
     """Read the row that `fail` returned."""
     failures, seconds = row
-    return Failure(failures, max(0.0, float(seconds or 0)))
+    return Failure(failures, seconds or 0.0)
 
 
 def succeed(account: str, model: str, *, is_test: bool) -> Statement:
@@ -156,30 +159,34 @@ def give_back(account: str, model: str, *, tokens: int) -> Statement:
     return Statement(_GIVE_BACK, {"account": account, "model": model, "tokens": tokens})
 
 
-_VIEW = text("""
+_VIEW = Statement("""
     SELECT provider, model,
            CASE WHEN parked_until IS NULL THEN 'flowing'
-                WHEN parked_until > clock_timestamp() THEN 'parked' ELSE 'half_open' END,
-           greatest(coalesce(extract(epoch FROM parked_until - clock_timestamp()), 0), 0),
-           reason, failures, changed_at
+                WHEN parked_until > clock_timestamp() THEN 'parked' ELSE 'half_open' END AS state,
+           greatest(coalesce(extract(epoch FROM parked_until - clock_timestamp()), 0), 0)::float AS seconds,
+           CASE WHEN parked_until IS NOT NULL THEN reason END AS reason, failures, changed_at
       FROM lane ORDER BY provider, model
 """)
 
-_WAIT = text("""
-    SELECT greatest(extract(epoch FROM lane.parked_until - clock_timestamp()), 0)
+_WAIT = Statement("""
+    SELECT greatest(extract(epoch FROM lane.parked_until - clock_timestamp()), 0)::float
       FROM job JOIN tenant ON tenant.name = job.tenant
       LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
-      JOIN lane ON lane.provider = coalesce(execution.provider, tenant.provider) AND lane.model = :model
-     WHERE job.id = :job AND lane.parked_until IS NOT NULL
+      JOIN lane ON lane.provider = coalesce(execution.provider, tenant.provider) AND lane.model = %(model)s
+     WHERE job.id = %(job)s AND lane.parked_until IS NOT NULL
+""")
+
+
+_IS_KNOWN = Statement("SELECT 1 FROM lane WHERE provider = %(provider)s AND model = %(model)s")
+
+_RELEASE_JOBS = Statement("""
+    UPDATE job SET held_until = clock_timestamp() WHERE held_for = %(hold)s AND held_until > clock_timestamp()
 """)
 
 
 def lanes(session: Session) -> list[LaneView]:
     """Return every lane that there ever was trouble with, or that has buckets."""
-    return [
-        LaneView(provider, model, LaneState(state), float(seconds), reason if state != "flowing" else None, *rest)
-        for provider, model, state, seconds, reason, *rest in session.execute(_VIEW)
-    ]
+    return [LaneView(*row)._replace(state=LaneState(row.state)) for row in _VIEW.all(session)]
 
 
 def lane_wait(session: Session, job_id: UUID, model: str) -> float | None:
@@ -187,8 +194,8 @@ def lane_wait(session: Session, job_id: UUID, model: str) -> float | None:
 
     None while it flows.
     """
-    seconds = session.scalar(_WAIT, {"job": job_id, "model": model})
-    return None if seconds is None else float(seconds)
+    seconds: float | None = _WAIT.scalar(session, {"job": job_id, "model": model})
+    return seconds
 
 
 def open_lane(session: Session, provider: str, model: str) -> bool:
@@ -196,13 +203,9 @@ def open_lane(session: Session, provider: str, model: str) -> bool:
 
     Those of other lanes go back to waiting when they are turned away. False when there is no such lane.
     """
-    known = session.scalar(select(col(Lane.model)).where(col(Lane.provider) == provider, col(Lane.model) == model))
-    if known is None:
+    if not _IS_KNOWN.all(session, {"provider": provider, "model": model}):
         return False
-    run(session, succeed(provider, model, is_test=True))
-    session.execute(
-        text("UPDATE job SET held_until = clock_timestamp() WHERE held_for = :hold AND held_until > clock_timestamp()"),
-        {"hold": Hold.PROVIDER.value},
-    )
+    succeed(provider, model, is_test=True).all(session)
+    _RELEASE_JOBS.all(session, {"hold": Hold.PROVIDER.value})
     wake_dispatcher(session)
     return True

@@ -1,7 +1,7 @@
-"""Whether there is room for further jobs, and where each begins to wait: looked up once for all that come together.
+"""Admission headroom and initial placement, looked up once for all jobs that are submitted together.
 
-How much waits is as the dispatcher counted it last (backlog), since counting at every submit would cost what waits. So
-a queue can be over its limit by what is accepted between two counts.
+How much waits is as the dispatcher counted it last (`count_backlog`), since counting at every submit would cost what
+waits. So a queue can be over its limit by what is accepted between two counts.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlmodel import Session
+from sqlalchemy import func, select
+from sqlmodel import Session, col
 
-from monitoring.ledger.runway import WRITING_QUEUES
-from monitoring.ledger.runway_sql import AT_WORK, IS_PUSHED, IS_READY
-from monitoring.ledger.statement import Statement
+from monitoring.ledger.dispatch_window import ALL_TENANTS, AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
+from monitoring.ledger.record_tables import Backlog
+from monitoring.ledger.sql import Statement, now
 from routing.admission import Admission, retry_after_seconds
 from routing.policy import Runway
 from routing.queues import QueueName
 from routing.waits import Hold
 
-LOOK = Statement(f"""
+_HEADROOM = Statement(f"""
     SELECT asked.queue, ARRAY(
                SELECT site.id
                  FROM unnest(CAST(%(sites)s AS uuid[]), CAST(%(site_queues)s AS text[])) AS wanted (id, queue)
@@ -59,7 +60,7 @@ LOOK = Statement(f"""
 """)
 
 
-class Place(NamedTuple):
+class Placement(NamedTuple):
     """Where a job that is being accepted begins to wait."""
 
     is_pushed: bool
@@ -68,7 +69,7 @@ class Place(NamedTuple):
     """Why it must not; None where it only waits for its turn."""
 
 
-class Fullness(NamedTuple):
+class Saturation(NamedTuple):
     """Why no further job fits on a queue now."""
 
     whose: str
@@ -94,7 +95,7 @@ class DaySpend(NamedTuple):
 
 
 @dataclass
-class Room:
+class Headroom:
     """How a queue stands for one tenant, those of its jobs included that have been taken in since it was looked at."""
 
     queue: QueueName
@@ -114,21 +115,20 @@ class Room:
     """Sites that somebody writes, or will before a further job of this queue."""
     taken: int = field(default=0)
 
-    def fullness(self, admission: Admission) -> Fullness | None:
+    def fullness(self, admission: Admission) -> Saturation | None:
         """Tell why no further job of the tenant fits on the queue; None when one does."""
         limits = (
-            ("tenant", self.own, admission.waiting_per_tenant), ("queue", self.everyone, admission.waiting_per_queue)
-        )  # fmt: skip
+            ("tenant", self.own, admission.waiting_per_tenant),
+            ("queue", self.everyone, admission.waiting_per_queue),
+        )
         for whose, counted, limit in limits:
             waiting = counted.waiting + self.taken
             if waiting >= limit:
                 retry = retry_after_seconds(waiting, limit=limit, drained_per_second=counted.drained_per_second)
-                return Fullness(whose, limit, retry)
+                return Saturation(whose, limit, retry)
         return None
 
-    def take(
-        self, site_id: UUID | None, *, runway: Runway, admission: Admission, is_early: bool = False
-    ) -> Place:  # fmt: skip
+    def take(self, site_id: UUID | None, *, runway: Runway, admission: Admission, is_early: bool = False) -> Placement:
         """Find a place for the next job: on the broker at once, in the ledger, or behind its site.
 
         It goes to the broker at once only where none of its tenant waits before it.
@@ -141,16 +141,16 @@ class Room:
         """
         self.taken += 1
         if is_early:
-            return Place(is_pushed=False, hold=Hold.TIME)
+            return Placement(is_pushed=False, hold=Hold.TIME)
         if site_id is not None and self.queue in WRITING_QUEUES:
             if site_id in self.crowded:
-                return Place(is_pushed=False, hold=Hold.SITE)
+                return Placement(is_pushed=False, hold=Hold.SITE)
             self.crowded.add(site_id)
         if not self._has_place(runway, admission):
-            return Place(is_pushed=False)
+            return Placement(is_pushed=False)
         self.standing += 1
         self.own_standing += 1
-        return Place(is_pushed=True)
+        return Placement(is_pushed=True)
 
     def _has_place(self, runway: Runway, admission: Admission) -> bool:
         if self.is_closed or self.standing >= runway.per_queue:
@@ -161,9 +161,9 @@ class Room:
         return self.own_standing < runway.per_tenant * self.weight
 
 
-def look_for_room(
+def load_headroom(
     session: Session, tenant: str, wanted: Mapping[QueueName, Collection[UUID]]
-) -> dict[QueueName, Room]:  # fmt: skip
+) -> dict[QueueName, Headroom]:
     """Return how queues stand for a tenant.
 
     Args:
@@ -172,15 +172,17 @@ def look_for_room(
         wanted: the queues, and the sites that those jobs work on.
     """
     sites = [(site_id, queue.value) for queue, ids in wanted.items() for site_id in ids]
-    rows = LOOK.all(
+    rows = _HEADROOM.all(
         session,
         {
-            "tenant": tenant, "queues": [queue.value for queue in wanted], "sites": [site_id for site_id, _ in sites],
+            "tenant": tenant,
+            "queues": [queue.value for queue in wanted],
+            "sites": [site_id for site_id, _ in sites],
             "site_queues": [queue for _, queue in sites],
         },
-    )  # fmt: skip
+    )
     return {
-        QueueName(row.queue): Room(
+        QueueName(row.queue): Headroom(
             queue=QueueName(row.queue),
             own=Counted(row.own_waiting, row.own_rate),
             everyone=Counted(row.waiting, row.rate),
@@ -195,3 +197,42 @@ def look_for_room(
         )
         for row in rows
     }
+
+
+COUNT_SECONDS = 5.0
+"""How old the newest count gets before it is made again."""
+_WINDOW_SECONDS = 60
+
+_COUNT = Statement("""
+    WITH waiting AS (
+        SELECT queue, tenant, count(*) AS jobs FROM job WHERE waiting_since IS NOT NULL GROUP BY queue, tenant
+    ), started AS (
+        SELECT attempt.queue, job.tenant, count(*) AS attempts FROM attempt JOIN job ON job.id = attempt.job_id
+         WHERE attempt.started_at > (SELECT clock_timestamp() - make_interval(secs => %(window)s))
+         GROUP BY attempt.queue, job.tenant
+    ), whole AS (
+        SELECT queue, tenant, coalesce(jobs, 0) AS jobs, coalesce(attempts, 0) AS attempts
+          FROM waiting FULL JOIN started USING (queue, tenant)
+    ), counted AS (
+        SELECT queue, coalesce(tenant, '') AS tenant, sum(jobs) AS jobs, sum(attempts) AS attempts
+          FROM whole GROUP BY GROUPING SETS ((queue, tenant), (queue))
+    ), emptied AS (
+        UPDATE backlog SET waiting = 0, drained_per_second = 0, counted_at = clock_timestamp()
+         WHERE (waiting > 0 OR drained_per_second > 0)
+           AND NOT EXISTS (SELECT FROM counted WHERE counted.queue = backlog.queue AND counted.tenant = backlog.tenant)
+    )
+    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, counted_at)
+    SELECT queue, tenant, jobs, attempts / CAST(%(window)s AS double precision), clock_timestamp() FROM counted
+     ORDER BY queue, tenant
+    ON CONFLICT (queue, tenant) DO UPDATE SET waiting = excluded.waiting, counted_at = excluded.counted_at,
+        drained_per_second = excluded.drained_per_second
+""")
+
+
+def count_backlog(session: Session, *, every_seconds: float = COUNT_SECONDS) -> bool:
+    """Count what waits, unless that was done a moment ago; tells whether it was."""
+    newest = select(func.max(col(Backlog.counted_at)) > now() - func.make_interval(0, 0, 0, 0, 0, 0, every_seconds))
+    if session.scalar(newest.where(col(Backlog.tenant) == ALL_TENANTS)):
+        return False
+    _COUNT.all(session, {"window": _WINDOW_SECONDS})
+    return True

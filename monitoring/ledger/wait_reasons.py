@@ -1,7 +1,7 @@
-"""Holds: a waiting job that must not go to the broker yet is parked beside the queue, not looked at every round.
+"""Why a waiting job must not go to the broker yet: it is set aside instead of being looked at every round.
 
-A held job is in none of the indexes that the runway is filled from, so what waits for its site, for a time or for a
-provider costs nobody anything. Only the dispatcher lets it go on: a time's jobs when it has come, a site's one by one.
+A held job is in none of the indexes that the dispatch window is filled from, so what waits for its site, for a time or
+for a provider costs nothing. Only the dispatcher lets it go on: a time's jobs when it has come, a site's one by one.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import DateTime, cast, func, select, text
+from sqlalchemy import DateTime, cast, func, select
 from sqlmodel import Session
 
-from monitoring.ledger.clock import after, now
+from monitoring.ledger.sql import Statement, after, now
 from monitoring.ledger.tables import Job
 from routing.waits import Hold
 
@@ -60,15 +60,15 @@ def seconds_to_start(session: Session, job: Job) -> float | None:
     return seconds if seconds > 0 else None
 
 
-_DUE = text("""
+_DUE = Statement("""
     WITH due AS (
-        SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) ORDER BY held_until LIMIT :limit
+        SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) ORDER BY held_until LIMIT %(limit)s
            FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE job SET held_for = NULL, held_until = NULL WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING id
 """)
 
-_HEADS = text("""
+_HEADS = Statement("""
     WITH RECURSIVE lines AS (
         (SELECT site_id, queue FROM job WHERE held_for = 'site' ORDER BY site_id, queue LIMIT 1)
         UNION ALL
@@ -81,7 +81,7 @@ _HEADS = text("""
         SELECT lines.site_id, lines.queue FROM lines JOIN site ON site.id = lines.site_id AND site.lock_job_id IS NULL
          WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.site_id = lines.site_id AND next.queue = lines.queue
                               AND next.waiting_since IS NOT NULL AND next.held_for IS NULL)
-         LIMIT :limit
+         LIMIT %(limit)s
     ), head AS (
         SELECT first.id FROM free CROSS JOIN LATERAL (
             SELECT job.id FROM job
@@ -107,9 +107,9 @@ queue without workers keeps only its own line waiting. A job that holds its site
 
 def release_due(session: Session, *, limit: int = RELEASED_AT_ONCE) -> Sequence[UUID]:
     """Let jobs go on whose time has come, by the ledger's clock; return them."""
-    return session.scalars(_DUE, {"limit": limit}).all()
+    return _DUE.scalars(session, {"limit": limit})
 
 
 def release_sites(session: Session, *, limit: int = RELEASED_AT_ONCE) -> Sequence[UUID]:
     """Let the next job of each site go on that has become free; return them."""
-    return session.scalars(_HEADS, {"limit": limit}).all()
+    return _HEADS.scalars(session, {"limit": limit})

@@ -18,15 +18,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from sqlalchemy import RowMapping, Table, func, select, text
+from sqlalchemy import RowMapping, Table, func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, SQLModel, col
 
-from monitoring.ledger.clock import now
-from monitoring.ledger.numbering import PATIENCE_SECONDS, outlive_writers
+from monitoring.durable import replace_file
+from monitoring.ledger.events import BARRIER_SECONDS, await_commit_barrier
 from monitoring.ledger.record_tables import AuditRow, AuditSeal
+from monitoring.ledger.sql import Statement, now
 
 GENESIS = "0" * 64
 """What the first seal names as its predecessor."""
@@ -36,6 +38,9 @@ _AUDIT: Table = SQLModel.metadata.tables[str(AuditRow.__tablename__)]
 _PAGE_ROWS = 2_000
 _LOCK_KEY = 7_041_778
 """PostgreSQL advisory lock: one sealer at a time."""
+_TRY_LOCK = Statement("SELECT pg_try_advisory_xact_lock(%(key)s)")
+_LOCK = Statement("SELECT pg_advisory_xact_lock(%(key)s)")
+_DRAWN = Statement("SELECT CASE WHEN is_called THEN last_value END FROM audit_seq_seq")
 
 
 class Digest(NamedTuple):
@@ -69,8 +74,8 @@ class AuditVerdict(NamedTuple):
 
 
 def seal(
-    session: Session, *, signing_key: bytes, every_seconds: float = 0.0, patience_seconds: float = PATIENCE_SECONDS
-) -> AuditSeal | None:  # fmt: skip
+    session: Session, *, signing_key: bytes, every_seconds: float = 0.0, patience_seconds: float = BARRIER_SECONDS
+) -> AuditSeal | None:
     """Chain the unsealed rows, at most `MAX_ROWS` of them, in the caller's transaction.
 
     Args:
@@ -185,7 +190,7 @@ def export(session: Session, out: TextIO) -> int:
 
 def try_to_hold(session: Session) -> bool:
     """Become the one process that seals or archives, until this transaction ends; False while another one is."""
-    return bool(session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK_KEY}))
+    return bool(_TRY_LOCK.scalar(session, {"key": _LOCK_KEY}))
 
 
 def anchor_of(session: Session, *, signing_key: bytes) -> AuditSeal | None:
@@ -207,9 +212,7 @@ def sign_archived(item: AuditSeal, signing_key: bytes) -> str:
     return _sign(f"archived|{item.number}|{item.hash}", signing_key)
 
 
-def check_seal(
-    session: Session, previous: AuditSeal | None, current: AuditSeal, *, signing_key: bytes
-) -> CheckedSeal:  # fmt: skip
+def check_seal(session: Session, previous: AuditSeal | None, current: AuditSeal, *, signing_key: bytes) -> CheckedSeal:
     """Check a seal in the ledger, its link and its rows."""
     after = previous.last_seq if previous else 0
     found = list(_rows(session, after=after, until=current.last_seq))
@@ -232,13 +235,13 @@ def check_group(
 
 def _stop_sealing(session: Session) -> None:
     """Hold the sealer off until this transaction ends, so that the chain is read as it stood at one moment."""
-    session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+    _LOCK.all(session, {"key": _LOCK_KEY})
 
 
 def _final_seq(session: Session, *, patience_seconds: float) -> int | None:
     """Return a `seq` up to which every row has been committed or rolled back; None when patience ran out."""
-    drawn: int | None = session.scalar(text("SELECT CASE WHEN is_called THEN last_value END FROM audit_seq_seq"))
-    return drawn if outlive_writers(session, "audit", patience_seconds=patience_seconds) else None
+    drawn: int | None = _DRAWN.scalar(session)
+    return drawn if await_commit_barrier(session, "audit", patience_seconds=patience_seconds) else None
 
 
 def _rows(session: Session, *, after: int, until: int | None) -> Iterator[RowMapping]:
@@ -300,8 +303,14 @@ def _make_seal(previous: AuditSeal | None, digest: Digest, *, at: datetime, sign
 
 def _hash(item: AuditSeal) -> str:
     parts = (
-        item.previous_hash, item.number, item.first_seq, item.last_seq, item.rows, item.rows_hash, _iso(item.at),
-    )  # fmt: skip
+        item.previous_hash,
+        item.number,
+        item.first_seq,
+        item.last_seq,
+        item.rows,
+        item.rows_hash,
+        _iso(item.at),
+    )
     return hashlib.sha256("|".join(str(part) for part in parts).encode()).hexdigest()
 
 
@@ -371,3 +380,29 @@ def line(values: dict[str, Any]) -> bytes:
 
 def _write(out: TextIO, values: dict[str, Any]) -> None:
     out.write(_canonical(values) + "\n")
+
+
+HEAD_FILE_NAME = "audit-head"
+
+
+class HeadFile:
+    """A file with the newest head, replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def keep(self, head: str) -> None:
+        """Put a head in place of the one before it; it is on the disk when this returns.
+
+        Raises:
+            OSError: the operator's fault: the file cannot be written.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path, f"{head}\n".encode())
+
+    def newest(self) -> str | None:
+        """Return the head that was kept last; None where none was."""
+        try:
+            return self.path.read_text().strip() or None
+        except FileNotFoundError:
+            return None
